@@ -118,7 +118,7 @@ fetch_rabbitmq() {
     mkdir -p "$apt/lists/partial" "$apt/archives/partial" || return
     # an Erlang that is there in part would come in part: as if there were none
     awk 'BEGIN { RS = ""; ORS = "\n\n" } !/^Package: (erlang|rabbitmq)/' /var/lib/dpkg/status >"$apt/status" || return
-    apt-get "${options[@]}" update # fails for any source that is away; the next line fails if Debian's is
+    apt-get "${options[@]}" update # other sources may fail; the next line fails without Debian's
     apt-get "${options[@]}" --yes --download-only --no-install-recommends install rabbitmq-server || return
     for package in "$apt/archives/"*.deb; do
         dpkg-deb --extract "$package" "$1" || return

@@ -104,7 +104,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def rabbitmq_home() -> Path:
-    """Where scripts/up puts RabbitMQ if the machine has none. For tests that stop and start one."""
+    """Where scripts/up puts RabbitMQ if the machine has none. For tests that stop and start a broker."""
     return RABBITMQ_HOME
 
 

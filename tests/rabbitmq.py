@@ -1,8 +1,8 @@
 """RabbitMQ as a managed process, for scripts and tests: no systemd, no root, no plugin.
 
-Its AMQP port, on loopback, is all that listens: the Erlang node has a name, as RabbitMQ wants, but neither
-epmd nor a port for other nodes (and for rabbitmqctl), so that any number of brokers run side by side.
-The scripts around it are left out, because Debian's know no other place than /usr.
+It listens on nothing but its AMQP port on loopback: the Erlang node has a name, as RabbitMQ needs, but
+neither epmd nor a port for other nodes and rabbitmqctl. So any number of brokers run side by side. Debian's
+wrapper scripts are not used: they work in /usr only.
 """
 
 import os
@@ -20,7 +20,7 @@ _FLAGS = (
     *("-boot", "start_sasl"),
     *("-noshell", "-eval", "spawn(fun() -> io:get_line(user, ''), init:stop() end)"),  # at the owner's end
     *("-sname", _NODE, "-dist_listen", "false", "-start_epmd", "false"),
-    *("-erl_epmd_port", "1"),  # what RabbitMQ is told of its own port, or it waits for epmd for 30 s
+    *("-erl_epmd_port", "1"),  # RabbitMQ takes this for its port; else it waits 30 s for epmd
     *("-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"),
     *("+S", "1:1", "+A", "1"),  # threads
     *("+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"),  # no busy waiting
@@ -33,9 +33,9 @@ class RabbitMQUnavailable(Exception):
 
 
 class RabbitMQ(ManagedProcess):
-    """One RabbitMQ over one folder; what is durable survives a restart.
+    """A RabbitMQ with its data in ``folder``: durable queues and messages survive a restart.
 
-    It is the machine's, else the one that is unpacked in ``home``. ``settings`` are lines for rabbitmq.conf.
+    The program is the machine's, else the one in ``home``. ``settings`` are lines for rabbitmq.conf.
     """
 
     NAME = "RabbitMQ"
@@ -47,14 +47,14 @@ class RabbitMQ(ManagedProcess):
         home: Path,
         *,
         settings: Mapping[str, str] | None = None,
-        patience: timedelta = timedelta(seconds=60),
+        timeout: timedelta = timedelta(seconds=60),
     ) -> None:
-        super().__init__(folder, patience)
+        super().__init__(folder, timeout)
         self._home, self._settings = home, settings or {}
 
     @property
     def url(self) -> str:
-        """Where it takes AMQP, once it has started; guest is RabbitMQ's own first user, on loopback only."""
+        """Its URL, after the start. guest is RabbitMQ's default user, on loopback only."""
         return f"amqp://guest:guest@{HOST}:{self._ports['amqp']}/%2F"
 
     def _command(self, ports: Ports) -> Command:
@@ -86,7 +86,7 @@ class RabbitMQ(ManagedProcess):
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_PLUGINS_DIR": str(folder / "parts"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-            # of the machine's own broker otherwise
+            # without these it reads the files of the machine's broker
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
         }
@@ -99,14 +99,14 @@ class RabbitMQ(ManagedProcess):
         with socket.create_server((HOST, 0)) as free:
             return {"amqp": free.getsockname()[1]}
 
-    def _listening(self, said: str, ports: Ports) -> Ports | None:
-        if "eaddrinuse" in said:
+    def _listening(self, output: str, ports: Ports) -> Ports | None:
+        if "eaddrinuse" in output:
             raise Busy(f"{HOST}:{ports['amqp']}")
-        return ports if "Server startup complete" in said else None
+        return ports if "Server startup complete" in output else None
 
 
 def _link_parts(plugins: Path, parts: Path) -> None:
-    """Make ``parts`` the folder of what RabbitMQ itself is made of: all the plugins take it two seconds."""
+    """Link RabbitMQ's own parts into ``parts``: the start with all plugins takes two seconds longer."""
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir(0o700)
     for path in plugins.iterdir():
@@ -115,7 +115,7 @@ def _link_parts(plugins: Path, parts: Path) -> None:
 
 
 def _find(home: Path) -> tuple[Path, Path, Path]:
-    """Where it is unpacked, its Erlang's erlexec, and its folder: laid out as Debian's packages are."""
+    """The root, Erlang's erlexec and RabbitMQ's folder, as in Debian's packages."""
     for root in (Path("/"), home.resolve()):
         erlang = sorted(root.glob("usr/lib/erlang/erts-*/bin/erlexec"))
         rabbitmq = sorted(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))

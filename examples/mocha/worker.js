@@ -17,7 +17,7 @@ class Worker {
     this.urls = null;
   }
 
-  /* Claim and run one task; its taskId, or null where there is none. */
+  /* Claim and run a task; its taskId, or null without a task. */
   async runNext() {
     const claim = await this.claimNext();
     if (!claim) {
@@ -27,7 +27,7 @@ class Worker {
     return claim.status.taskId;
   }
 
-  /* What claimTask answers for the first message that leads to a claim, or null. */
+  /* The answer of claimTask for the first message that can be claimed, or null. */
   async claimNext() {
     if (!this.urls) {
       const { provisionerId, workerType } = this.options;

@@ -1,4 +1,4 @@
-"""scriptworker 3.1.2's own polling code on a queue of the test, unchanged, and on the Python of today."""
+"""scriptworker 3.1.2's own polling code, unchanged, with a queue of the test and on today's Python."""
 
 import asyncio
 import base64
@@ -26,14 +26,14 @@ with warnings.catch_warnings():
 
 @pytest.fixture
 def run():
-    """``run(coroutine)``: what the coroutine returns."""
+    """``run(coroutine)``: the result of the coroutine."""
     with asyncio.Runner() as runner:
         yield runner.run
 
 
 @pytest.fixture
 def new_context(legacy_queue, run):
-    """``new_context("two")``: a context of scriptworker, with all that polling and reporting read."""
+    """``new_context("two")``: a context of scriptworker, with all fields that polling and reporting read."""
     sessions = []
 
     async def make(worker_id):
@@ -61,7 +61,7 @@ def new_context(legacy_queue, run):
 
 @pytest.fixture
 def poll(run):
-    """``poll(context)``: what claimTask answered, or None. ``worker.run_loop`` begins so."""
+    """``poll(context)``: the answer of claimTask, or None. ``worker.run_loop`` begins with this."""
 
     async def loop(context):
         pool = context.config["provisioner_id"], context.config["worker_type"]
@@ -80,7 +80,7 @@ def poll(run):
 
 @pytest.fixture
 def report(run):
-    """``report(context, exit_code)``: report the end of the script. ``worker.run_loop`` ends so."""
+    """``report(context, exit_code)``: report the end of the script. ``worker.run_loop`` ends with this."""
     return lambda context, exit_code: run(scriptworker.task.complete_task(context, exit_code))
 
 

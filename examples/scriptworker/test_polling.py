@@ -1,12 +1,12 @@
-"""What scriptworker's own ``poll`` and ``task`` do with a queue, which their own tests show with mocks."""
+"""scriptworker's own ``poll`` and ``task`` with a queue; their own tests use mocks."""
 
 import pytest
 from scriptworker.exceptions import ScriptWorkerException
 
 
 def asked(legacy_queue, endpoint):
-    """The statuses that the requests of this endpoint were answered with, in order."""
-    return [one["status"] for one in legacy_queue.requests() if one["endpoint"] == endpoint]
+    """The statuses of the answers to requests of this endpoint, in order."""
+    return [request["status"] for request in legacy_queue.requests() if request["endpoint"] == endpoint]
 
 
 def outcome(legacy_queue, task_id):

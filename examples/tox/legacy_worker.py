@@ -35,7 +35,7 @@ class Unavailable(Exception):
 
 
 class UrlsExpired(Exception):
-    """Azure takes the signed URLs no more; pollTaskUrls has new ones."""
+    """The signed URLs have expired; pollTaskUrls returns new URLs."""
 
 
 class Queue:
@@ -47,7 +47,7 @@ class Queue:
         self.base_url, self._credentials, self._sleep = base_url, credentials, sleep
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer's JSON. Raises Refused and Unavailable."""
+        """The JSON of the answer. Raises Refused and Unavailable."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 self._sleep(2**attempt / 10)
@@ -82,7 +82,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Message:
-    """A message of Azure: the run that may be claimed, and what deletes the message."""
+    """A message of an Azure queue: the run to claim, and the ids that delete the message."""
 
     message_id: str
     receipt: str
@@ -110,7 +110,7 @@ class Worker:
     _urls: list[dict[str, str]] | None = None
 
     def run_next(self) -> str | None:
-        """Claim and run one task; its taskId, or None where there is none."""
+        """Claim and run a task; its taskId, or None without a task."""
         claim = self.claim_next()
         if claim is None:
             return None
@@ -118,7 +118,7 @@ class Worker:
         return str(claim["status"]["taskId"])
 
     def claim_next(self) -> dict[str, Any] | None:
-        """What claimTask answers, for the first message that leads to a claim; None where there is none."""
+        """The answer of claimTask for the first message that can be claimed; None without one."""
         try:
             return next(self._claims(), None)
         except UrlsExpired:
@@ -126,7 +126,7 @@ class Worker:
             return next(self._claims(), None)
 
     def run(self, claim: Mapping[str, Any]) -> None:
-        """Run the task's command and report what came of it."""
+        """Run the task's command and report its result."""
         queue = self.queue.with_credentials(claim["credentials"])
         path = f"/task/{claim['status']['taskId']}/runs/{claim['runId']}"
         command = claim["task"]["payload"].get("command")

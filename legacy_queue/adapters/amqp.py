@@ -1,9 +1,9 @@
 """The broker over AMQP 0-9-1: RabbitMQ, with publisher confirms.
 
-py-amqp's connections, as kombu has them, without kombu's own way of publishing, which waits for each confirm
-by itself and for some without an end. Plain blocking sockets, each with a time-out for all that it does: the
-same on threads and under gevent. A connection that has failed in any way is never used again. The URL holds a
-password: it reaches no log and no error.
+It uses the connections of py-amqp, without kombu's publishing, which waits for each confirm separately and
+for some without a timeout. Sockets are blocking, with a timeout for each operation: the same on threads and
+under gevent. A connection that has failed is never used again. The URL holds a password: it reaches no log
+and no error.
 """
 
 import json
@@ -28,18 +28,18 @@ from legacy_queue.ports import Broker, BrokerAway
 
 log = structlog.get_logger()
 
-# these do not heal by themselves
-_SET_UP_WRONGLY = (AccessRefused, NotAllowed, PreconditionFailed, ssl.SSLCertVerificationError)
-_CONNECTIONS = 8  # that publish
-_CONNECT = 2.0  # seconds
-_LEAVE = 1.0  # seconds
-_SAID_AGAIN = 60.0  # seconds
-_HEARTBEAT = 30  # seconds; whoever follows and does not read for three times as long is let go by the broker
+# only an administrator can fix these
+_MISCONFIGURED = (AccessRefused, NotAllowed, PreconditionFailed, ssl.SSLCertVerificationError)
+_MAX_CONNECTIONS = 8  # for publishing
+_CONNECT_TIMEOUT = 2.0  # seconds
+_CLOSE_TIMEOUT = 1.0  # seconds
+_LOG_INTERVAL = 60.0  # seconds
+_HEARTBEAT = 30  # seconds; the broker disconnects a follower that does not read for three times as long
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class _Refused(Exception):
-    """The broker answers, and does not take messages."""
+    """The broker answers, but does not accept messages."""
 
 
 _FAILURES = (OSError, AMQPError, _Refused)
@@ -48,8 +48,8 @@ _FAILURES = (OSError, AMQPError, _Refused)
 class AmqpBroker(Broker):
     """A broker at ``amqp://`` or ``amqps://user:password@host:port/vhost``, a certificate being verified.
 
-    It keeps up to 8 connections to publish on, made when they are first needed. That it fails is logged when
-    it begins to, and then once a minute while it does; ``monotonic`` is in seconds.
+    It keeps up to 8 connections for publishing. A failure is logged when it begins, and then once a minute
+    while it lasts. ``monotonic`` is in seconds.
     """
 
     def __init__(
@@ -61,36 +61,36 @@ class AmqpBroker(Broker):
     ) -> None:
         self._address, self._names = _address(url), {e.full_name(project): e.name for e in EXCHANGES.values()}
         self._full_names = {name: full_name for full_name, name in self._names.items()}
-        self._nobodys = f"exchange/{project}/check"  # an exchange that nobody has a reason to bind to
-        self._patience, self._monotonic = confirm_timeout.total_seconds(), monotonic
+        self._check_exchange = f"exchange/{project}/check"  # to which no client binds a queue
+        self._timeout, self._monotonic = confirm_timeout.total_seconds(), monotonic
         self._idle: list[_Link] = []
-        self._places = threading.BoundedSemaphore(_CONNECTIONS)
+        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._failures = 0
-        self._level, self._said_at = 0, 0.0  # of the log; a level of 0: the broker does not fail
+        self._level, self._logged_at = 0, 0.0  # level 0: the broker does not fail
 
     def publish(self, events: Sequence[Event]) -> None:
         with self._link() as link:
             link.publish([(self._full_names[e.exchange], e.routing_key, e.routes, e.payload) for e in events])
 
     def check(self) -> None:
-        # the broker refuses messages, not connections, while it is short of memory or disk: so it is sent one
+        # short of memory or disk, the broker refuses messages, but not connections
         with self._link() as link:
-            link.declare(self._nobodys, "fanout", durable=False)
-            link.publish([(self._nobodys, "", (), {})])
+            link.declare(self._check_exchange, "fanout", durable=False)
+            link.publish([(self._check_exchange, "", (), {})])
 
     def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
         names = self._full_names.values() if exchange is None else [self._full_names[exchange]]
         following = self._follow(names, pattern)
-        next(following)  # it is bound, and closing it ends its connection, from here on
+        next(following)  # from here on it is bound, and closing it ends its connection
         return following
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().leave()
+            self._idle.pop().close()
 
     def _follow(self, names: Iterable[str], pattern: str) -> Generator[Event | None]:
         with self._failures_logged():
-            link = _Link(self._address, self._names, self._patience, _HEARTBEAT)
+            link = _Link(self._address, self._names, self._timeout, _HEARTBEAT)
             try:
                 arrived = link.consume(names, pattern)
                 yield None
@@ -99,10 +99,10 @@ class AmqpBroker(Broker):
                     if event or not message:
                         yield event
             finally:
-                link.leave()
+                link.close()
 
     def _event(self, message: Any) -> Event | None:
-        """The message as it was told, None for one that somebody else has put there."""
+        """The event of a message; None for a message of another publisher."""
         to, headers = message.delivery_info, message.properties.get("application_headers", {})
         with suppress(ValueError):
             payload = json.loads(message.body)
@@ -113,26 +113,26 @@ class AmqpBroker(Broker):
 
     @contextmanager
     def _link(self) -> Iterator["_Link"]:
-        """A connection for one caller at a time, kept for the next one unless it fails."""
+        """A connection for one caller at a time, kept for the next caller unless it fails."""
         with self._failures_logged():
             failures = self._failures
-            if not self._places.acquire(timeout=self._patience):
+            if not self._places.acquire(timeout=self._timeout):
                 raise TimeoutError("all connections wait for confirms")
             try:
-                link = self._kept() or _Link(self._address, self._names, self._patience)
+                link = self._idle_link() or _Link(self._address, self._names, self._timeout)
                 try:
                     yield link
-                except BaseException:  # also a greenlet's end: an answer may be outstanding
+                except BaseException:  # also where the greenlet is killed: an answer may be outstanding
                     link.drop()
                     raise
                 self._idle.append(link)
             finally:
                 self._places.release()
-            if failures == self._failures:  # else another connection has failed since this began
+            if failures == self._failures:  # otherwise another connection has failed meanwhile
                 self._level = 0
 
-    def _kept(self) -> "_Link | None":
-        """A connection that the broker has not closed meanwhile."""
+    def _idle_link(self) -> "_Link | None":
+        """An idle connection that the broker has not closed."""
         with suppress(IndexError):
             while True:
                 link = self._idle.pop()
@@ -142,38 +142,38 @@ class AmqpBroker(Broker):
 
     @contextmanager
     def _failures_logged(self) -> Iterator[None]:
-        """A failure is BrokerAway; the log has it where it is new, worse than the last, or a minute later."""
+        """Raise failures as BrokerAway; log a failure that is new, worse than the last, or a minute later."""
         try:
             yield
         except _FAILURES as error:
             why, now = f"{type(error).__name__}: {error}", self._monotonic()
-            level = logging.ERROR if isinstance(error, _SET_UP_WRONGLY) else logging.WARNING
+            level = logging.ERROR if isinstance(error, _MISCONFIGURED) else logging.WARNING
             self._failures += 1
-            if level > self._level or now - self._said_at >= _SAID_AGAIN:
-                self._level, self._said_at = max(level, self._level), now
+            if level > self._level or now - self._logged_at >= _LOG_INTERVAL:
+                self._level, self._logged_at = max(level, self._level), now
                 log.log(level, "broker-failed", why=why)
             raise BrokerAway(why) from error
 
 
 class _Link:
-    """A connection and its one channel, which confirms."""
+    """A connection and its only channel, in confirm mode."""
 
     def __init__(
-        self, address: Mapping[str, Any], exchanges: Iterable[str], patience: float, heartbeat: int = 0
+        self, address: Mapping[str, Any], exchanges: Iterable[str], timeout: float, heartbeat: int = 0
     ) -> None:
-        self._patience = patience
+        self._timeout = timeout
         self._sent = 0
         self._unconfirmed: set[int] = set()
         self._connection: Any = Connection(
             **address,
-            connect_timeout=_CONNECT,
+            connect_timeout=_CONNECT_TIMEOUT,
             heartbeat=heartbeat,
             on_blocked=lambda _: _refuse("it is short of memory or disk"),
-            socket_settings={socket.TCP_USER_TIMEOUT: int(patience * 1000)},
+            socket_settings={socket.TCP_USER_TIMEOUT: int(timeout * 1000)},
         )
         try:
             self._connection.connect()
-            self._connection.sock.settimeout(patience)  # of each send and receive from here on
+            self._connection.sock.settimeout(timeout)  # of each send and receive from now on
             self._channel = self._connection.channel()
             self._channel.confirm_select()
             self._channel.events["basic_ack"].add(self._confirmed)
@@ -188,7 +188,7 @@ class _Link:
         self._channel.exchange_declare(exchange, kind, durable=durable, auto_delete=False)
 
     def is_good(self) -> bool:
-        """Whether the broker has not hung up; what it has sent meanwhile is read."""
+        """Whether the broker has not closed it; reads pending frames."""
         try:
             while True:
                 self._connection.drain_events(timeout=0)
@@ -199,8 +199,8 @@ class _Link:
             return False
 
     def publish(self, messages: Sequence[tuple[str, str, Sequence[str], Mapping[str, Any]]]) -> None:
-        """Return when all are confirmed; they are sent at once, and a connection keeps their order."""
-        deadline = time.monotonic() + self._patience
+        """Send all messages, in this order, and return once all are confirmed."""
+        deadline = time.monotonic() + self._timeout
         for exchange, routing_key, routes, payload in messages:
             message = self._channel.prepare_message(
                 json.dumps(payload),
@@ -215,11 +215,11 @@ class _Link:
         while self._unconfirmed:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"nothing was confirmed within {self._patience:g} s")
+                raise TimeoutError(f"nothing was confirmed within {self._timeout:g} s")
             self._connection.drain_events(timeout=left)
 
     def consume(self, exchanges: Iterable[str], pattern: str) -> Iterator[Any]:
-        """Messages as they come, None about every second while there are none; bound when this returns."""
+        """Messages as they arrive, None about every second without any. The queue is bound on return."""
         arrived: deque[Any] = deque()
         queue = self._channel.queue_declare(exclusive=True).queue
         for exchange in exchanges:
@@ -237,10 +237,10 @@ class _Link:
             if not arrived:
                 yield None
 
-    def leave(self) -> None:
-        """Say goodbye, if the broker listens."""
+    def close(self) -> None:
+        """Close it in agreement with the broker, if the broker answers."""
         with suppress(*_FAILURES):
-            self._connection.sock.settimeout(_LEAVE)
+            self._connection.sock.settimeout(_CLOSE_TIMEOUT)
             self._connection.close()
         self.drop()
 
@@ -248,7 +248,7 @@ class _Link:
         self._connection.collect()
 
     def _confirmed(self, last: int, multiple: bool) -> None:
-        self._unconfirmed -= {one for one in self._unconfirmed if one == last or (multiple and one < last)}
+        self._unconfirmed -= {tag for tag in self._unconfirmed if tag == last or (multiple and tag < last)}
 
 
 def _refuse(why: str) -> NoReturn:
@@ -256,7 +256,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _address(url: str) -> Mapping[str, Any]:
-    """What py-amqp's connection wants to know of the broker."""
+    """Arguments of py-amqp's connection."""
     parts = url_to_parts(url)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return {

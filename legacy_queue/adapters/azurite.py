@@ -1,7 +1,7 @@
-"""Azurite as this server's own storage.
+"""Azurite as a managed process.
 
-Azurite saves every five seconds, and once more when it is told to end: it is always ended by SIGTERM
-(or by its parent's end, see azurite/stdin_exit.js), because a kill loses what was acknowledged since.
+Azurite saves every five seconds, and once more when it ends by SIGTERM or by its parent's end (see
+azurite/stdin_exit.js). A kill loses what it acknowledged since the last save.
 """
 
 import hashlib
@@ -20,22 +20,22 @@ from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedPr
 from legacy_queue.adapters.tls_files import TlsFiles
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback
-# unless ``is_open``.
+# Azurite's documented key, the same everywhere: it protects nothing. Azurite listens on loopback, unless
+# ``is_open``.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-PATCHED_VERSION = "3.35.0"  # what azurite/patches were proved on, see tests/adapters/azurite_patches
+PATCHED_VERSION = "3.35.0"  # with which tests/adapters/azurite_patches test azurite/patches
 
-MANIFEST = Path(__file__).parents[1] / "azurite"  # what pins it, and what is loaded into it
+MANIFEST = Path(__file__).parents[1] / "azurite"  # its lock file, and the scripts that are loaded into it
 _PACKAGE = Path("node_modules/azurite")
 _MAIN = _PACKAGE / "dist/src/azurite.js"
 _PRELOADS = {"all": ("patches/all.js", "stdin_exit.js"), "none": ("stdin_exit.js",)}
 _FLAGS = (
     "--silent",
     "--disableTelemetry",
-    "--skipApiVersionCheck",  # the newest SDKs send a version that it does not know
-    "--disableProductStyleUrl",  # else the first label of a dotted host name is taken for the account
-    *("--blobKeepAliveTimeout", "120"),  # it closes idle connections after 5 s otherwise
+    "--skipApiVersionCheck",  # new SDKs send a version that it does not know
+    "--disableProductStyleUrl",  # otherwise it takes the first label of a dotted host name for the account
+    *("--blobKeepAliveTimeout", "120"),  # otherwise it closes idle connections after 5 s
     *("--queueKeepAliveTimeout", "120"),
     *("--tableKeepAliveTimeout", "120"),
 )
@@ -46,20 +46,20 @@ _BUSY = re.compile(r"EADDRINUSE: address already in use (\S+)")
 
 
 class AzuriteUnavailable(Exception):
-    """Azurite cannot serve; the message says why and what cures it, in a sentence for a person."""
+    """Azurite cannot serve; the message is a sentence for a person, with the reason and a remedy."""
 
 
 def installed(azurite_dir: Path | None = None) -> Path:
-    """The folder that Azurite is installed in: the one given, else one in the user's cache for these pins.
+    """Where Azurite is installed: ``azurite_dir``, by default a folder in the user's cache for these pins.
 
-    Raises AzuriteUnavailable where this user has no home.
+    Raises AzuriteUnavailable where the user has no home.
     """
     if azurite_dir:
         return azurite_dir
     pins = hashlib.sha256((MANIFEST / "package-lock.json").read_bytes()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        # a relative one is to be ignored
+        # a relative XDG_CACHE_HOME must be ignored
         return (cache if cache.is_absolute() else Path.home() / ".cache") / "legacy-queue" / f"azurite-{pins}"
     except RuntimeError:
         raise AzuriteUnavailable("This user has no home to install Azurite in: set azurite-dir.") from None
@@ -70,7 +70,7 @@ def is_installed(folder: Path) -> bool:
 
 
 def install(folder: Path, progress: Callable[[int], object] = lambda _done: None) -> None:
-    """Azurite is in the folder when this returns; see npm.install. Raises AzuriteUnavailable."""
+    """Install Azurite in the folder; see npm.install. Raises AzuriteUnavailable."""
     try:
         npm.install(MANIFEST, folder, progress)
     except npm.NodeUnavailable as error:
@@ -78,22 +78,22 @@ def install(folder: Path, progress: Callable[[int], object] = lambda _done: None
 
 
 class Ports(NamedTuple):
-    """Where the three services listen; 0 lets the system choose."""
+    """The ports of the three services; 0 lets the system choose."""
 
     blob: int = 0
     queue: int = 0
     table: int = 0
 
 
-DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's own, which tools for it look at
+DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's defaults, which its tools expect
 
 
 class Azurite(ManagedProcess):
-    """One Azurite over one folder, on ports that stay the same, so that outstanding signed URLs stay good.
+    """An Azurite over a folder, on ports that stay the same, so that signed URLs stay valid.
 
-    ``azurite_dir`` is where it is installed, if not where ``installed`` says; ``patches`` tells how much is
-    loaded into it. Each of the ``preferred`` ports is taken where it is free as the folder is first served.
-    With ``tls`` it serves https. ``is_open``: by any address of this machine.
+    ``azurite_dir`` is where it is installed, by default as ``installed`` returns. ``patches`` is all or none.
+    The ``preferred`` ports, as far as they are free, are for a folder that was never served. With ``tls`` it
+    serves https. ``is_open``: it listens on all addresses of this machine.
     """
 
     NAME = "Azurite"
@@ -114,11 +114,11 @@ class Azurite(ManagedProcess):
         super().__init__(data_dir, start_timeout)
         self._azurite_dir, self._node, self._preferred = installed(azurite_dir), node, preferred or Ports()
         self._patches, self._tls = patches, tls
-        self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 as asked for
+        self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 - as requested
 
     @property
     def ports(self) -> Ports:
-        """The real ports, once it has started."""
+        """The ports, once it has started."""
         return Ports(**self._ports)
 
     @property
@@ -135,7 +135,7 @@ class Azurite(ManagedProcess):
 
     @property
     def connection_string(self) -> str:
-        """What the Azure SDK's ``from_connection_string`` takes."""
+        """For ``from_connection_string`` of the Azure SDK."""
         return (
             f"DefaultEndpointsProtocol={self._scheme};AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
             f"BlobEndpoint={self.blob_url};QueueEndpoint={self.queue_url};TableEndpoint={self.table_url};"
@@ -150,12 +150,12 @@ class Azurite(ManagedProcess):
 
     def find_running(self) -> Self:
         """The Azurite that another process started over the folder; raises AzuriteUnavailable for none."""
-        remembered = self._read_ports()
-        if remembered is None:
+        ports = self._read_ports()
+        if ports is None:
             raise AzuriteUnavailable(
                 f"no Azurite was ever started over {self._folder}: start `legacy-queue serve` first."
             )
-        self._ports = remembered
+        self._ports = ports
         return self
 
     def _command(self, ports: managed_process.Ports) -> Command:
@@ -168,15 +168,17 @@ class Azurite(ManagedProcess):
                 f"Azurite is not installed in {self._azurite_dir}: run `legacy-queue azurite install`."
             )
         if self._patches != "none":
-            self._refuse_unproved()
+            self._check_version()
         preloads = [f"--require={MANIFEST.resolve() / name}" for name in _PRELOADS[self._patches]]
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
         listen += [f"--{service}Host={self._listen_on}" for service in ports]
         location = f"--location={self._folder.resolve()}"
-        if self._tls:  # the preload has it renewed without a restart
+        if self._tls:  # the preload renews the certificate without a restart
             listen += [f"--cert={self._tls.certificate.absolute()}", f"--key={self._tls.key.absolute()}"]
             preloads.append(f"--require={MANIFEST.resolve() / 'tls_renewal.js'}")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")
+        }  # the user's own accounts
         return [
             node,
             *preloads,
@@ -186,8 +188,8 @@ class Azurite(ManagedProcess):
             *listen,
         ], environment
 
-    def _refuse_unproved(self) -> None:
-        """Raises AzuriteUnavailable where the patches were proved on another version of Azurite."""
+    def _check_version(self) -> None:
+        """Raise AzuriteUnavailable where the patches are for another version of Azurite."""
         package = self._azurite_dir / _PACKAGE / "package.json"
         try:
             version = json.loads(package.read_text())["version"]
@@ -207,11 +209,11 @@ class Azurite(ManagedProcess):
     def _free_ports(self) -> managed_process.Ports:
         return Ports()._asdict()
 
-    def _listening(self, said: str, ports: managed_process.Ports) -> managed_process.Ports | None:
-        if busy := _BUSY.search(said):
+    def _listening(self, output: str, ports: managed_process.Ports) -> managed_process.Ports | None:
+        if busy := _BUSY.search(output):
             raise Busy(busy[1])
-        found = {service.lower(): int(port) for service, port in _LISTENING.findall(said)}
-        return found if found.keys() == ports.keys() else None
+        listening = {service.lower(): int(port) for service, port in _LISTENING.findall(output)}
+        return listening if listening.keys() == ports.keys() else None
 
 
 def _is_free(port: int) -> bool:

@@ -1,4 +1,4 @@
-"""The system's clock, and one that control moves."""
+"""The system's clock, and a clock that control moves."""
 
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -19,7 +19,7 @@ class SystemClock(Clock):
 
 
 class MovableClock(AdjustableClock):
-    """Runs as the system's clock does, from wherever it was moved to."""
+    """Runs like the system's clock, from the time to which it was moved."""
 
     def __init__(self, wall: Clock | None = None) -> None:
         """``wall`` gives the real time, SystemClock by default."""
@@ -50,19 +50,19 @@ class MovableClock(AdjustableClock):
     def move_to(self, time: datetime) -> None:
         with self._lock:
             if time > self._now():
-                self._stand_at(time, freezes=self.is_frozen)
+                self._set(time, freezes=self.is_frozen)
 
     def freeze(self) -> None:
         with self._lock:
-            self._stand_at(self._now(), freezes=True)
+            self._set(self._now(), freezes=True)
 
     def release(self) -> None:
         with self._lock:
-            self._stand_at(self._now(), freezes=False)
+            self._set(self._now(), freezes=False)
 
     def _now(self) -> datetime:
         return self._frozen_at or self._wall.wall_time() + self._offset
 
-    def _stand_at(self, time: datetime, *, freezes: bool) -> None:
+    def _set(self, time: datetime, *, freezes: bool) -> None:
         self._frozen_at = time if freezes else None
         self._offset = time - self._wall.wall_time()

@@ -1,6 +1,6 @@
-"""Why npm or pip could not install, from all that it said.
+"""Explains why npm or pip could not install, from its output.
 
-scripts/setup.sh asks when nothing is installed yet: this imports the standard library alone.
+scripts/setup.sh runs this before anything is installed: it imports only the standard library.
 """
 
 import re
@@ -23,22 +23,22 @@ _HOST = re.compile(
 )
 
 
-def explain(said: str) -> str:
-    """The last cause of a failed npm or pip, a sentence without its full stop.
+def explain(output: str) -> str:
+    """The last cause in the output of npm or pip, a sentence without its full stop.
 
-    A network that is missing is named as that, with the host that was not reached and what to do.
+    A missing network is explained with the host that was not reached and a remedy.
     """
-    causes = _OF_NPM.findall(said)[:1] or _OF_PIP.findall(said)[-1:]
-    # where pip reaches nothing it says at last that it found nothing, or that the pins are in conflict
-    where = said if "Retry(total=0" in said else "".join(causes)
+    causes = _OF_NPM.findall(output)[:1] or _OF_PIP.findall(output)[-1:]
+    # without a network, pip's last error is that it found nothing, or that the pins conflict
+    where = output if "Retry(total=0" in output else "".join(causes)
     if network := _NETWORK.search(where):
-        host = _HOST.search(said)
+        host = _HOST.search(output)
         name = host[1] or host[2] if host else "the package index"
         return (
             f"{name} cannot be reached ({network[0]}): connect this machine to the network, "
             "or set HTTPS_PROXY to a proxy, and try again"
         )
-    return (causes or said.strip().splitlines()[-1:] or ["it said nothing"])[0]
+    return (causes or output.strip().splitlines()[-1:] or ["it said nothing"])[0]
 
 
 if __name__ == "__main__":

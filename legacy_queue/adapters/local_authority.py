@@ -1,9 +1,9 @@
-"""A certificate authority in a folder of its own, and the server certificate that it signs.
+"""A certificate authority in a folder, and the server certificate that it signs.
 
-The authority can sign for its names alone: name constraints of DNS and IP. They are not marked critical,
-because Go before 1.10 refuses any certificate with critical constraints of IP addresses (crypto/x509,
-parseCertificate). Whoever knows name constraints enforces them either way. Keys are EC P-256, which TLS
-libraries of 2016 accept. Source: RFC 5280, 4.2.1.10.
+The authority can sign only for its names, by name constraints of DNS and IP. The constraints are not
+critical, because Go before 1.10 refuses certificates with critical constraints of IP addresses (crypto/x509,
+parseCertificate). Clients that implement name constraints enforce them either way. Keys are EC P-256, which
+TLS libraries of 2016 accept. Source: RFC 5280, 4.2.1.10.
 """
 
 import ipaddress
@@ -30,8 +30,8 @@ log = structlog.get_logger()
 ALWAYS = ("localhost", "127.0.0.1", "::1")  # in each certificate
 _AUTHORITY_LIFE = timedelta(days=3652)
 _SERVER_LIFE = timedelta(days=90)
-_RENEWED_BEFORE_END = timedelta(days=30)
-_BACKDATED = timedelta(days=1)  # for clients whose clock is behind
+_RENEWED_BEFORE_EXPIRY = timedelta(days=30)
+_BACKDATED = timedelta(days=1)  # for clients whose clock is late
 _AUTHORITY_NAME = "legacy-queue local authority"
 
 _Name: TypeAlias = x509.DNSName | x509.IPAddress
@@ -45,9 +45,8 @@ class _Issued(NamedTuple):
 class LocalAuthority:
     """The files of the folder; ``names`` are DNS names and IP addresses beside ``ALWAYS``.
 
-    ``certificate`` is the authority's, for clients. ``bundle`` is that and the authorities that requests
-    trusts. ``server`` is the private key and the certificate of the server in one file, so that both are
-    replaced at once.
+    ``certificate`` is the authority's, for clients; ``bundle`` adds the authorities that requests trusts.
+    ``server`` is the private key and the certificate of the server in one file, which is replaced atomically.
     """
 
     def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
@@ -58,11 +57,11 @@ class LocalAuthority:
         self._authority = self.certificate.with_name("authority.pem")  # key and certificate
 
     def ensure(self, now: datetime) -> None:
-        """All files are there, name all ``names`` and are good for another month. Raises OSError.
+        """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
 
-        Of several processes at one time one makes them. An authority that does not cover a name is replaced
-        by one for the old names and the new, so that two servers with different names do not replace each
-        other's; its clients must then trust the new one. A damaged file counts as missing.
+        Of several concurrent processes one does so. An authority that lacks a name is replaced by an
+        authority for the old names and the new, which clients must then trust: so two servers with different
+        names do not replace each other's authority. A damaged file counts as missing.
         """
         make_private(self._folder)
         with FileLock(self._folder / "lock", mode=0o600):
@@ -71,7 +70,7 @@ class LocalAuthority:
             is_good = (
                 server
                 and _is_signed_by(server, authority)
-                and _ends_after(server, now + _RENEWED_BEFORE_END)
+                and _ends_after(server, now + _RENEWED_BEFORE_EXPIRY)
                 and set(self._names) <= set(_names_of(server))
             )
             if not is_good:
@@ -99,7 +98,7 @@ class LocalAuthority:
         return made
 
     def _write(self, path: Path, text: str) -> None:
-        """Whole or not at all; a file that says so already is left alone."""
+        """Replace the file atomically, unless it has this text."""
         if not path.is_file() or path.read_bytes() != text.encode():
             new = path.with_suffix(".new")
             write_private(new, text)
@@ -115,7 +114,7 @@ def names_in(path: Path) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> _Issued | None:
-    """Key and certificate of one file; None where they are missing, damaged or do not fit each other."""
+    """Key and certificate of a file; None where they are missing, damaged or do not match."""
     try:
         text = path.read_bytes()
         key = serialization.load_pem_private_key(text, None)
@@ -129,10 +128,10 @@ def _read(path: Path) -> _Issued | None:
 
 def _names_in(certificate: x509.Certificate) -> tuple[str, ...]:
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
-    return _texts([one for one in found if isinstance(one, _Name)])
+    return _texts([name for name in names if isinstance(name, _Name)])
 
 
 def _names_of(issued: _Issued) -> tuple[str, ...]:
@@ -144,17 +143,17 @@ def _constraints_of(issued: _Issued) -> tuple[str, ...]:
         constraints = issued.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
     except x509.ExtensionNotFound:
         return ()
-    return _texts([one for one in constraints.permitted_subtrees or () if isinstance(one, _Name)])
+    return _texts([name for name in constraints.permitted_subtrees or () if isinstance(name, _Name)])
 
 
 def _texts(names: Sequence[_Name]) -> tuple[str, ...]:
-    return tuple(str(one.value).removesuffix("/32").removesuffix("/128") for one in names)
+    return tuple(str(name.value).removesuffix("/32").removesuffix("/128") for name in names)
 
 
 def _is_signed_by(issued: _Issued, authority: _Issued) -> bool:
     try:
         issued.certificate.verify_directly_issued_by(authority.certificate)
-    except Exception:  # noqa: BLE001  ValueError, TypeError and InvalidSignature: of another authority
+    except Exception:  # noqa: BLE001 - ValueError, TypeError or InvalidSignature: another authority
         return False
     return True
 
@@ -230,8 +229,8 @@ def _general_name(name: str) -> _Name:
 
 
 def _subtree(name: str) -> _Name:
-    found = _general_name(name)
-    return found if isinstance(found, x509.DNSName) else x509.IPAddress(ipaddress.ip_network(name))
+    general = _general_name(name)
+    return general if isinstance(general, x509.DNSName) else x509.IPAddress(ipaddress.ip_network(name))
 
 
 def _private(issued: _Issued) -> str:

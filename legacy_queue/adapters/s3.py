@@ -1,6 +1,6 @@
-"""Bytes of artifacts behind an S3 endpoint: Amazon's, or any other that speaks its protocol.
+"""Bytes of artifacts behind an S3 endpoint, of Amazon or compatible.
 
-Import this only where there is one: boto3 takes long to import.
+Import this only where an endpoint is set: boto3 takes long to import.
 """
 
 from datetime import datetime
@@ -19,18 +19,18 @@ log = structlog.get_logger()
 
 _CONFIG = Config(
     signature_version="s3v4",
-    s3={"addressing_style": "path"},  # which needs no name for each bucket in the DNS
+    s3={"addressing_style": "path"},  # which needs no DNS name for each bucket
     connect_timeout=5,
     read_timeout=7,
     retries={"mode": "standard", "total_max_attempts": 3},
-    # else boto3 signs headers that no client knows of
+    # otherwise boto3 signs headers that no client sends
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",
 )
 
 
 class S3(ObjectStore):
-    """A bucket, which is there already; URLs are signed as Amazon's "Signature Version 4" says."""
+    """An existing bucket; URLs are signed with Amazon's "Signature Version 4"."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class S3(ObjectStore):
             code = error.response["Error"]["Code"]
             status = error.response["ResponseMetadata"]["HTTPStatusCode"]
             if status == HTTPStatus.NOT_FOUND and code != "NoSuchBucket":
-                return  # Amazon does not answer so; others may
+                return  # Amazon does not answer so, but others may
             log.error("object-store-refused", status=status, s3_code=code)
             raise ServiceUnavailable("the object store did not serve the request, try again") from error
         except BotoCoreError as error:

@@ -1,11 +1,11 @@
-"""Where what TLS needs is kept."""
+"""The files that TLS needs."""
 
 from pathlib import Path
 from typing import NamedTuple, Self
 
 
 class TlsFiles(NamedTuple):
-    """PEM files: a server's certificate with its chain, its private key, and what clients verify them by.
+    """PEM files: a server's certificate with its chain, its private key, and the authority for clients.
 
     Certificate and key may be in one file.
     """
@@ -16,6 +16,6 @@ class TlsFiles(NamedTuple):
 
     @classmethod
     def in_folder(cls, folder: Path) -> Self:
-        """Those that a LocalAuthority makes there."""
+        """The files of a LocalAuthority in that folder."""
         folder = folder.resolve()
         return cls(folder / "server.pem", folder / "server.pem", folder / "ca.pem")

@@ -58,22 +58,22 @@ _LAZY_IMPORTS = (
 
 
 @click.command()
-@click.option("--no-resolvers", is_flag=True, help="The same as --resolvers false.")
+@click.option("--no-resolvers", is_flag=True, help="As --resolvers false.")
 @click.option(
     "--azurite-default-ports",
     is_flag=True,
-    help="Azurite on 10000, 10001, 10002 where they are free, unless this data directory has ports already.",
+    help="Use 10000, 10001, 10002 for Azurite if they are free and the data directory has no ports yet.",
 )
 @stop_with_stdin_option
 @setting_options
 def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None) -> None:
-    """Serve the queue until SIGTERM or Ctrl-C: the exit code is 0 then, from the first moment on.
+    """Serve the queue until SIGTERM or Ctrl-C. The exit code is then 0, also while it starts.
 
-    It also fires timers, expires what is due and sweeps, unless --no-resolvers leaves that to
-    `legacy-queue resolve`. Without either, a claim still expires as soon as a worker polls.
+    It also fires timers, sweeps and expires, unless --no-resolvers leaves that to `legacy-queue resolve`.
+    Without a resolver, a claim still expires as soon as a worker polls.
 
-    When it is ready, one line of JSON on standard output says where, and with which credentials where they
-    are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
+    When it is ready, it prints one line of JSON on standard output: its URLs, and the credentials of the
+    development client if there is one. Logs are on standard error: lines of JSON, or text at a terminal.
     """
     stop_handler = _StopHandler()
     if no_resolvers:

@@ -20,6 +20,7 @@ from legacy_queue.domain.events import PROJECT
 
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
+_SWITCH: dict[str, Any] = {"is_flag": False, "flag_value": "true"}  # --control is --control=true
 _CLIENT_VARIABLES = {"root-url", "base-url"}  # of the commands that call a queue
 
 
@@ -131,22 +132,19 @@ class Settings:
         values.flag,
         False,
         "true: answer the calls of old workers to purge-cache and auth.",
-        is_flag=False,
-        flag_value="true",
+        **_SWITCH,
     )
     control: bool = _setting(
         values.flag,
         False,
         "true: tests may move the clock, cause faults, read messages and reset (/control/v1).",
-        is_flag=False,
-        flag_value="true",
+        **_SWITCH,
     )
     development: bool = _setting(
         values.flag,
         False,
         "true: other machines may use the development client, and Azurite with its known key.",
-        is_flag=False,
-        flag_value="true",
+        **_SWITCH,
     )
     development_client: str | None = None
 

@@ -1,7 +1,7 @@
-"""What a run leaves behind: an artifact of one of seven storage types, and its life.
+"""Artifacts: the files of a run, of seven storage types.
 
-Source: docs/explanation/http-contract.md#artifacts; the original's src/artifacts.js and its schemas, and
-today's for links and objects.
+Source: docs/explanation/http-contract.md#artifacts; src/artifacts.js and the schemas of the original queue,
+and those of today's queue for links and objects.
 """
 
 import hashlib
@@ -18,29 +18,31 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
 
-LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
-LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
-SMALLEST_PART = 5 * 1024**2  # bytes of each part but the last, as S3 has it
-UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for clocks that differ
-EXPIRED_FOR = timedelta(minutes=15)  # an artifact is kept, and may be created, for so long after it expired
-IDENTITY = "identity"  # the encoding that is none
+MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
+MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
+MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
+UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for different clocks
+EXPIRED_FOR = timedelta(minutes=15)  # an artifact may still be created so long after its expiry
+IDENTITY = "identity"  # no encoding
 
-_IN_OBJECT_STORE, _BEGUN_ANEW = "isObject", "begunAnew"
-_NOT_TOLD = (_IN_OBJECT_STORE, _BEGUN_ANEW, "uploadId", "hashes")
-_URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shorter
-_BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after it expired: then expiry removes them, by any clock
+_IN_OBJECT_STORE, _RENEWED = "isObject", "begunAnew"
+_HIDDEN = (_IN_OBJECT_STORE, _RENEWED, "uploadId", "hashes")
+_URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
+_BYTES_KEPT = EXPIRED_FOR - timedelta(
+    minutes=5
+)  # after the expiry: later, the sweeper may remove them, by any clock
 
 
 @dataclass(frozen=True)
 class Artifact:
     """``storage_type`` is s3, azure, blob, object, reference, link or error.
 
-    ``details`` is what the type has beside, JSON throughout: ``url``; ``reason`` and ``message``;
-    ``artifact``, the name that a link leads to in the same run;
-    ``isObject`` of s3 whose bytes are in the object store; ``begunAnew`` in the name of bytes that do not
-    replace those of long ago; of a blob what its request says, all of it filled in, but ``partCount`` and
-    ``partsSha256`` for its parts; of an object ``projectId``, ``uploadId``, and ``hashes`` once its upload is
-    finished. ``is_complete`` is False for a blob until completeArtifact, for an object until finishArtifact.
+    ``details`` are the other fields of its type, as JSON: ``url`` of a reference; ``reason`` and ``message``
+    of an error; ``artifact``, the artifact of the same run that a link names; of a blob the fields of its
+    request with defaults, and ``partCount`` and ``partsSha256`` for its parts; of an object ``projectId``,
+    ``uploadId``, and ``hashes`` after its upload. ``isObject``: the bytes are in the object store.
+    ``begunAnew``: a part of the blob name, since older bytes of the artifact may be about to be removed.
+    ``is_complete`` is False for a blob until completeArtifact, for an object until finishArtifact.
     """
 
     task_id: str
@@ -54,7 +56,7 @@ class Artifact:
 
     @classmethod
     def from_wire(cls, task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime) -> Self:
-        """What createArtifact was asked for, its schema checked; raises InputError, InputTooLarge."""
+        """The artifact of a createArtifact that matches its schema; raises InputError, InputTooLarge."""
         expires = given_time(body, "expires")
         _check_expires(expires, task.definition.expires, now)
         if body["storageType"] == "blob":
@@ -65,7 +67,7 @@ class Artifact:
         else:
             names = ("url", "artifact", "reason", "message")
             is_complete, details = True, {key: body[key] for key in names if key in body}
-        # of an error, the type of what getArtifact answers; a link has that of its target
+        # of an error: the type of the answer of getArtifact
         default = "application/binary" if body["storageType"] == "link" else "application/json"
         content_type = body.get("contentType", default)
         return cls(
@@ -74,26 +76,26 @@ class Artifact:
 
     @property
     def blob_name(self) -> str:
-        """Where its bytes are: the name is data, not a path."""
+        """The name of the blob or object with its bytes: the artifact name is data, not a path."""
         digest = hashlib.sha256(self.name.encode()).hexdigest()
-        return f"{self.task_id}/{self.run_id}/{digest}{self.details.get(_BEGUN_ANEW, '')}"
+        return f"{self.task_id}/{self.run_id}/{digest}{self.details.get(_RENEWED, '')}"
 
     @property
     def has_bytes(self) -> bool:
-        """Whether anything is uploaded for it."""
+        """Whether its storage type has uploads."""
         return self.storage_type in ("s3", "azure", "blob", "object")
 
     def uploads_until(self, now: datetime) -> datetime:
-        """When its uploads end: as it expires. What has expired already is taken until it may be removed."""
+        """When its uploads end: when it expires or, if it has expired already, when it may be removed."""
         return self.expires if self.expires > now else self.expires + EXPIRED_FOR
 
     def url_expiry(self, now: datetime) -> datetime:
-        """When a signed URL ends that is made now, for upload or, of what has not expired, download."""
+        """When a signed URL for upload or download ends that is made now."""
         return min(now + _URL_LIFE, self.uploads_until(now))
 
     @property
     def is_closed(self) -> bool:
-        """Whether what was uploaded cannot be replaced any more."""
+        """Whether its bytes cannot be replaced any more."""
         return "hashes" in self.details or (self.storage_type == "blob" and self.is_complete)
 
     @property
@@ -103,16 +105,16 @@ class Artifact:
 
     @property
     def content_encoding(self) -> str | None:
-        """Of a blob, where it has any."""
+        """Of a blob; None is no encoding."""
         encoding = self.details["contentEncoding"]
         return None if encoding == IDENTITY else str(encoding)
 
     def for_object_store(self) -> Self:
-        """The same, its bytes to be in the object store."""
+        """The artifact with its bytes in the object store."""
         return replace(self, details={**self.details, _IN_OBJECT_STORE: True})
 
     def to_wire(self) -> dict[str, Any]:
-        """As it is listed, and told of."""
+        """The artifact in lists and events."""
         return {
             "storageType": self.storage_type,
             "name": self.name,
@@ -122,7 +124,7 @@ class Artifact:
 
 
 def check_open(task: Task, run_id: int, now: datetime) -> None:
-    """The run's artifacts may be created and uploaded; raises ResourceNotFound, RequestConflict."""
+    """Raise RequestConflict or ResourceNotFound if artifacts of the run may not be created or uploaded."""
     run = task.run(run_id)
     ended = run.resolved if run.worker and run.state == "exception" else None
     if run.state != "running" and not (ended and now <= ended + UPLOAD_WINDOW):
@@ -134,7 +136,7 @@ def check_open(task: Task, run_id: int, now: datetime) -> None:
 
 
 def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
-    """The run cannot be reported completed without a look at its blobs; raises as ``check_open``."""
+    """A report of completed has to check the blobs of the run from now on; raises as ``check_open``."""
     check_open(task, artifact.run_id, now)
     if task.runs[artifact.run_id].state == "running":
         task = replace(task, newest_blob=artifact.name)
@@ -142,30 +144,30 @@ def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
 
 
 def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifact:
-    """The artifact as it is to be when the one that exists, or has expired, is asked for again.
+    """The artifact after another createArtifact of the same name.
 
-    It may expire later, and a reference lead elsewhere or become a link. RequestConflict where anything else
-    differs. Where the uploaded bytes may be being removed, those to come have another ``blob_name``.
+    It may expire later, and a reference may get another URL or become a link. Any other difference is a
+    RequestConflict. If the sweeper may be removing the old bytes, the new bytes have another ``blob_name``.
     """
-    if given.storage_type == "link":  # whose content is another artifact's
+    if given.storage_type == "link":  # its content type is that of its target
         given = replace(given, content_type=existing.content_type)
     wanted = replace(existing, expires=given.expires)
     if existing.storage_type == "reference" and given.storage_type in ("reference", "link"):
         wanted = replace(wanted, storage_type=given.storage_type, details=given.details)
-    told = {"existing": _told(existing), "given": _told(given)}
-    if _told(wanted) != told["given"] or given.expires < existing.expires:
+    details = {"existing": _visible(existing), "given": _visible(given)}
+    if _visible(wanted) != details["given"] or given.expires < existing.expires:
         raise RequestConflict(
-            f"artifact {existing.name!r} exists, and is another one: only a later expires is accepted, and "
+            f"artifact {existing.name!r} exists, and is different: only a later expires is accepted, and "
             "another url, or a link, in place of a reference",
-            told,
+            details,
         )
     if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:
-        return replace(given, details={**given.details, _BEGUN_ANEW: f"-{epoch_milliseconds(now)}"})
+        return replace(given, details={**given.details, _RENEWED: f"-{epoch_milliseconds(now)}"})
     return wanted
 
 
 def artifact_created(task: Task, artifact: Artifact) -> Event:
-    """The artifact is on record; its content may be on its way.
+    """The artifact was created; its content may still be uploaded.
 
     Source: "Queue AMQP Exchanges", "artifactCreated".
     """
@@ -174,12 +176,12 @@ def artifact_created(task: Task, artifact: Artifact) -> Event:
 
 
 def blob_etag(sha256: str, size: int) -> str:
-    """What the upload of a blob, or of a part of one, answers, without its quotes."""
+    """The ETag of the upload of a blob or of a part, without quotes."""
     return f"{sha256}-{size}"
 
 
 def etags_are_right(artifact: Artifact, etags: Sequence[str]) -> bool:
-    """Whether they are those of the blob's uploads, in their order; a proxy may have weakened them."""
+    """Whether these are the ETags of the blob's uploads, in order; a proxy may have made them weak."""
     bare = [etag.removeprefix("W/").strip('"') for etag in etags]
     details = artifact.details
     if "partsSha256" in details:
@@ -188,13 +190,14 @@ def etags_are_right(artifact: Artifact, etags: Sequence[str]) -> bool:
 
 
 def _hash_of(etags: Iterable[str]) -> str:
-    """One hash that stands for all parts, so that they need not be stored."""
+    """A hash of all parts, stored instead of them."""
     return hashlib.sha256("\n".join(etags).encode()).hexdigest()
 
 
-def _told(artifact: Artifact) -> dict[str, Any]:
+def _visible(artifact: Artifact) -> dict[str, Any]:
+    """The fields that the owner may see."""
     wire = {**artifact.to_wire(), **artifact.details}
-    return {name: value for name, value in wire.items() if name not in _NOT_TOLD}
+    return {name: value for name, value in wire.items() if name not in _HIDDEN}
 
 
 def _check_expires(expires: datetime, latest: datetime, now: datetime) -> None:
@@ -228,7 +231,7 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
         "contentEncoding": encoding,
     }
     if "parts" not in body:
-        _check_size("transferLength", sent, LARGEST_UPLOAD, "in one request; send more in parts")
+        _check_size("transferLength", sent, MAX_UPLOAD_SIZE, "in one request; send more in parts")
         return details
     parts = [(part["sha256"].lower(), int(part["size"])) for part in body["parts"]]
     _check_parts([size for _, size in parts], sent)
@@ -236,18 +239,18 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_parts(sizes: Sequence[int], length: int) -> None:
-    _check_size("transferLength", length, LARGEST_BLOB, "for one artifact")
+    _check_size("transferLength", length, MAX_BLOB_SIZE, "for one artifact")
     for number, size in enumerate(sizes, 1):
-        _check_size(f"the size of part {number}", size, LARGEST_UPLOAD, "for a part")
-        if size < (SMALLEST_PART if number < len(sizes) else 1):
+        _check_size(f"the size of part {number}", size, MAX_UPLOAD_SIZE, "for a part")
+        if size < (MIN_PART_SIZE if number < len(sizes) else 1):
             raise InputError(
-                f"the size of part {number} is {size}: at least {SMALLEST_PART} bytes are accepted, "
+                f"the size of part {number} is {size}: at least {MIN_PART_SIZE} bytes are accepted, "
                 "1 for the last part"
             )
     if sum(sizes) != length:
-        raise InputError(f"the parts have {sum(sizes)} bytes together: what is transferred has {length}")
+        raise InputError(f"the parts have {sum(sizes)} bytes together: transferLength is {length}")
 
 
-def _check_size(what: str, size: int, most: int, where: str) -> None:
-    if size > most:
-        raise InputTooLarge(f"{what} is {size}: at most {most} bytes are accepted {where}")
+def _check_size(what: str, size: int, max_size: int, where: str) -> None:
+    if size > max_size:
+        raise InputTooLarge(f"{what} is {size}: at most {max_size} bytes are accepted {where}")

@@ -1,9 +1,9 @@
-"""Who sent a request and which scopes that gives; and the temporary credentials that clients issue.
+"""The sender of a request and its scopes; and temporary credentials.
 
-A temporary access token is derived from the issuer's, so a certificate proves itself without being
-stored anywhere. Tokens and signatures are in no message and no repr; why credentials are refused is told to
-a log alone. Source: docs/explanation/http-contract.md#authentication,
-docs/explanation/legacy-clients.md#requests, and taskcluster-auth's signature validator of 2017.
+A temporary access token is derived from the token of its issuer, so no certificate is stored. Tokens and
+signatures are in no message and no repr; only the log has the reason of a refusal. Source:
+docs/explanation/http-contract.md#authentication, docs/explanation/legacy-clients.md#requests, and
+taskcluster-auth's signature validator of 2017.
 """
 
 import base64
@@ -40,7 +40,7 @@ class Client:
 
 @dataclass(frozen=True)
 class TemporaryCredentials:
-    """What a worker is given for its claim; ``certificate`` is a JSON string."""
+    """The credentials of a claim; ``certificate`` is a JSON string."""
 
     client_id: str
     access_token: str = field(repr=False)
@@ -53,8 +53,8 @@ class TemporaryCredentials:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an issuer signed: these scopes, from ``start`` to ``expiry`` (ms since 1970). ``issuer`` is set
-    when the certificate is for a client id other than the issuer's: a named one.
+    """Scopes that an issuer has signed, from ``start`` to ``expiry`` (ms since 1970). ``issuer`` is set in a
+    named certificate: it is for another clientId than the issuer's.
     """
 
     scopes: tuple[str, ...]
@@ -66,7 +66,7 @@ class Certificate:
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
-        """Read it, its keys in any order; raises AuthenticationFailed. An empty issuer is none."""
+        """The inverse of ``to_json``, with keys in any order; raises AuthenticationFailed."""
         match wire:
             case {
                 "version": 1,
@@ -83,17 +83,17 @@ class Certificate:
         raise AuthenticationFailed("malformed certificate")
 
     def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
-        """The token of this certificate's bearer; raises AuthenticationFailed when it is not valid now.
+        """The access token for this certificate; raises AuthenticationFailed if it is not valid now.
 
-        ``held`` are the issuer's scopes, expanded: they must cover the certificate's and, when it is named,
-        ``auth:create-client:<client_id>``.
+        ``held`` are the expanded scopes of the issuer: they must cover the scopes of the certificate and, of
+        a named certificate, ``auth:create-client:<client_id>``.
         """
         time, drift = epoch_milliseconds(now), MAX_DRIFT // MILLISECOND
         # JavaScript ends the signed text with a newline when there are no scopes, Python does not
         signatures = [
             self._signature(issuer, client_id, end) for end in ([""] if self.scopes else ["", "\n"])
         ]
-        is_signed = any(hmac.compare_digest(one.encode(), self.signature.encode()) for one in signatures)
+        is_signed = any(hmac.compare_digest(text.encode(), self.signature.encode()) for text in signatures)
         wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
         checks = {
             "certificate names its bearer as issuer": self.issuer != client_id,
@@ -109,7 +109,7 @@ class Certificate:
         return _temporary_token(issuer, self.seed)
 
     def signed_by(self, issuer: Client, client_id: str) -> Self:
-        """The certificate with the issuer's signature, for the bearer of that name."""
+        """The certificate with the issuer's signature, for this clientId."""
         return replace(self, signature=self._signature(issuer, client_id))
 
     def _signature(self, issuer: Client, client_id: str, end: str = "") -> str:
@@ -129,10 +129,10 @@ class Certificate:
 def create_temporary_credentials(
     issuer: Client, client_id: str | None, scopes: Sequence[str], start: datetime, expiry: datetime, seed: str
 ) -> TemporaryCredentials:
-    """Credentials for these scopes and this time, named ``client_id`` or, when that is None, as the issuer.
+    """Credentials for these scopes and this time; ``client_id`` None is the clientId of the issuer.
 
-    ``seed`` is 44 fresh random characters. Whether the issuer may is decided when they are used. Raises
-    ValueError for more than 31 days, or another length of seed.
+    ``seed`` is 44 new random characters. The scopes of the issuer are checked when the credentials are used.
+    Raises ValueError for more than 31 days, or another length of seed.
     """
     if expiry - start > MAX_LIFE or len(seed) != SEED_LENGTH:
         raise ValueError("temporary credentials last 31 days at most, and their seed has 44 characters")
@@ -149,8 +149,8 @@ def _temporary_token(issuer: Client, seed: str) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who sent a request. ``scopes`` are expanded, and narrowed to what the credentials were made for;
-    ``issuer`` is the client that made them, when they are temporary.
+    """The sender of a request. ``scopes`` are the expanded scopes of the credentials; ``issuer`` is the
+    client that issued them, if they are temporary.
     """
 
     client_id: str
@@ -160,18 +160,18 @@ class Identity:
 
     @property
     def log_name(self) -> str:
-        """The credentials' name, fit for a log."""
+        """The sender, for a log."""
         return f"{self.client_id} (temporary, issued by {self.issuer})" if self.issuer else self.client_id
 
 
 def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
-    """The certificate and authorizedScopes: base64 of JSON, or nothing; what is null is not there."""
+    """The certificate and authorizedScopes: base64 of JSON, or empty. A null is the same as no field."""
     try:
         wire = json.loads(decode_base64(ext)) if ext else {}
         certificate, scopes = wire.get("certificate"), wire.get("authorizedScopes")
     except (ValueError, RecursionError, AttributeError):
         raise AuthenticationFailed("malformed ext") from None
-    if scopes is not None and not (isinstance(scopes, list) and all(is_scope(one) for one in scopes)):
+    if scopes is not None and not (isinstance(scopes, list) and all(map(is_scope, scopes))):
         raise AuthenticationFailed("malformed authorizedScopes")
     return (
         None if certificate is None else Certificate.from_wire(certificate),
@@ -180,17 +180,17 @@ def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
 
 
 class Authenticator:
-    """Knows the permanent clients and the roles; everything else comes with the request."""
+    """Has the permanent clients and the roles; everything else is in the request."""
 
     def __init__(self, clients: Mapping[str, Client], roles: Roles) -> None:
         self._clients, self._roles = clients, roles
 
     def expand(self, scopes: Sequence[str]) -> tuple[str, ...]:
-        """The scopes, and those of the roles that they assume."""
+        """The scopes with those of the roles that they assume."""
         return self._roles.expand_anew(scopes)
 
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
-        """Who sent the request; None when it bears no credentials. Raises AuthenticationFailed."""
+        """The sender; None if the request has no credentials. Raises AuthenticationFailed."""
         signature = read_signature(request)
         if signature is None:
             return None

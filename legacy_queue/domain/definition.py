@@ -1,8 +1,8 @@
-"""The task definition: what createTask is given, with its defaults filled in.
+"""The task definition: the body of createTask with defaults.
 
 Source: docs/explanation/http-contract.md#task-definition.
 
-The JSON schema has checked types, patterns and lengths before; the rules between fields are here.
+The JSON schema checks types, patterns and lengths; the rules between fields are here.
 """
 
 import json
@@ -20,7 +20,7 @@ MAX_DEADLINE = timedelta(days=5)
 MAX_SCOPES = 30 * 1024  # bytes of JSON: the claim's certificate lists them, and must fit a header
 MAX_SIZE = 900 * 1024  # bytes of JSON: with its runs it must fit an entity of 1 MiB
 
-NO_PROJECT = "none"  # the projectId of a task that has no other
+NO_PROJECT = "none"  # the projectId of a task without a project
 _TIMES = ("created", "deadline", "expires")
 
 Value = TypeVar("Value")
@@ -32,11 +32,11 @@ def _field(name: str, read: Callable[[Any], Value]) -> cached_property[Value]:
 
 @dataclass(frozen=True)
 class TaskDefinition:
-    """A complete definition as it is stored, never changed once the task exists.
+    """A complete definition, which never changes once the task exists.
 
-    ``wire`` has its pool as provisionerId and workerType, and a projectId other than "none" only: so it
-    equals what earlier versions stored. ``dependencies`` are the taskIds that it depends on, its own perhaps:
-    then it waits until it is scheduled.
+    ``wire`` names the pool by provisionerId and workerType, and has no projectId "none": so it equals the
+    definitions that earlier versions stored. ``dependencies`` are taskIds. A task that depends on itself
+    waits until it is scheduled.
     """
 
     wire: Mapping[str, Any]
@@ -55,14 +55,15 @@ class TaskDefinition:
         return str(self.wire.get("projectId", NO_PROJECT))
 
     def to_wire(self) -> dict[str, Any]:
-        """The definition as it is answered: with projectId, and its pool also as taskQueueId."""
+        """The definition in answers: with projectId and taskQueueId."""
         pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
         return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 
     def differences(self, other: "TaskDefinition") -> list[str]:
-        """The names of what the other says differently, as JSON: 1 and true are equal to Python."""
+        """The names of the fields that differ as JSON: in Python, 1 equals true."""
         mine, theirs = (
-            {k: json.dumps(v, sort_keys=True) for k, v in one.wire.items()} for one in (self, other)
+            {name: json.dumps(value, sort_keys=True) for name, value in definition.wire.items()}
+            for definition in (self, other)
         )
         return [name for name in sorted({*mine, *theirs}) if theirs.get(name) != mine.get(name)]
 
@@ -113,9 +114,9 @@ class TaskDefinition:
 
 
 def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The provisionerId and the workerType that a definition names, in either spelling or in both.
+    """The provisionerId and the workerType of a definition, which names them, or taskQueueId, or all.
 
-    Raises InputError where it names none, or two.
+    Raises InputError for no pool, or two.
     """
     provisioner_id, worker_type = body.get("provisionerId"), body.get("workerType")
     if "taskQueueId" in body:
@@ -148,7 +149,7 @@ def _check_times(created: datetime, deadline: datetime, expires: datetime, now: 
             raise InputError(f"{name} is {times[name]}: it must {rule.format(**times)}", times)
 
 
-def _check_size(what: str, value: Any, most: int) -> None:
+def _check_size(what: str, value: Any, max_size: int) -> None:
     size = len(json.dumps(value))
-    if size > most:
-        raise InputTooLarge(f"{what} {size} bytes as JSON; at most {most} are accepted")
+    if size > max_size:
+        raise InputTooLarge(f"{what} {size} bytes as JSON; at most {max_size} are accepted")

@@ -1,7 +1,7 @@
-"""Everything that can be refused: a class for each code that the caller sees.
+"""The errors: a class for each code that a caller sees.
 
-A legacy worker deletes its message on any 4xx and keeps it on a 5xx: what a retry could cure
-is never a 4xx. Source: docs/explanation/http-contract.md#errors.
+A legacy worker deletes its message on any 4xx and keeps it on a 5xx: so an error is never a 4xx if a retry
+can succeed. Source: docs/explanation/http-contract.md#errors.
 """
 
 import re
@@ -11,11 +11,11 @@ from typing import Any
 
 _TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")  # a slugid, or several of them
 RETRY_AFTER = timedelta(seconds=2)
-_MAX_LOGGED = 255  # characters of a clientId that is not known to be one
+_MAX_LOGGED = 255  # characters of an unknown clientId
 
 
 class QueueError(Exception):
-    """A refusal. The message names the offending value and what would be accepted, and never holds a secret;
+    """A refusal. The message names the wrong value and says which values are accepted; it never has a secret.
     ``details`` are for a program.
     """
 
@@ -49,9 +49,9 @@ class InputError(QueueError):
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid: the same sentence for every ``reason``, which is for a log alone and
-    quotes nothing from the request. ``client_id`` is the client that the request claims to come from, ""
-    where it names none; an access token in its place is not shown.
+    """The credentials are not valid. Every ``reason`` has the same message: the reason is only for the log,
+    and quotes nothing of the request. ``client_id`` is the clientId in the request, or "". An access token in
+    its place is not shown.
     """
 
     status = 401
@@ -66,7 +66,7 @@ class AuthenticationFailed(QueueError):
 
 
 class AuthorizationFailed(QueueError):
-    status = 403  # no scope would cure it: Taskcluster's own name of that time
+    status = 403  # no scope would help: Taskcluster's own name of that time
 
 
 class InsufficientScopes(AuthorizationFailed):
@@ -98,7 +98,7 @@ class InputTooLarge(QueueError):
 
 
 class ServiceUnavailable(QueueError):
-    """Not now; ``retry_after`` says when to ask again. Nothing that was acknowledged is undone."""
+    """The request can be retried after ``retry_after``."""
 
     status = 503
 
@@ -108,7 +108,7 @@ class ServiceUnavailable(QueueError):
 
 
 class InjectedError(QueueError):
-    """What a fault has the server answer, of that status and code."""
+    """The answer that a fault injects, with its status and code."""
 
     def __init__(self, message: str, status: int, code: str) -> None:
         super().__init__(message)

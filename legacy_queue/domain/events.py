@@ -1,4 +1,4 @@
-"""What the queue publishes: its exchanges, and the messages on them.
+"""The exchanges of the queue, and the messages on them.
 
 Source: "Queue AMQP Exchanges", which leaves task-failed out, and docs/explanation/recovery.md#events; the
 schemas of today's queue for what is sealed, and for priorities.
@@ -16,10 +16,10 @@ from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 
 PROJECT = "taskcluster-queue"
-EVER = datetime(2000, 1, 1, tzinfo=UTC)  # since then: all that happened
+EVER = datetime(2000, 1, 1, tzinfo=UTC)  # earlier than any event
 
 
-# the words of a routing key, each with what it is
+# the words of a routing key with their descriptions
 TASK_KEY = {
     "routingKeyKind": "The kind of routing key: always 'primary'.",
     "taskId": "The task that the message is about.",
@@ -43,7 +43,7 @@ OPTIONAL = ("runId", "workerGroup", "workerId", "reserved")  # they may be ``_``
 
 @dataclass(frozen=True)
 class Exchange:
-    """A topic exchange; ``always`` are optional words that are never ``_`` in its keys."""
+    """A topic exchange; ``always`` are optional words that are never ``_`` in its routing keys."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class Exchange:
 
     @property
     def entry(self) -> str:
-        """Its name in the reference: ``taskPending`` of ``task-pending``."""
+        """The name in the reference: ``taskPending`` for ``task-pending``."""
         return re.sub("-(.)", lambda match: match[1].upper(), self.name)
 
     def full_name(self, project: str) -> str:
@@ -93,7 +93,7 @@ EXCHANGES: Mapping[str, Exchange] = {
 
 @dataclass(frozen=True)
 class Event:
-    """A message on an exchange, named as in EXCHANGES; ``routes`` are CC'ed as ``route.<route>``."""
+    """A message on an exchange of EXCHANGES; ``routes`` are CC'ed as ``route.<route>``."""
 
     exchange: str
     routing_key: str
@@ -102,7 +102,7 @@ class Event:
 
 
 def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
-    """What ``name`` says about the run, by default the latest; ``task-defined`` is about the task alone."""
+    """The event ``name`` about a run, by default the latest; ``task-defined`` is only about the task."""
     run = task.last_run if run_id is None else task.runs[run_id]
     worker = run.worker if run else None
     wire = task.definition.wire
@@ -134,13 +134,13 @@ def group_resolved(task_group_id: str, scheduler_id: str) -> Event:
 
 
 def group_sealed(task_group_id: str, scheduler_id: str, expires: datetime, sealed: datetime) -> Event:
-    """The group takes no new task since then."""
+    """The group takes no new task after ``sealed``."""
     times = {"expires": format_time(expires), "sealed": format_time(sealed)}
     return _group_event("task-group-sealed", task_group_id, scheduler_id, **times)
 
 
 def group_priority_changed(task_group_id: str, scheduler_id: str, priority: str, count: int) -> Event:
-    """So many tasks of the group were given that priority by one call."""
+    """A call has changed the priority of ``count`` tasks of the group."""
     about = {"newPriority": priority, "tasksAffected": count}
     return _group_event("task-group-priority-changed", task_group_id, scheduler_id, **about)
 
@@ -151,7 +151,7 @@ def _group_event(name: str, task_group_id: str, scheduler_id: str, **more: Any) 
 
 
 def priority_changed(task: Task, change: PriorityChange) -> Event:
-    """The change of the task's priority; ``task`` is as it was then, but for later changes."""
+    """A change of the task's priority; ``task`` is as it was then, except for later changes."""
     event = task_event("task-priority-changed", task)
     status = {**task.status(), "priority": change.new}
     about = {"version": 1, "status": status, "oldPriority": change.old, "newPriority": change.new}
@@ -161,12 +161,15 @@ def priority_changed(task: Task, change: PriorityChange) -> Event:
 def events_since(
     task: Task, since: datetime, artifacts: Mapping[int, Sequence[Event]] = MappingProxyType({})
 ) -> list[Event]:
-    """What happened to the task since then, in order, as far as its runs tell: again, perhaps. task-defined
-    is among it where no run was scheduled before. ``artifacts`` are events of runs by their ids.
+    """The events of the task since then, in order, derived from its runs; some may have been published
+    before.
+
+    task-defined is one of them if no run was scheduled before. ``artifacts`` are events of artifacts by
+    runId.
     """
     is_new = not task.runs or task.runs[0].scheduled >= since
     events = [task_event("task-defined", task.up_to(0))] if is_new else []
-    changes = deque(one for one in task.priority_changes if one.changed >= since)
+    changes = deque(change for change in task.priority_changes if change.changed >= since)
 
     def add_changes(then: Task, before: datetime | None = None) -> None:
         while changes and (before is None or changes[0].changed < before):
@@ -175,7 +178,7 @@ def events_since(
     for run in task.runs:
         add_changes(task.up_to(run.run_id - 1), run.scheduled)
         then = task.up_to(run.run_id)
-        if run.reason_created != "exception" and run.scheduled >= since:  # else it says how the task ended
+        if run.reason_created != "exception" and run.scheduled >= since:  # else it was never pending
             events.append(task_event("task-pending", then))
         add_changes(then, run.started or run.scheduled)
         if run.worker and run.started and run.started >= since:

@@ -1,4 +1,4 @@
-"""Faults that a test causes: which requests a fault is for, and what happens to them instead."""
+"""Faults that a test injects: the requests that a fault is for, and its effect."""
 
 import difflib
 import hashlib
@@ -27,7 +27,7 @@ _OF_ONE_ENDPOINT: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Target:
-    """An endpoint, or a use of signed URLs, and whether its requests tell a task and a worker."""
+    """An endpoint or a use of signed URLs, and whether its requests name a task and a worker."""
 
     endpoint: str
     has_task: bool
@@ -39,9 +39,9 @@ SIGNED_URLS = (Target(RECEIVE, True, False), Target(DELETE, True, False), Target
 
 @dataclass(frozen=True)
 class Fault:
-    """``wire`` is what was asked for. ``effect`` None: nothing but the delay.
+    """``wire`` is the request for the fault. ``effect`` is None for a delay alone.
 
-    ``needs_message``: it happens once a message has been received, and to that message's task.
+    ``needs_message``: the fault happens after a message is received, and to the task of that message.
     """
 
     fault_id: str
@@ -55,7 +55,7 @@ class Fault:
 
     @property
     def is_before(self) -> bool:
-        """Whether the request does nothing."""
+        """Whether the fault happens before the request has an effect."""
         return self.effect == "status" or self.wire.get("drop") == "before"
 
     @property
@@ -63,7 +63,7 @@ class Fault:
         return self.endpoint == RECEIVE and self.effect is not None and not self.is_before
 
     def is_for(self, task_id: str, worker: Callable[[], str]) -> bool:
-        """Whether it is for a request to its endpoint about that task by that worker.
+        """Whether the fault is for a request to its endpoint, about this task, by this worker.
 
         ``worker`` answers ``<workerGroup>/<workerId>``; it is called only if the answer depends on it.
         """
@@ -72,7 +72,7 @@ class Fault:
         return "worker" not in self.wire or self.wire["worker"] == worker()
 
     def is_chosen(self, number: int) -> bool:
-        """Whether the fault happens to the request of that number, 0.., among those that it is for.
+        """Whether the fault happens to the request of this number, from 0, of the requests that it is for.
 
         The same seed chooses the same numbers, on any machine.
         """
@@ -83,16 +83,16 @@ class Fault:
 
 
 def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterable[Target]) -> Fault:
-    """The fault that a body asks for, which is valid by its schema; raises InputError.
+    """The fault of a body that matches its schema; raises InputError.
 
-    ``seed`` is for a fault with a probability that has none.
+    ``seed`` is the default of a fault with a probability.
     """
-    known = {target.endpoint: target for target in targets}
-    target = known.get(wire["endpoint"])
+    by_name = {target.endpoint: target for target in targets}
+    target = by_name.get(wire["endpoint"])
     if target is None:
-        (near,) = difflib.get_close_matches(wire["endpoint"], known, 1, 0)
+        (near,) = difflib.get_close_matches(wire["endpoint"], by_name, 1, 0)
         raise InputError(f"endpoint: there is no {wire['endpoint']!r}; the nearest is {near}")
-    effects = [one for one in _EFFECTS if one in wire]
+    effects = [effect for effect in _EFFECTS if effect in wire]
     if len(effects) > 1:
         raise InputError(f"{' and '.join(effects)}: a fault does one of these; add a second fault")
     if not effects and "delay" not in wire:
@@ -109,7 +109,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
 
 
 def _check_target(fault: Fault, target: Target) -> None:
-    """What happens, and to what, is possible there."""
+    """Raise InputError for an effect, a task or a worker that the target does not have."""
     name = fault.endpoint
     only = _OF_ONE_ENDPOINT.get(fault.effect or "", name)
     if only != name:
@@ -118,11 +118,11 @@ def _check_target(fault: Fault, target: Target) -> None:
         raise InputError(f"taskId: a request to {name} names no task")
     if "taskId" in fault.wire and name == RECEIVE and not fault.needs_message:
         raise InputError(
-            "taskId: which task a message is of is known once it is received; "
+            "taskId: which task a message is of is known only after it is received; "
             "double, lose, stale and drop after are accepted with a taskId"
         )
     if "worker" in fault.wire and not target.has_worker:
-        raise InputError(f"worker: a request to {name} does not tell which worker sent it")
+        raise InputError(f"worker: a request to {name} does not name the worker that sent it")
 
 
 def _delay(wire: Mapping[str, Any]) -> timedelta:

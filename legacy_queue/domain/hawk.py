@@ -1,9 +1,8 @@
-"""Hawk, the HTTP authentication of Taskcluster, as npm's hawk 2 to 6 and mohawk speak it: pure.
+"""Hawk, the HTTP authentication of Taskcluster, as in npm's hawk 2 to 6 and in mohawk.
 
 A request is signed in its Authorization header or, a GET, in the ``bewit`` parameter of its target. The
-MAC covers the raw request target: whoever hands in a decoded one gets a refusal. No key, MAC or header is
-ever in a refusal. Nonces are not remembered: nothing is kept in the process, and every call of the queue
-is safe to repeat.
+MAC covers the raw request target: a decoded target is refused. No key, MAC or header is in a refusal. Nonces
+are not remembered: every call of the queue is safe to repeat.
 """
 
 import base64
@@ -17,10 +16,14 @@ from urllib.parse import unquote
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
-MAX_SKEW = timedelta(minutes=15)  # just this much is still accepted
-MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
+MAX_SKEW = timedelta(minutes=15)  # exactly so much is accepted
+MAX_LENGTH = 65_536  # of a header or a bewit; a certificate has every scope of its task
 
-_FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}  # of a header, and of Signature
+_FIELDS = {
+    "id": "client_id",
+    "ts": "timestamp",
+    "hash": "payload_hash",
+}  # names in a header, and in Signature
 _FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
 _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
@@ -28,8 +31,8 @@ _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """A request as it came in; ``target`` is raw, never decoded, and may hold a bewit. ``host`` and ``port``
-    are the ones that the client addressed, whatever proxy stands between.
+    """A request as received; ``target`` is raw, not decoded, and may have a bewit. ``host`` and ``port`` are
+    those that the client addressed, also behind a proxy.
     """
 
     method: str
@@ -43,8 +46,8 @@ class SignedRequest:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a request says of who signed it; nothing of it is believed before ``verify``. ``timestamp`` is in
-    seconds: when it was signed or, of a bewit, when it ends; ``target`` is without the bewit.
+    """The signature of a request, not trusted before ``verify``. ``timestamp`` is in seconds: when the
+    request was signed, or when the bewit ends. ``target`` is without the bewit.
     """
 
     kind: Literal["header", "bewit"]
@@ -60,9 +63,7 @@ class Signature:
 
 
 def read_signature(request: SignedRequest) -> Signature | None:
-    """How the request is signed; None when it is not signed at all. Raises AuthenticationFailed for what is
-    malformed, for two signatures, for a bewit on anything but a GET.
-    """
+    """The signature; None if there is none. Raises AuthenticationFailed for a malformed signature."""
     bewit, target = _split_bewit(request.target)
     if bewit is None:
         return None if request.authorization is None else _read_header(request.authorization, target)
@@ -74,7 +75,7 @@ def read_signature(request: SignedRequest) -> Signature | None:
 
 
 def _split_bewit(target: str) -> tuple[str | None, str]:
-    """The bewit and the target as it was before the bewit was added to it."""
+    """The bewit, and the target without it."""
     if "bewit" not in target:
         return None, target
     path, _, query = target.partition("?")
@@ -95,7 +96,7 @@ def _read_header(header: str, target: str) -> Signature:
         raise AuthenticationFailed("authorization scheme other than Hawk")
     if len(header) > MAX_LENGTH or not _is_plain(header):
         raise AuthenticationFailed(_MALFORMED_HEADER)
-    # in any order, each once, none empty; a value holds no quote
+    # in any order, each once, not empty; a value has no quote
     *parts, end = f",{text}".split('"')
     labels, values = [part.strip() for part in parts[::2]], parts[1::2]
     names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
@@ -109,7 +110,7 @@ def _read_header(header: str, target: str) -> Signature:
 
 
 def _read_bewit(bewit: str, target: str) -> Signature:
-    """Base64 of the id, the end, the MAC and, perhaps empty, ext: with a backslash between them."""
+    """Base64 of the id, the end, the MAC and ext, which may be empty, with a backslash between them."""
     try:
         text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
         client_id, expires, mac, ext = text.split("\\")
@@ -127,13 +128,13 @@ def _check_seconds(text: str) -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether it is what Hawk allows in a header, between its quotes: a backslash would start an escape."""
+    """Whether Hawk allows the text between the quotes of a header: a backslash would start an escape."""
     return text.isascii() and text.isprintable() and "\\" not in text
 
 
 def verify(signature: Signature, request: SignedRequest, access_token: str, now: datetime) -> None:
-    """Raises AuthenticationFailed unless this request was signed with this token, in time: its body too,
-    where the signature has a payload hash.
+    """Raise AuthenticationFailed unless the request was signed with this token and is in time. The body is
+    covered if the signature has a payload hash.
     """
     is_bewit = signature.kind == "bewit"
     if not _equal(_mac(signature, request, access_token), signature.mac):
@@ -149,15 +150,16 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
 
 
 def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
-    """Whether the body is the one that was hashed.
+    """Whether the body has the signed hash.
 
-    Python's client hashes an empty body under no content type, and then aiohttp, below scriptworker, sends
-    ``application/octet-stream`` with it: of an empty body the content type proves nothing, so both pass.
+    Python's client hashes an empty body without a content type, and then aiohttp, below scriptworker, sends
+    ``application/octet-stream`` with it. The content type of an empty body proves nothing, so both are
+    accepted.
     """
     if not signature.payload_hash:
         return True
     content_types = {request.content_type or ""} | ({""} if not request.body else set())
-    return any(_equal(payload_hash(request.body, one), signature.payload_hash) for one in content_types)
+    return any(_equal(payload_hash(request.body, kind), signature.payload_hash) for kind in content_types)
 
 
 def payload_hash(body: bytes, content_type: str) -> str:
@@ -170,7 +172,7 @@ def payload_hash(body: bytes, content_type: str) -> str:
 def sign_header(
     request: SignedRequest, client_id: str, access_token: str, now: datetime, nonce: str, ext: str = ""
 ) -> str:
-    """The Authorization header of a request; the body is covered where it has a content type, "" too."""
+    """The Authorization header of a request; the body is covered unless its content type is None."""
     covered = "" if request.content_type is None else payload_hash(request.body, request.content_type)
     timestamp = str(epoch_milliseconds(now) // 1000)
     signature = Signature("header", client_id, timestamp, request.target, "", nonce, covered, ext)
@@ -208,5 +210,5 @@ def _equal(ours: str, theirs: str) -> bool:
 
 
 def _bytes(text: str) -> bytes:
-    """UTF-8 of any text: what a client sends is never a crash."""
+    """UTF-8 of any text, also of lone surrogates, without an error."""
     return text.encode("utf-8", "surrogatepass")

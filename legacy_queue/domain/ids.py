@@ -1,16 +1,16 @@
-"""Identifiers and the rules they follow. Source: docs/explanation/http-contract.md#identifiers."""
+"""Identifiers and their rules. Source: docs/explanation/http-contract.md#identifiers."""
 
 import base64
 import uuid
 
 TASK_ID = r"[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]"
-# provisionerId, workerType, schedulerId, workerGroup, workerId: as long as those of today's pools and regions
+# provisionerId, workerType, schedulerId, workerGroup, workerId: as long as in today's queue
 IDENTIFIER = r"[a-zA-Z0-9-_]{1,38}"
 TASK_QUEUE_ID = f"{IDENTIFIER}/{IDENTIFIER}"  # <provisionerId>/<workerType>
 PROJECT_ID = r"[a-zA-Z0-9._/-]{1,500}"
 RUN_ID = r"(?:1000|[1-9][0-9]{0,2}|0)"
 
-MAX_RUNS = 50  # ever created for one task
+MAX_RUNS = 50  # of a task, at most
 
 
 def slugid() -> str:

@@ -1,4 +1,4 @@
-"""The signed message in a work queue, and the lease that its holder has on it."""
+"""The signed message in a work queue, and the lease on it."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from legacy_queue.domain.ids import TASK_ID
 
 @dataclass(frozen=True)
 class MessageLease:
-    """What Azure gives to whoever received, put or updated a message: the right to change it next."""
+    """The right to change a message next: Azure gives it to the client that received, put or updated it."""
 
     message_id: str
     receipt: str = field(repr=False)
@@ -26,9 +26,9 @@ def message_signature(task_id: str, run_id: int, secret: bytes) -> str:
 
 
 def signature_is_valid(signature: str, task_id: str, run_id: int, secrets: Sequence[bytes]) -> bool:
-    """Whether one of the secrets made this signature: an old secret stays good while it is listed."""
-    good = (message_signature(task_id, run_id, secret) for secret in secrets)
-    return any(hmac.compare_digest(signature.encode(), one.encode()) for one in good)
+    """Whether one of the secrets made this signature; an old secret is accepted while it is listed."""
+    valid = (message_signature(task_id, run_id, secret).encode() for secret in secrets)
+    return any(hmac.compare_digest(signature.encode(), expected) for expected in valid)
 
 
 def message_text(task_id: str, run_id: int, secret: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Objects, as today's Object service has them: here each is the bytes of an artifact of the type ``object``.
+"""Objects of today's Object service: here an object has the bytes of an artifact of the type ``object``.
 
 Source: the ``upload`` and ``download`` of today's clients, and the schemas of its object service.
 """
@@ -19,24 +19,24 @@ DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred one first
 
 _HASHES = ("sha256", "sha512")
 _UPLOAD_ACCESS, _DOWNLOAD_ACCESS = timedelta(days=1), timedelta(hours=1)
-_DRIFT = timedelta(minutes=15)  # of clocks: credentials are good from so long ago on
+_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from so long ago
 
 
 def object_name(artifact: Artifact) -> str:
-    """The name under which the Object service has the artifact's bytes."""
+    """The name of the artifact's bytes in the Object service."""
     return f"t/{artifact.task_id}/{artifact.run_id}/{artifact.name}"
 
 
 def artifact_key(name: str) -> tuple[str, int, str]:
-    """The inverse, of what matches OBJECT_NAME: taskId, runId and the artifact's name."""
+    """The inverse for a name that matches OBJECT_NAME: taskId, runId and the artifact's name."""
     _, task_id, run_id, artifact_name = name.split("/", 3)
     return task_id, int(run_id), artifact_name
 
 
 def upload_access(artifact: Artifact, issuer: Client, now: datetime, expires: datetime) -> dict[str, Any]:
-    """What createArtifact answers: the object's name, its uploadId, and credentials to upload it.
+    """The answer of createArtifact: the object's name, its uploadId, and credentials to upload it.
 
-    By the clock that checks credentials it is ``now``, and the artifact ``expires`` then.
+    ``now`` and ``expires`` are by the clock that checks credentials.
     """
     project_id, expiry = artifact.details["projectId"], min(expires, now + _UPLOAD_ACCESS)
     return {
@@ -48,12 +48,12 @@ def upload_access(artifact: Artifact, issuer: Client, now: datetime, expires: da
 
 
 def download_access(artifact: Artifact, issuer: Client, now: datetime) -> dict[str, Any]:
-    """What ``artifact`` answers: the object's name, and credentials to download it."""
+    """The answer of ``artifact``: the object's name, and credentials to download it."""
     return _access(artifact, "download", "", issuer, now, now + _DOWNLOAD_ACCESS)
 
 
 def check_upload(artifact: Artifact, body: Mapping[str, Any]) -> None:
-    """The body is of this object's upload; raises InputError, RequestConflict."""
+    """Raise InputError or RequestConflict if the body is not of this object's upload."""
     name, project_id = object_name(artifact), artifact.details["projectId"]
     if body["projectId"] != project_id:
         raise InputError(f"object {name!r} has the projectId {project_id!r}, not {body['projectId']!r}")
@@ -65,22 +65,22 @@ def check_upload(artifact: Artifact, body: Mapping[str, Any]) -> None:
 
 
 def finished(artifact: Artifact, hashes: Mapping[str, str]) -> Artifact:
-    """The artifact, its upload finished with these hashes of its content. Safe to repeat, with no others.
+    """The artifact after its upload, with the hashes of its content. Safe to repeat with the same hashes.
 
-    Raises RequestConflict. Hashes of other kinds than SHA-256 and SHA-512 are left out.
+    Raises RequestConflict. Hashes other than SHA-256 and SHA-512 are left out.
     """
-    given = {name: hashes[name] for name in _HASHES if name in hashes}
-    known = artifact.details.get("hashes")
-    if known is None:
-        return replace(artifact, details={**artifact.details, "hashes": given})
-    if not given.items() <= known.items():
+    new = {name: hashes[name] for name in _HASHES if name in hashes}
+    stored = artifact.details.get("hashes")
+    if stored is None:
+        return replace(artifact, details={**artifact.details, "hashes": new})
+    if not new.items() <= stored.items():
         name = object_name(artifact)
-        raise RequestConflict(f"object {name!r} is finished already, with other hashes", {"hashes": known})
+        raise RequestConflict(f"object {name!r} is finished already, with other hashes", {"hashes": stored})
     return artifact
 
 
 def download_method(accepted: Mapping[str, Any]) -> str:
-    """The method of those that the caller accepts; raises NoMatchingMethod."""
+    """The preferred method that the caller accepts; raises NoMatchingMethod."""
     for method in DOWNLOAD_METHODS:
         if method in accepted:
             return method

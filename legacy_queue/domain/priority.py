@@ -25,7 +25,7 @@ def direction(old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class WorkQueue:
-    """Where the messages of one worker type's tasks of one priority lie."""
+    """The queue of the messages for a worker type and a priority."""
 
     provisioner_id: str
     worker_type: str
@@ -38,7 +38,7 @@ class WorkQueue:
 
     def name(self, prefix: str) -> str:
         """``<prefix>-<24 characters>-<24 characters>-<1..7>``: a valid Azure queue name for any ids."""
-        ids = "-".join(_short_hash(one) for one in (self.provisioner_id, self.worker_type))
+        ids = f"{_short_hash(self.provisioner_id)}-{_short_hash(self.worker_type)}"
         return f"{prefix}-{ids}-{len(PRIORITIES) - PRIORITIES.index(self.priority)}"
 
 

@@ -1,8 +1,8 @@
-"""Who may: scopes, expressions of what a call needs, and the roles through which ``assume:`` scopes expand.
+"""Scopes, expressions of the scopes that a call needs, and the roles that ``assume:`` scopes expand to.
 
-A scope that ends in ``*`` satisfies every scope with that prefix, a pattern such as ``abc*`` included. An
-expression is data: an endpoint declares it once, and the check, the refusal's words and the reference
-come from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017,
+A scope that ends in ``*`` satisfies every scope with that prefix, also a pattern such as ``abc*``. An
+expression is data: an endpoint declares it, and the check, the text of the refusal and the reference come
+from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017,
 docs/explanation/http-contract.md#scopes.
 """
 
@@ -24,17 +24,17 @@ class _Parts:
 
 
 class AnyOf(_Parts):
-    """One alternative is enough; without alternatives nothing is."""
+    """Any of the alternatives is enough; without alternatives it is never satisfied."""
 
 
 class AllOf(_Parts):
-    """Every requirement; without requirements nothing is needed."""
+    """All requirements are needed; without requirements it is always satisfied."""
 
 
 @dataclass(frozen=True)
 class ForEach:
-    """``each`` once for every value of the list parameter ``in_``, under the name ``variable``: inside AnyOf
-    it adds alternatives, inside AllOf requirements; it stands nowhere else.
+    """``each`` for every value of the list parameter ``in_``, under the name ``variable``. It is only inside
+    AnyOf, where it adds alternatives, or AllOf, where it adds requirements.
     """
 
     variable: str
@@ -48,8 +48,8 @@ _NEVER = AnyOf(())
 def render(expression: Expression, params: Params) -> Expression:
     """The expression with each ``<name>`` filled in and no ForEach left. A value is never read as a template.
 
-    What an empty value would stand in is never satisfied: ``a:<worker>`` without a worker is nobody's. Raises
-    KeyError and TypeError (a list for text, or the reverse) for mistakes of an endpoint.
+    A scope with an empty value is never satisfied: ``a:<worker>`` without a worker. Raises KeyError and
+    TypeError (a list for text, or text for a list) for a mistake of an endpoint.
     """
     match expression:
         case str():
@@ -67,7 +67,7 @@ def render(expression: Expression, params: Params) -> Expression:
 
 @cache
 def _template(text: str) -> tuple[str, ...]:
-    """Text and the names of parameters in turn; only what is declared is a template."""
+    """Alternately text and the name of a parameter."""
     return tuple(_PARAMETER.split(text))
 
 
@@ -96,20 +96,20 @@ def reference(expression: Expression) -> Any:
 
 
 def _holder(scopes: Iterable[str]) -> Callable[[str], bool]:
-    """Whether all that a scope stands for is held: at about the same cost however many the scopes are."""
+    """A function that says whether a scope is satisfied; its cost hardly depends on the number of scopes."""
     exact = frozenset(scopes)
     prefixes = tuple(scope[:-1] for scope in exact if scope.endswith("*"))
-    # of a pattern its prefix: ``a**`` must not pass for the wider ``a*``
+    # compare the prefix of a pattern: ``a**`` must not satisfy the wider ``a*``
     return lambda scope: scope in exact or scope.removesuffix("*").startswith(prefixes)
 
 
 def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
-    """Whether the scopes satisfy every wanted one."""
+    """Whether the scopes satisfy every wanted scope."""
     return all(map(_holder(scopes), wanted))
 
 
 def missing(scopes: Iterable[str], rendered: Expression) -> str | None:
-    """What the scopes lack of a rendered expression, in words: ``(`a` and (`b` or `c`))``; None: nothing."""
+    """What the scopes lack of a rendered expression: ``(`a` and (`b` or `c`))``, or None."""
     return _lack(_holder(scopes), rendered) or None
 
 
@@ -122,7 +122,7 @@ def _lack(holds: Callable[[str], bool], rendered: Expression) -> str:
         case AnyOf(parts):
             lacks = [_lack(holds, part) for part in parts]
             return "" if "" in lacks else _joined(" or ", lacks) or "something that no scope gives"
-    raise TypeError(f"{type(rendered).__name__} is rendered before scopes are held against it")
+    raise TypeError(f"{type(rendered).__name__} must be rendered before scopes are compared with it")
 
 
 def _joined(word: str, lacks: Sequence[str]) -> str:
@@ -135,8 +135,8 @@ def is_scope(value: object) -> TypeGuard[str]:
 
 
 class Roles:
-    """The scopes of each role id; an id that ends in ``*`` stands for every role with that prefix. Both are
-    taken as they are: there are no parameterized roles (``<..>``).
+    """The scopes of each roleId; a roleId that ends in ``*`` stands for every role with that prefix. There
+    are no parameterized roles (``<..>``).
     """
 
     def __init__(self, scopes_by_role_id: Mapping[str, Sequence[str]]) -> None:
@@ -144,22 +144,22 @@ class Roles:
         self._cached = lru_cache(maxsize=256)(self.expand_anew)
 
     def expand(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """The scopes, and those of every role they assume, directly or through another role, in a circle too.
-        ``assume:foo*`` assumes all the roles that it covers.
+        """The scopes with those of every role that they assume, directly or through other roles, also in a
+        circle. ``assume:foo*`` assumes all roles that it covers.
         """
         return self._cached(tuple(scopes))
 
     def expand_anew(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """As ``expand``; nothing is remembered."""
+        """Like ``expand``, without the cache."""
         found = dict.fromkeys(scopes)  # a set that keeps its order
         to_follow, roles = list(found), self._roles
         while to_follow:
             scope = to_follow.pop()
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
-            assumed = [one for one in roles if _is_within(scope, one[0]) or _is_within(one[0], scope)]
-            roles = [one for one in roles if one not in assumed]
-            gained = [given for _, held in assumed for given in held if given not in found]
+            assumed = [role for role in roles if _is_within(scope, role[0]) or _is_within(role[0], scope)]
+            roles = [role for role in roles if role not in assumed]
+            gained = [gain for _, held in assumed for gain in held if gain not in found]
             found |= dict.fromkeys(gained)
             to_follow += gained
         return tuple(found)

@@ -22,7 +22,7 @@ MAX_PRIORITY_CHANGES = 50  # a task keeps the last of them
 
 @dataclass(frozen=True)
 class Worker:
-    """Who holds a run."""
+    """The worker of a run."""
 
     worker_group: str
     worker_id: str
@@ -54,11 +54,11 @@ class Run:
         )
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether it has a claim that has ended."""
+        """Whether its claim has ended."""
         return self.taken_until is not None and now >= self.taken_until
 
     def to_wire(self) -> dict[str, Any]:
-        """The run as the status structure shows it: what it does not have yet is left out."""
+        """The run in the status structure, without the fields that it does not have yet."""
         worker = self.worker
         wire = {
             "runId": self.run_id,
@@ -102,11 +102,10 @@ class PriorityChange:
 class Task:
     """``held`` is the lease on the message (T, R+1) while run R is running, else None.
 
-    ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
-    ``newest_blob`` is the name of the blob or object artifact that was last created for its last run, "" for
-    none.
-    ``priority_changes`` are the last ones since it was created, in order.
-    ``is_unpublished``: a process has found the broker away, and not published since what happened to it.
+    ``waits_for`` are the dependencies that an unscheduled task still waits for.
+    ``newest_blob`` is the name of the last blob or object artifact that was created for the last run, or "".
+    ``priority_changes`` are the last changes, in order.
+    ``is_unpublished``: the broker was away, and events of the task may be missing.
     """
 
     task_id: str
@@ -121,19 +120,19 @@ class Task:
 
     @property
     def priority(self) -> str:
-        """Its priority now: its definition says with which it was created."""
+        """The priority now; its definition has the priority at its creation."""
         priority: str = self.definition.wire["priority"]
         return self.priority_changes[-1].new if self.priority_changes else priority
 
     @property
     def work_queue(self) -> WorkQueue:
-        """Where the messages of its runs are."""
+        """The queue of its messages."""
         wire = self.definition.wire
         return WorkQueue(wire["provisionerId"], wire["workerType"], self.priority)
 
     @property
     def wire(self) -> Mapping[str, Any]:
-        """The definition as it is answered, with the priority that the task has now."""
+        """The definition in answers, with the priority now."""
         return {**self.definition.to_wire(), "priority": self.priority}
 
     @property
@@ -145,7 +144,7 @@ class Task:
         return self.state == "completed" if requires == "all-completed" else self.is_resolved
 
     def ended_with(self, run_id: int) -> bool:
-        """Whether the task was resolved with that run; since then it may have been rerun."""
+        """Whether the task was resolved with that run; it may have been rerun later."""
         if run_id >= len(self.runs) or not self.runs[run_id].is_resolved:
             return False
         return run_id == len(self.runs) - 1 or self.runs[run_id + 1].reason_created == "rerun"
@@ -156,11 +155,11 @@ class Task:
         return replace(self, priority_changes=changes[-MAX_PRIORITY_CHANGES:])
 
     def up_to(self, run_id: int) -> Self:
-        """The task as it was when that run was its last."""
+        """The task when that run was its last run."""
         return replace(self, runs=self.runs[: run_id + 1])
 
     def activation(self, run_id: int) -> int:
-        """The run up to this one with which it last became active in its group: 0, or that of a rerun."""
+        """The run, 0 or a rerun, with which the task last became active in its group up to ``run_id``."""
         reruns = (run.run_id for run in self.runs[: run_id + 1] if run.reason_created == "rerun")
         return max(reruns, default=0)
 
@@ -175,15 +174,15 @@ class Task:
 
     @property
     def since(self) -> datetime:
-        """Since when its last run is in its state, as far as that is known of a run that is not resolved."""
+        """Since when an unresolved task is in its state."""
         run = self.last_run
         return (run.started or run.scheduled) if run else self.definition.created
 
     def run(self, run_id: int) -> Run:
         """That run; raises ResourceNotFound."""
         if run_id >= len(self.runs):
-            known = f"its runs are 0..{len(self.runs) - 1}" if self.runs else "it has no runs yet"
-            raise ResourceNotFound(f"task {self.task_id} has no run {run_id}: {known}")
+            runs = f"its runs are 0..{len(self.runs) - 1}" if self.runs else "it has no runs yet"
+            raise ResourceNotFound(f"task {self.task_id} has no run {run_id}: {runs}")
         return self.runs[run_id]
 
     def conflict(self, why: str) -> RequestConflict:

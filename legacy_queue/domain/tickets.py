@@ -1,4 +1,4 @@
-"""Signed permissions to upload: what an upload URL of this server holds."""
+"""Signed permissions to upload, in the upload URLs of this server."""
 
 import base64
 import hashlib
@@ -15,9 +15,8 @@ from legacy_queue.domain.times import format_time, parse_time
 
 @dataclass(frozen=True)
 class Ticket:
-    """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., of
-    this SHA-256, in hex, and size in bytes. That for an object says size and content type. Its text survives
-    any URL, however its path is normalized.
+    """The permission to upload an artifact until ``expiry``: as a whole, or its part ``number``, from 1, with
+    this SHA-256 in hex and size in bytes. A ticket for an object has a size and a content type.
     """
 
     task_id: str
@@ -30,7 +29,7 @@ class Ticket:
     content_type: str = ""
 
     def text(self) -> str:
-        """Letters, digits, ``-`` and ``_``."""
+        """Letters, digits, ``-`` and ``_``: a URL that is normalized does not change it."""
         wire = [self.task_id, self.run_id, self.name, format_time(self.expiry)]
         if self.number or self.content_type:
             wire += [self.number, self.sha256, self.size, self.content_type]
@@ -38,9 +37,9 @@ class Ticket:
 
     @classmethod
     def verified(cls, text: str, signature: str, secrets: Sequence[bytes], now: datetime) -> Self:
-        """The ticket, if one of the secrets signed it and it has not ended; raises AuthorizationFailed."""
+        """The ticket; raises AuthorizationFailed if no secret signed it, or it has expired."""
         given = signature.encode()
-        if not any(hmac.compare_digest(given, ticket_signature(text, one).encode()) for one in secrets):
+        if not any(hmac.compare_digest(given, ticket_signature(text, secret).encode()) for secret in secrets):
             raise AuthorizationFailed(
                 "the URL is not signed for this upload: use it as createArtifact answered it"
             )
@@ -54,6 +53,6 @@ class Ticket:
 
 
 def ticket_signature(text: str, secret: bytes) -> str:
-    """64 hex digits. The key is the secret's for this purpose alone: messages are signed with another."""
+    """64 hex digits, with a key of its own that is derived from the secret."""
     key = hmac.digest(secret, b"legacy-queue/upload", hashlib.sha256)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -1,9 +1,9 @@
 """Timers: tasks that a process must look at, and when. Many share one message of an internal queue.
 
-A timer is put *before* the write that makes it necessary. Until every effect of that write is there, it is
-``since`` some time: if its process dies, the message soon becomes visible, and whoever receives it repeats
-the effects. After that it waits until ``due``. What is to be done then, the task alone says.
-Source: docs/explanation/recovery.md.
+A timer is put *before* the write that makes it necessary. It has a time ``since`` until all effects of that
+write are applied: if the process dies, its message soon becomes visible, and the process that receives it
+repeats the effects. After that it waits until ``due``. The task alone decides what happens then. Source:
+docs/explanation/recovery.md.
 """
 
 import json
@@ -28,9 +28,9 @@ ArtifactName = tuple[int, str]  # runId, name
 
 @dataclass(frozen=True)
 class Timer:
-    """``due``: when the task is to be looked at. ``since``: effects of what happened to it since then may be
-    missing; None where they are there. ``task_group_id`` is what a task joins that is being created,
-    ``artifacts`` those whose artifact-created was not published.
+    """``due``: when a process must look at the task. ``since``: effects of changes since then may be missing;
+    None if no effects are missing. ``task_group_id`` is the group that a task joins while it is created,
+    ``artifacts`` are the artifacts whose artifact-created was not published.
     """
 
     task_id: str
@@ -40,7 +40,7 @@ class Timer:
     artifacts: tuple[ArtifactName, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """Times in milliseconds, and nothing that is not there."""
+        """Times in milliseconds, without empty fields."""
         wire = {
             "taskId": self.task_id,
             "due": epoch_milliseconds(self.due),
@@ -66,7 +66,7 @@ class Timer:
 
 
 def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
-    """The texts of as few messages as hold all of the timers, each with its own."""
+    """The texts of as few messages as possible, each with its timers."""
     messages: list[list[Timer]] = []
     left = 0
     for timer in timers:
@@ -76,17 +76,17 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
             left = MAX_TEXT
         messages[-1].append(timer)
         left -= length
-    for some in messages:
-        yield _json({"timers": [timer.to_wire() for timer in some]}), some
+    for message in messages:
+        yield _json({"timers": [timer.to_wire() for timer in message]}), message
 
 
 def text_length(timer: Timer) -> int:
-    """How many characters the timer takes of a message."""
+    """The number of characters of the timer in a message."""
     return len(_json(timer.to_wire())) + 1
 
 
 def timers_of(text: str) -> list[Timer]:
-    """The timers of a message, with nothing that storage would refuse for ever; raises ValueError."""
+    """The timers of a message, with keys that storage accepts; raises ValueError."""
     try:
         return [Timer.from_wire(wire) for wire in json.loads(text)["timers"]]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -94,7 +94,7 @@ def timers_of(text: str) -> list[Timer]:
 
 
 def next_due(task: Task) -> datetime | None:
-    """When something happens to the task that nobody asks for: its claim or the task ends; None for never."""
+    """When the claim or the task ends by time; None for a resolved task."""
     if task.is_resolved:
         return None
     deadline, last = task.definition.deadline, task.last_run
@@ -102,8 +102,8 @@ def next_due(task: Task) -> datetime | None:
 
 
 def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
-    """Whether what waits since then, which no timer names, is to be looked after now: after 10 minutes, 20,
-    40, and so on. ``last_pass`` is when everything was looked through before.
+    """Whether the sweeper must look at a task that has waited since then: after 10 minutes, 20, 40, and so
+    on. ``last_pass`` is the time of the pass before.
     """
     return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
 

@@ -1,4 +1,4 @@
-"""Times on the wire and inside: aware UTC datetimes of whole milliseconds."""
+"""Times: inside aware UTC datetimes of whole milliseconds, on the wire ISO 8601."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d
 
 
 def to_milliseconds(time: datetime) -> datetime:
-    """The same time in UTC, cut to whole milliseconds: what is stored is what was answered."""
+    """The same time in UTC, cut to whole milliseconds, so that stored and answered times are equal."""
     if time.tzinfo is not UTC:
         time = time.astimezone(UTC)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
@@ -59,14 +59,14 @@ def given_time(body: Mapping[str, Any], name: str) -> datetime:
 
 
 def format_time(time: datetime) -> str:
-    """``2015-01-22T19:05:57.000Z``: the one form in which a time leaves this server."""
+    """``2015-01-22T19:05:57.000Z``: every time that the server writes has this form."""
     if time.tzinfo is not UTC:
         time = time.astimezone(UTC)
     return time.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def epoch_milliseconds(time: datetime) -> int:
-    """Milliseconds since 1970, as certificates count them."""
+    """Milliseconds since 1970, as in certificates."""
     return (time - _EPOCH) // MILLISECOND
 
 
@@ -81,6 +81,6 @@ def whole_seconds(duration: timedelta) -> int:
 
 
 def end_of_day(time: datetime) -> datetime:
-    """The midnight after it, if there is one: an expiry that need not move for every later task."""
+    """The next midnight, or the time itself on the last day: an expiry that rarely has to change."""
     midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight + timedelta(days=1) if midnight.date() < date.max else time

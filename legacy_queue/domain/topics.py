@@ -1,6 +1,6 @@
-"""Which patterns of a topic exchange match a routing key: all of them in one walk through its words.
+"""Finds all patterns of a topic exchange that match a routing key, in one pass over its words.
 
-``*`` is one word, ``#`` any number of them, none too. Source: AMQP 0-9-1, topic exchanges.
+``*`` is one word, ``#`` any number of words, also none. Source: AMQP 0-9-1, topic exchanges.
 """
 
 from collections.abc import Hashable, Iterable
@@ -12,7 +12,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 @dataclass(eq=False)
 class _Node(Generic[Item]):
-    """Where the same beginning of patterns leads; ``items`` are those of the patterns that end here."""
+    """A node for all patterns with the same beginning; ``items`` have patterns that end here."""
 
     is_any: bool = False  # reached by #
     items: set[Item] = field(default_factory=set)
@@ -20,7 +20,7 @@ class _Node(Generic[Item]):
 
 
 class TopicIndex(Generic[Item]):
-    """Items under patterns. What a search costs hardly depends on how many there are."""
+    """Items by pattern. The cost of a search hardly depends on the number of items."""
 
     def __init__(self) -> None:
         self._root: _Node[Item] = _Node()
@@ -33,7 +33,7 @@ class TopicIndex(Generic[Item]):
         node.items.add(item)
 
     def remove(self, pattern: str, item: Item) -> None:
-        """Does nothing where the item is not under the pattern."""
+        """Does nothing if the index does not have the item with this pattern."""
         path, node = [], self._root
         for word in _words(pattern):
             if word not in node.next:
@@ -46,6 +46,10 @@ class TopicIndex(Generic[Item]):
                 return
             del before.next[word]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._root.next
+
     def matching(self, routing_keys: Iterable[str]) -> set[Item]:
         """The items whose pattern matches any of the keys."""
         found: set[Item] = set()
@@ -54,7 +58,7 @@ class TopicIndex(Generic[Item]):
             for word in key.split("."):
                 reached = _with_any(
                     {node for node in reached if node.is_any}
-                    | {node.next[one] for node in reached for one in (word, "*") if one in node.next}
+                    | {node.next[step] for node in reached for step in (word, "*") if step in node.next}
                 )
             for node in reached:
                 found |= node.items
@@ -62,12 +66,12 @@ class TopicIndex(Generic[Item]):
 
 
 def _with_any(nodes: set[_Node[Item]]) -> set[_Node[Item]]:
-    """The nodes, and where # leads from them by no word at all."""
+    """The nodes, and the nodes that a # without a word leads to."""
     return nodes | {node.next["#"] for node in nodes if "#" in node.next}
 
 
 def _words(pattern: str) -> list[str]:
-    """The pattern's, every # that is beside another wildcard behind it and alone: it means the same."""
+    """The words of an equal pattern in which adjacent wildcards have at most one #, at their end."""
     words: list[str] = []
     for word in pattern.split("."):
         if words[-1:] != ["#"] or word not in ("*", "#"):

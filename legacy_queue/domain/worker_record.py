@@ -1,8 +1,8 @@
-"""Who does the work: provisioners, their worker types, and the workers of those.
+"""The records of provisioners, worker types and workers.
 
-Nobody has to register. Each is known from when it is first declared or seen until it expires: five days
-after a provisioner or worker type was last active, one day after a worker was. Source: the original's
-``src/workerinfo.js`` and ``schemas/`` of 2018.
+A record begins when its provisioner, worker type or worker is first declared or active. It expires five days
+after the last activity of a provisioner or worker type, one day after that of a worker. Source:
+``src/workerinfo.js`` and ``schemas/`` of the original queue of 2018.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Any, Self
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time, given_time, parse_time
 
-# provisionerId; and workerType; and workerGroup and workerId
+# provisionerId, then workerType, then workerGroup and workerId
 Path = tuple[str, ...]
 Claimed = tuple[str, int]  # taskId and runId
 
@@ -22,7 +22,7 @@ STABILITIES = ("experimental", "stable", "deprecated")
 ACTION_CONTEXTS = ("provisioner", "worker-type", "worker")
 RECENT_TASKS = 20
 _QUARANTINE_DETAILS = 20
-ACTIVE_EVERY = timedelta(minutes=30)  # how old lastDateActive may be of who is active
+ACTIVE_EVERY = timedelta(minutes=30)  # lastDateActive is at most so old while there is activity
 
 _LIFE, _WORKER_LIFE = timedelta(days=5), timedelta(days=1)
 
@@ -32,33 +32,33 @@ def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> Path:
 
 
 def parents(path: Path) -> list[Path]:
-    """Those that it belongs to: its provisioner, and a worker's worker type."""
+    """The paths of its provisioner and, of a worker, its worker type."""
     return [path[:length] for length in (1, 2) if length < len(path)]
 
 
 def parent_of(path: Path) -> Path:
-    """That right above it, () above a provisioner."""
+    """The last of ``parents``; () for a provisioner."""
     return [(), *parents(path)][-1]
 
 
 @dataclass(frozen=True)
 class Activity:
-    """That somebody was active, from when to when, and the runs that were claimed, oldest first."""
+    """Activity from ``first`` to ``last``, and the runs that were claimed, the oldest first."""
 
     first: datetime
     last: datetime
     claims: tuple[Claimed, ...] = ()
 
     def then(self, later: Self) -> Self:
-        """Both of them."""
-        return replace(self, last=later.last, claims=_most_recent(self.claims, later.claims))
+        """Both activities."""
+        return replace(self, last=later.last, claims=_last_claims(self.claims, later.claims))
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """What is known of a provisioner, a worker type or a worker: of a worker its ``recent_claims``, oldest
-    first, and its quarantine with the last 20 changes of it; of the others a description and a stability; of
-    a provisioner its actions, also for its worker types and workers.
+    """A provisioner, a worker type or a worker. A worker has its last claims, the oldest first, and its
+    quarantine with its last 20 changes. The others have a description and a stability. A provisioner has the
+    actions for itself, its worker types and its workers.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class WorkerRecord:
     actions: tuple[Mapping[str, str], ...] = ()
     recent_claims: tuple[Claimed, ...] = ()
     quarantine_until: datetime | None = None
-    quarantine_details: tuple[Mapping[str, str], ...] = ()  # its last changes, as they are answered
+    quarantine_details: tuple[Mapping[str, str], ...] = ()  # the last changes, as in answers
 
     @classmethod
     def new(cls, path: Path, now: datetime) -> Self:
@@ -82,33 +82,33 @@ class WorkerRecord:
 
     @property
     def kept_until(self) -> datetime:
-        """When it is forgotten: a worker not before its quarantine ends."""
+        """When the record may be removed: of a worker not before its quarantine ends."""
         return max(self.expires, self.quarantine_until or self.expires)
 
     def is_quarantined(self, now: datetime) -> bool:
         return self.quarantine_until is not None and self.quarantine_until > now
 
     def as_of(self, now: datetime) -> Self:
-        """Without a quarantine that is over."""
+        """The record without a quarantine that has ended."""
         return self if self.is_quarantined(now) else replace(self, quarantine_until=None)
 
     def needs_write(self, activity: Activity) -> bool:
-        """Whether it is worth writing down."""
+        """Whether the activity must be written: a new claim, or the last activity is old."""
         is_stale = activity.last - self.last_active >= ACTIVE_EVERY
         return is_stale or not set(activity.claims) <= set(self.recent_claims)
 
     def after(self, activity: Activity) -> Self:
-        """With what somebody did. Safe to repeat; never expires earlier than it did."""
+        """The record with this activity. Safe to repeat; it never expires earlier than before."""
         return replace(
             self,
             first_active=min(self.first_active, activity.first),
             last_active=max(self.last_active, activity.last),
             expires=max(self.expires, activity.last + _life(self.path)),
-            recent_claims=_most_recent(self.recent_claims, activity.claims),
+            recent_claims=_last_claims(self.recent_claims, activity.claims),
         )
 
     def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
-        """Kept from work until then by that client, which says why."""
+        """The record with a quarantine by this client, for the reason ``info``."""
         change = {
             "updatedAt": format_time(now),
             "clientId": client_id,
@@ -119,7 +119,7 @@ class WorkerRecord:
         return replace(self, quarantine_until=until, quarantine_details=details)
 
     def declared(self, body: Mapping[str, Any], now: datetime) -> Self:
-        """With the properties that a declaration gives, a past ``expires`` as now; raises InputError."""
+        """The record with the fields of a declaration; a past ``expires`` is now. Raises InputError."""
         given: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
         if "actions" in body:
             given["actions"] = tuple(body["actions"])
@@ -128,7 +128,7 @@ class WorkerRecord:
         return replace(self, **given)
 
     def to_wire(self) -> dict[str, Any]:
-        """As getProvisioner, getWorkerType and getWorker answer, but for the actions of its provisioner."""
+        """The answer of getProvisioner, getWorkerType or getWorker, without the provisioner's actions."""
         wire: dict[str, Any] = {
             **dict(zip(ID_NAMES, self.path, strict=False)),
             "expires": format_time(self.expires),
@@ -161,7 +161,7 @@ class WorkerRecord:
             description=wire.get("description", ""),
             stability=wire.get("stability", STABILITIES[0]),
             actions=tuple(wire.get("actions", ())),
-            recent_claims=tuple((one["taskId"], one["runId"]) for one in wire.get("recentTasks", ())),
+            recent_claims=tuple((task["taskId"], task["runId"]) for task in wire.get("recentTasks", ())),
             quarantine_until=parse_time(wire["quarantineUntil"]) if "quarantineUntil" in wire else None,
             quarantine_details=tuple(wire.get("quarantineDetails", ())),
         )
@@ -171,6 +171,6 @@ def _life(path: Path) -> timedelta:
     return _WORKER_LIFE if len(path) == len(ID_NAMES) else _LIFE
 
 
-def _most_recent(claims: tuple[Claimed, ...], later: tuple[Claimed, ...]) -> tuple[Claimed, ...]:
-    """The last 20 of both, each once."""
+def _last_claims(claims: tuple[Claimed, ...], later: tuple[Claimed, ...]) -> tuple[Claimed, ...]:
+    """The last 20 claims of both, each once."""
     return tuple(dict.fromkeys((*claims, *later)))[-RECENT_TASKS:]

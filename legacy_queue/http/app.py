@@ -1,8 +1,10 @@
-"""The Flask application: routes from the declarations, and one place that renders an error."""
+"""The WSGI application: the declared endpoints, and Flask for all other paths."""
 
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
+from types import ModuleType
 from typing import Any
 
 from flask import Flask, Response, request
@@ -60,14 +62,14 @@ def lbheartbeat(call: Call) -> Mapping[str, Any]:
 
 @endpoint("GET", "/__heartbeat__", "Heartbeat")
 def heartbeat(call: Call) -> Mapping[str, Any]:
-    """Answer once storage has, as /ready does; 503 where it is away."""
+    """Answer once storage has answered, as /ready does; 503 while storage is away."""
     call.authorize().check_storage()
     return {}
 
 
 @endpoint("GET", "/__version__", "Version")
 def version(call: Call) -> Mapping[str, Any]:
-    """Which version of legacy-queue answers, as Dockerflow has it: commit, source and build are empty."""
+    """The version of legacy-queue, in the form of Dockerflow: commit, source and build are empty."""
     call.authorize()
     return {"version": __version__, "commit": "", "source": "", "build": ""}
 
@@ -80,16 +82,18 @@ _MODULES = (
     artifact_endpoints,
     worker_endpoints,
 )
-_DECLARED = [one for module in _MODULES for one in vars(module).values()]
-ENDPOINTS = (ping, lbheartbeat, heartbeat, version, *(one for one in _DECLARED if isinstance(one, Endpoint)))
-OBJECT_ENDPOINTS = (
-    replace(ping, name="objectPing", service="object"),
-    *(one for one in vars(object_endpoints).values() if isinstance(one, Endpoint)),
-)
+
+
+def _declared_in(module: ModuleType) -> list[Endpoint]:
+    return [value for value in vars(module).values() if isinstance(value, Endpoint)]
+
+
+ENDPOINTS = (ping, lbheartbeat, heartbeat, version, *chain(*map(_declared_in, _MODULES)))
+OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declared_in(object_endpoints))
 
 
 FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
-NOT_IN_JOURNAL = frozenset({"events", *(one.name for one in CONTROL_ENDPOINTS)})
+NOT_IN_JOURNAL = frozenset({"events", *(endpoint.name for endpoint in CONTROL_ENDPOINTS)})
 
 
 class _FlaskApp(Flask):
@@ -115,7 +119,7 @@ def create_app(
     and without ``injection`` there are no faults.
     """
     app = _FlaskApp("legacy_queue", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
     stubs = legacy_stubs(authenticator, has_legacy_stubs)
     bare = (events, migration, *control_endpoints(control is not None))
@@ -144,7 +148,7 @@ def create_app(
     def check_target() -> None:
         record = record_of(request.environ)
         record.endpoint = request.endpoint
-        if not request.blueprint:  # whose protocol is Azure's
+        if not request.blueprint:  # the blueprints speak Azure's protocol, which has its own rule
             check_escapes(record.target)
 
     @app.get("/ready")

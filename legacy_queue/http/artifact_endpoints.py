@@ -1,4 +1,4 @@
-"""Endpoints about artifacts, and where signed URLs lead that upload them through this server.
+"""Endpoints about artifacts, and the view of the signed URLs that upload artifacts through this server.
 
 Source: docs/explanation/http-contract.md#artifacts.
 """
@@ -35,7 +35,7 @@ _AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGro
 _AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
-_MAX_LINKS = 16  # on the way to an artifact
+_MAX_LINKS = 16  # from one artifact to the next
 _CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
@@ -45,10 +45,10 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 
 @_putting("POST", _ONE, "Create Artifact", input="post-artifact-request", output="post-artifact-response")
 def create_artifact(call: Call) -> Answer:
-    """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
+    """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
 
-    A later expires is taken over, and another url of a reference, or a link in its place; nothing else is
-    replaced. An artifact that has expired may be created again, and expires may be up to 15 minutes ago.
+    A repeated call may set a later expires, change the url of a reference, or make it a link. Any other
+    change is a conflict. An expired artifact may be created again. expires may be up to 15 minutes ago.
     """
     services = _as_creator(call)
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
@@ -67,7 +67,7 @@ def _of_completing(body: Any) -> Endpoint:
     by_body=_of_completing,
 )
 def complete_artifact(call: Call) -> Answer:
-    """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
+    """Make a blob available once it is uploaded, with the ETags of its uploads. Safe to repeat."""
     services = _as_creator(call)
     services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
@@ -75,7 +75,7 @@ def complete_artifact(call: Call) -> Answer:
 
 @_putting("PUT", _ONE, "Finish Artifact", input="finish-artifact-request")
 def finish_artifact(call: Call) -> Answer:
-    """Say that an object is uploaded, with its uploadId: now it can be had. Safe to repeat."""
+    """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
     services = _as_creator(call)
     services.artifacts.finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
     return _empty(204)
@@ -88,9 +88,9 @@ def _of_latest_run(of: Endpoint, name: str, route: str, title: str) -> Endpoint:
 
 @_getting(_ONE, "Get Artifact from Run")
 def get_artifact(call: Call) -> Response:
-    """Redirect to the artifact, links followed; a name that begins with public/ needs no scope.
+    """Redirect to the artifact. Links are followed. A name that begins with public/ needs no scope.
 
-    The body has its storageType and url, for clients that do not follow.
+    The body has the storageType and the url, for clients that do not follow redirects.
     """
     return _redirect(_found(call)[1])
 
@@ -102,9 +102,9 @@ get_latest_artifact = _of_latest_run(
 
 @_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
 def artifact(call: Call) -> Answer:
-    """What the artifact is had with: a url, or for an object its name and credentials. Links are followed.
+    """How to download the artifact: a url, or for an object its name and credentials. Links are followed.
 
-    Whatever is had from a signed URL is answered as s3.
+    Each artifact with a signed URL is answered as s3.
     """
     return _content_of(*_found(call))
 
@@ -116,7 +116,7 @@ latest_artifact = _of_latest_run(
 
 @endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
 def artifact_info(call: Call) -> Answer:
-    """The artifact as it is listed, without its content; a link is not followed."""
+    """The artifact as in listArtifacts, without its content. A link is not followed."""
     services = call.authorize()
     return services.artifacts.info(call.task_id, _run_id(call, services), call.params["name"]).to_wire()
 
@@ -128,7 +128,7 @@ latest_artifact_info = _of_latest_run(
 
 @_listing(_OF_RUN, "Get Artifacts from Run")
 def list_artifacts(call: Call) -> Response:
-    """The artifacts of a run, in pages as those of listTaskGroup."""
+    """The artifacts of a run, in pages like those of listTaskGroup."""
     services = call.authorize()
     ask = partial(services.artifacts.list, call.task_id, call.run_id, render=_listed)
     return page_answer(call, services, "artifacts", _NAME, ask)
@@ -136,7 +136,7 @@ def list_artifacts(call: Call) -> Response:
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run")
 def list_latest_artifacts(call: Call) -> Response:
-    """As listArtifacts, of the last run; the pages of one list are of one run, though another begins."""
+    """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
     services = call.authorize()
 
     def ask(after: str, limit: int) -> Page[str]:
@@ -149,7 +149,7 @@ def list_latest_artifacts(call: Call) -> Response:
 
 
 def _as_creator(call: Call) -> Services:
-    call.task()  # of none, a ResourceNotFound
+    call.task()  # raises ResourceNotFound for an unknown task, in place of an InputError
     try:
         return call.authorize_holder()
     except ResourceNotFound as error:
@@ -161,9 +161,9 @@ def _run_id(call: Call, services: Services) -> int:
 
 
 def _found(call: Call) -> tuple[Services, Found]:
-    """The artifact, links followed: the caller may have all on the way.
+    """The artifact, links followed; the caller has the scopes for each artifact on the way.
 
-    Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle.
+    Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
     """
     names, run_id = [call.params["name"]], None
     while True:
@@ -196,7 +196,7 @@ def _error(artifact: Artifact) -> dict[str, str]:
 
 
 class _Redirect(Response):
-    """Its Location is what was given, which Werkzeug would write anew."""
+    """Its Location is the given URL. Werkzeug would rewrite it."""
 
     def get_wsgi_headers(self, environ: Any) -> Any:
         headers = super().get_wsgi_headers(environ)
@@ -205,7 +205,7 @@ class _Redirect(Response):
 
 
 def redirect(storage_type: str, url: str) -> Response:
-    """To the URL; clients of today read it in the body, and do not follow."""
+    """A redirect to the URL. Clients of today do not follow it: they read the body."""
     body = json.dumps({"storageType": storage_type, "url": url})
     headers = {"Location": url, **_headers(storage_type)}
     return _Redirect(body, 303, headers, content_type="application/json")
@@ -227,7 +227,7 @@ def _headers(storage_type: str) -> dict[str, str]:
 
 
 def _location_headers(artifact: Artifact) -> Mapping[str, str]:
-    """What old download clients insist on."""
+    """The headers that old download clients need."""
     details = artifact.details
     values = {
         "content-sha256": details["contentSha256"],
@@ -247,9 +247,9 @@ def _listed(artifact: Artifact) -> bytes:
 def upload_view(
     services: Services, slots: UploadSlots, faults: FaultInjection | None
 ) -> Callable[[str], Response]:
-    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the body is stored as a whole, as by S3.
+    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
 
-    What signs the URL is all the authorization there is. An upload that finds no slot is refused unread.
+    The signature is the only authorization. An upload that finds no free slot is refused unread.
     """
 
     def upload(ticket: str) -> Response:
@@ -260,11 +260,11 @@ def upload_view(
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")
-        # in place of the limit of JSON; where it is reached, Werkzeug refuses
+        # in place of the limit of JSON bodies; Werkzeug refuses a longer body
         request.max_content_length = int(length) + 1
         encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
         sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
-        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read no faster than they are stored
+        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
         with slots.acquire(ticket):
             etag = services.uploads.receive(ticket, signature, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')

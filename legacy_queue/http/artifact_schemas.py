@@ -22,10 +22,13 @@ def _by_storage_type(
         }
 
     own = {"storageType": enum(" ".join(required)), **own}
-    return {**object_of("storageType", " ".join(names), **own), "allOf": [rule(one) for one in required]}
+    return {
+        **object_of("storageType", " ".join(names), **own),
+        "allOf": [rule(storage_type) for storage_type in required],
+    }
 
 
-CONTENT_TYPE = text(255, "[!-~](?:[ -~]*[!-~])?")  # fit for a header
+CONTENT_TYPE = text(255, "[!-~](?:[ -~]*[!-~])?")  # valid in a header
 
 _ARTIFACT_REQUEST = _by_storage_type(
     {
@@ -39,7 +42,7 @@ _ARTIFACT_REQUEST = _by_storage_type(
     },
     {
         "blob": "contentEncoding transferLength transferSha256 parts",
-        **dict.fromkeys(("s3", "object"), "contentLength"),  # today's workers say so; nothing needs it
+        **dict.fromkeys(("s3", "object"), "contentLength"),  # sent by today's workers, and ignored
         "link": "contentType",
     },
     contentType=CONTENT_TYPE,

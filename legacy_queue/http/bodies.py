@@ -1,4 +1,4 @@
-"""Bodies read: strict JSON, then the schema. Nothing that was not sent exactly so is ever stored."""
+"""Request bodies: strict JSON, then validation. A value is stored exactly as it was sent, or refused."""
 
 import json
 import math
@@ -30,8 +30,8 @@ _MAX_TEXT = 255  # characters of text that has no maxLength: no value of an enum
 def parse(body: bytes, content_type: str) -> Any:
     """The JSON value of a body, and None for an empty one.
 
-    Raises MalformedPayload for what is not JSON, or is JSON that two parsers could read differently: NaN,
-    numbers out of range, doubled keys, lone surrogates, bottomless nesting.
+    Raises MalformedPayload for a body that is not JSON, or that two parsers could read differently: NaN,
+    numbers out of range, doubled keys, lone surrogates, too deep nesting.
     """
     if not body:
         return None
@@ -47,7 +47,7 @@ def parse(body: bytes, content_type: str) -> Any:
         )
         if body.count(b"{") + body.count(b"[") > _MAX_DEPTH:
             _check_depth(value)
-        if b"\\u" in body:  # nothing else makes a surrogate: UTF-8 has none
+        if b"\\u" in body:  # only escapes make surrogates: UTF-8 has none
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise MalformedPayload(_TOO_DEEP) from None
@@ -59,7 +59,7 @@ def parse(body: bytes, content_type: str) -> Any:
 
 
 def validate(value: Any, schema: str) -> None:
-    """Raises InputValidationError: it names the first places, what is there and what would be accepted."""
+    """Raises InputValidationError, which names the first wrong places, their values and what is accepted."""
     validator = _validator(_as_json(schema))
     if validator.is_valid(value):
         return
@@ -67,7 +67,7 @@ def validate(value: Any, schema: str) -> None:
     for error in islice(validator.iter_errors(_outline(value, SCHEMAS[schema])), _MAX_ERRORS):
         path = "/".join(["body", *map(str, error.instance_path)])
         is_secret = bool(error.instance_path) and error.instance_path[-1] in _SECRET_FIELDS
-        if not is_secret and not isinstance(error.instance, dict | list):  # which may hold a secret
+        if not is_secret and not isinstance(error.instance, dict | list):  # these may hold a secret
             path += f" is {json.dumps(error.instance)[:200]}"
         accepted = error.message[:1000]
         if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
@@ -78,13 +78,13 @@ def validate(value: Any, schema: str) -> None:
 
 
 def build_validators() -> None:
-    """Make the validators of all bodies, each of which is otherwise made when it is first needed."""
+    """Compile the validators of all bodies now. Otherwise each is compiled when it is first needed."""
     for schema in SCHEMAS:
         _validator(_as_json(schema))
 
 
 def shown(raw: bytes, value: Any) -> Any:
-    """A body as it may be shown to the caller again: without secrets, and only where it is small."""
+    """The body for an error: without secrets, and only if it is small."""
     if len(raw) <= MAX_ECHO:
         value = _without_secrets(value)
         if len(json.dumps(value)) <= MAX_ECHO:
@@ -93,7 +93,7 @@ def shown(raw: bytes, value: Any) -> Any:
 
 
 def cut(text: str, max_length: int = MAX_ECHO) -> str:
-    """The text if its JSON has that many characters at most, else its beginning."""
+    """The text, cut if its JSON is longer than ``max_length`` characters."""
     if len(text) <= max_length and len(json.dumps(text)) <= max_length + 2:
         return text
     return text[:max_length].encode("ascii", "backslashreplace").decode()[: max_length - 10] + " (cut)"
@@ -101,21 +101,22 @@ def cut(text: str, max_length: int = MAX_ECHO) -> str:
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_secrets(one) for one in value]
+        return [_without_secrets(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: "(hidden)" if name in _SECRET_FIELDS else _without_secrets(one) for name, one in value.items()
+        name: "(hidden)" if name in _SECRET_FIELDS else _without_secrets(inner)
+        for name, inner in value.items()
     }
 
 
 def _check_depth(value: Any) -> None:
     level, depth = [value], 0
-    while level := [one for one in level if isinstance(one, dict | list)]:
+    while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
         if depth > _MAX_DEPTH:
             raise RecursionError
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def _refuse_constant(text: str) -> Any:
 
 
 def _float(text: str) -> float:
-    """The number that is written there, and no other: what is stored is what was sent."""
+    """The number, if a float holds it exactly."""
     if len(text) > _MAX_NUMBER_LENGTH:
         raise ValueError(f"the number {text[:40]}.. has more than {_MAX_NUMBER_LENGTH} characters")
     value = float(text)
@@ -145,9 +146,9 @@ def _float(text: str) -> float:
 
 def _is_exact(text: str, value: float) -> bool:
     try:
-        # the second is how C and others print all digits of a number
+        # %.17g is how C and others print all digits of a number
         return Decimal(text) in (Decimal(repr(value)), Decimal(f"{value:.17g}"))
-    except InvalidOperation:  # an exponent beyond all bounds
+    except InvalidOperation:  # the exponent is too large even for Decimal
         return False
 
 
@@ -158,18 +159,17 @@ def _int(text: str) -> int:
 
 
 def _outline(value: Any, schema: Schema) -> Any:
-    """The part of the value that its schema decides by: valid if, and only if, the value is.
+    """The part of the value that decides whether it is valid.
 
-    Each error of the validator copies the value that it is about, and all errors are found before the first
-    is shown: of a body of a megabyte there are hundreds of thousands. The outline has errors at the same
-    places, but not all of them. Arrays have a maxItems in the schema; they keep their first _MAX_ERRORS wrong
-    items and all before those.
+    The validator finds all errors before the first is shown, and each error copies its value: a body of a
+    megabyte may have hundreds of thousands of errors. The outline has errors at the same places, but fewer.
+    Arrays have a maxItems in the schema; they keep their first _MAX_ERRORS wrong items and all items before.
     """
     match value:
         case str():
             return value[: schema.get("maxLength", _MAX_TEXT) + 1]
         case list() if schema.get("type") == "array":
-            return [_outline(one, schema["items"]) for one in _first_wrong(value, schema)]
+            return [_outline(item, schema["items"]) for item in _first_wrong(value, schema)]
         case dict() if schema.get("type") == "object":
             return _outlined_object(value, schema)
         case list() | dict():
@@ -179,9 +179,9 @@ def _outline(value: Any, schema: Schema) -> Any:
 
 def _first_wrong(items: list[Any], schema: Schema) -> list[Any]:
     items, wrong = items[: schema["maxItems"] + 1], 0
-    item = _validator(json.dumps(schema["items"]))
-    for number, one in enumerate(items, 1):
-        wrong += not item.is_valid(one)
+    validator = _validator(json.dumps(schema["items"]))
+    for number, item in enumerate(items, 1):
+        wrong += not validator.is_valid(item)
         if wrong == _MAX_ERRORS:
             return items[:number]
     return items
@@ -189,7 +189,7 @@ def _first_wrong(items: list[Any], schema: Schema) -> list[Any]:
 
 def _outlined_object(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
     properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
-    known = {name: _outline(one, properties[name]) for name, one in value.items() if name in properties}
+    known = {name: _outline(inner, properties[name]) for name, inner in value.items() if name in properties}
     further = [name for name in value if name not in properties]
     if others is False:
         return {**known, **dict.fromkeys(further[:_MAX_ERRORS])}
@@ -206,7 +206,7 @@ def _as_json(schema: str) -> str:
 
 @cache
 def _validator(schema: str) -> Any:
-    """The validator of a schema that is given as JSON."""
+    """The validator of a schema in JSON."""
     return jsonschema_rs.validator_for(
         {"$schema": "http://json-schema.org/draft-07/schema#", **json.loads(schema)},
         validate_formats=True,

@@ -1,4 +1,4 @@
-"""The connection of a request: its body as it arrives, and whether the client is still connected."""
+"""The connection of a request: its body as it arrives, and whether the client has disconnected."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,30 +8,30 @@ from legacy_queue.domain.errors import MalformedPayload, ServiceUnavailable
 
 
 class TimedBody:
-    """A request's body that makes no other request wait.
+    """A request's body. Reading it does not block other requests.
 
     A read raises ServiceUnavailable on the TimeoutError of gunicorn's worker, and MalformedPayload on any
-    other error: chunks that are none, a connection that ends. gunicorn closes the connection after it.
+    other error, such as malformed chunks or a closed connection. gunicorn closes the connection then.
     """
 
     def __init__(self, body: Any) -> None:
         self._body = body
 
     def read(self, size: int = -1) -> bytes:
-        time.sleep(0)  # let others run: gevent's recv does not yield while there are bytes
+        time.sleep(0)  # let other greenlets run: gevent's recv does not yield while there are bytes
         try:
             return bytes(self._body.read(size))
         except TimeoutError:
             raise ServiceUnavailable("the body came too slowly: send it again") from None
-        except Exception as error:  # noqa: BLE001  whatever gunicorn's is
+        except Exception as error:  # noqa: BLE001  gunicorn has many
             raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
 
 
 def disconnected(environ: Mapping[str, Any]) -> Callable[[], bool]:
     """Whether the client has closed its side of the connection, or the connection is broken.
 
-    It can be asked for at any time. Only the server of ``legacy-queue serve`` says so; elsewhere the client
-    counts as connected.
+    The function may be called at any time. Only the server of ``legacy-queue serve`` detects it; under
+    another server the client counts as connected.
     """
     is_closed: Callable[[], bool] = getattr(environ.get("gunicorn.socket"), "is_closed", lambda: False)
     return is_closed

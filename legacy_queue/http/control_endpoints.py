@@ -1,4 +1,4 @@
-"""``/control/v1``: what a test does with a server: its clock, its tasks, faults, a look inside, a reset.
+"""``/control/v1``: how a test controls a server: clock, tasks, faults, messages, requests and reset.
 
 Source: docs/reference/control.md.
 """
@@ -27,7 +27,7 @@ control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
 def control_clock(call: Call) -> Answer:
     """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
 
-    Where it cannot be moved, ``reason`` says why.
+    If the clock cannot be moved, ``reason`` says why.
     """
     return _clock_answer(call.authorize_control().clock.state())
 
@@ -36,11 +36,11 @@ def control_clock(call: Call) -> Answer:
     "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
 )
 def move_clock(call: Call) -> Answer:
-    """Let time pass (``advance``), stand still (``freeze``), or go on from where it stands (``release``).
+    """Let time pass (``advance``), stop it (``freeze``), or let it run again from there (``release``).
 
-    With ``advance`` all that becomes due in that time happens in its order, and has happened when this
-    answers, events included; then requests of claimWork that wait look for work. Signatures, credentials and
-    signed URLs stay on the real time. 409 where the clock cannot be moved: it can with ``--storage memory``.
+    ``advance`` lets everything that becomes due in that time happen in its order before it answers, events
+    included; then waiting requests of claimWork look for work. Signatures, credentials and signed URLs keep
+    the real time. 409 if the clock cannot be moved: it can with ``--storage memory``.
     """
     clock = call.authorize_control().clock
     match call.body:
@@ -57,9 +57,9 @@ def move_clock(call: Call) -> Answer:
     "GET", "/control/v1/tasks", "List Tasks", query=(*PAGED, "state"), output="control-tasks-response"
 )
 def control_tasks(call: Call) -> Answer:
-    """The status structures of all tasks that are not resolved; with ``state=all`` those of the others too.
+    """The status structures of all unresolved tasks, with ``state=all`` of the resolved ones too.
 
-    They are in the order of their taskIds, in pages as those of listTaskGroup.
+    They are in the order of their taskIds, in pages like those of listTaskGroup.
     """
     services = call.authorize()
     ask = partial(services.listing.all_tasks, call.query.get("state") == "all", render=_status)
@@ -72,10 +72,10 @@ def _status(task: Task) -> bytes:
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
 def control_reset(call: Call) -> Answer:
-    """Remove all tasks, messages, events, artifacts, workers, faults and what was noted of requests; the
-    clock says the real time again. Requests of claimWork that wait, and event streams, end.
+    """Remove all tasks, messages, events, artifacts, workers, faults and recorded requests, and set the clock
+    to the real time. Waiting requests of claimWork and event streams end.
 
-    On Azurite what has this server's queue-prefix is removed, and nothing else; 409 on Azure.
+    On Azurite only the data under this server's queue-prefix is removed. 409 on Azure.
     """
     call.authorize_control().reset()
     return {}
@@ -101,16 +101,16 @@ def list_faults(call: Call) -> Answer:
     "POST", "/control/v1/faults", "Add Fault", input="control-new-fault", output="control-fault"
 )
 def add_fault(call: Call) -> Answer:
-    """Have something happen to requests: an error, a delay, a connection that is closed without an answer.
+    """Let something happen to requests: an error, a delay, or a connection closed without an answer.
 
-    Of several faults for a request, the one that was added first happens, until its times are over.
+    If several faults match a request, the oldest happens, until its ``times`` are used up.
     """
     return call.authorize_control().faults.add(call.body)
 
 
 @control_endpoint("DELETE", "/control/v1/faults/<faultId>", "Remove Fault", output="control-fault")
 def remove_fault(call: Call) -> Answer:
-    """The fault happens no more; the answer says how often it did."""
+    """End a fault; the answer says how often it happened."""
     return call.authorize_control().faults.remove(call.params["faultId"])
 
 
@@ -118,14 +118,14 @@ def remove_fault(call: Call) -> Answer:
     "GET", "/control/v1/messages/<provisionerId>/<workerType>", "List Messages", output="control-messages"
 )
 def list_messages(call: Call) -> Answer:
-    """The messages in the queues of a worker type, highest priority first; none is received.
+    """The messages in the queues of a worker type, highest priority first, without receiving any.
 
-    Memory storage shows all of them, Azurite and Azure the first 32 visible ones of each priority: hidden is
-    the number of those that are not shown.
+    Memory storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
+    ``hidden`` is the number of messages that are not shown.
     """
     pool = call.params["provisionerId"], call.params["workerType"]
     peeked = call.authorize_control().peeking.messages(*pool)
-    messages = [_message(one) for one in peeked.messages]
+    messages = [_message(message) for message in peeked.messages]
     return {"taskQueueId": "/".join(pool), "messages": messages, "hidden": peeked.hidden}
 
 
@@ -133,24 +133,24 @@ def list_messages(call: Call) -> Answer:
     "GET", "/control/v1/requests", "List Requests", query=("after", "limit"), output="control-requests"
 )
 def list_requests(call: Call) -> Answer:
-    """The last requests that the server answered, 100 by default, oldest first; with after, the first ones
-    behind the one of that sequence number. The last 10,000 are kept, without those to /control/v1 and
-    /events. The status 0 is that of a request that got no answer.
+    """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
+    requests after that sequence number. The last 10,000 are kept, except those to /control/v1 and /events.
+    A request that got no answer has the status 0.
     """
     journal = call.authorize_control().journal
     after = int(call.query["after"]) if "after" in call.query else None
     return {"requests": journal.requests(int(call.query.get("limit", _REQUESTS)), after)}
 
 
-def _message(one: PeekedMessage) -> Mapping[str, Any]:
-    run = {"taskId": one.run[0], "runId": one.run[1]} if one.run else {}
+def _message(message: PeekedMessage) -> Mapping[str, Any]:
+    run = {"taskId": message.run[0], "runId": message.run[1]} if message.run else {}
     return {
         **run,
-        "priority": one.priority,
-        "visibleIn": one.visible_in.total_seconds(),
-        "dequeueCount": one.dequeue_count,
-        "messageId": one.message_id,
-        "inserted": format_time(one.inserted),
+        "priority": message.priority,
+        "visibleIn": message.visible_in.total_seconds(),
+        "dequeueCount": message.dequeue_count,
+        "messageId": message.message_id,
+        "inserted": format_time(message.inserted),
     }
 
 
@@ -168,7 +168,7 @@ CONTROL_ENDPOINTS = (
 
 
 def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:
-    """Those that are not enabled answer 404 with a sentence that says how to enable them."""
+    """The endpoints. If they are not enabled, they answer a 404 that says how to enable them."""
     if is_enabled:
         return CONTROL_ENDPOINTS
-    return tuple(replace(one, disabled=DISABLED) for one in CONTROL_ENDPOINTS)
+    return tuple(replace(endpoint, disabled=DISABLED) for endpoint in CONTROL_ENDPOINTS)

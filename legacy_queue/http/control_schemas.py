@@ -5,7 +5,7 @@ from legacy_queue.http.schema_helpers import STRING, TIME, Schema, array, enum, 
 from legacy_queue.http.schema_properties import PROPERTIES, WORKER, object_of, page_of
 
 _TRUE: Schema = {"const": True}
-_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]*"  # which tables and Azure's XML can hold
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]*"  # characters that tables and Azure's XML can hold
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _OF_FAULT: dict[str, Schema] = {
     "endpoint": text(100),

@@ -1,4 +1,4 @@
-"""The application that serves now, which a reset replaces by another one."""
+"""The current application, which a reset replaces by a new one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -11,24 +11,24 @@ from legacy_queue.http.request_log import Environ, WsgiApp
 
 log = structlog.get_logger()
 
-_TIMEOUT = timedelta(seconds=2)  # of requests under way, once what they wait for has ended
+_TIMEOUT = timedelta(seconds=2)  # for requests under way to end
 
 
 class CurrentApp:
-    """A WSGI application that hands each request to another one, from its beginning to its end."""
+    """A WSGI application that passes each request to the current application."""
 
     def __init__(self, app: WsgiApp, timeout: timedelta = _TIMEOUT) -> None:
-        """``timeout`` is how long requests under way are waited for."""
+        """``timeout`` is how long a replacement waits for requests under way."""
         self._app, self._timeout = app, timeout.total_seconds()
         self._changed = Condition()
-        self._under_way: set[_Answer] = set()  # changed without a lock, which would cost each request much
+        self._under_way: set[_Answer] = set()  # changed without a lock: it would slow each request
         self._replacing = 0
         self._is_replaced = False
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         answer = _Answer(self._end)
         self._under_way.add(answer)
-        while self._is_replaced:  # looked at after it is added: else it might be missed
+        while self._is_replaced:  # read after the answer is added: a replacement sees one or the other
             self._end(answer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._is_replaced)
@@ -41,10 +41,10 @@ class CurrentApp:
         return answer
 
     def replace(self, end: Callable[[], None], make: Callable[[], WsgiApp]) -> None:
-        """Call ``end``, wait for requests under way to end, and hand those that come to what ``make`` makes.
+        """Call ``end``, wait until requests under way have ended, then serve with the result of ``make``.
 
-        To be called by a request, which is not waited for; requests that come meanwhile wait. What ``make``
-        raises goes through, and the old application stays.
+        A request calls this; the replacement does not wait for that request. New requests wait meanwhile. If
+        ``make`` raises, so does this, and the old application stays.
         """
         with self._changed:
             self._replacing += 1
@@ -75,7 +75,7 @@ class CurrentApp:
 
 
 class _Answer:
-    """The chunks of an answer; ``end`` is called when it is closed. It does little, for each request."""
+    """The chunks of an answer; ``end`` is called when it is closed."""
 
     __slots__ = "_end", "chunks"
 
@@ -87,7 +87,7 @@ class _Answer:
         return iter(self.chunks)
 
     def close(self) -> None:
-        """As WSGI has it: the server calls it, whether or not all was sent."""
+        """Called by the server (WSGI), even if not all chunks were sent."""
         try:
             if close := getattr(self.chunks, "close", None):
                 close()

@@ -1,4 +1,4 @@
-"""Requests to declared endpoints: found, checked, answered. What has another path goes on to Flask.
+"""The way of a request to a declared endpoint: routing, checks, answer. Flask serves other paths.
 
 Source: docs/explanation/http-contract.md#authentication.
 """
@@ -38,10 +38,10 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Dispatcher:
-    """A WSGI application: the endpoints; ``rest`` has all other paths.
+    """A WSGI application that serves the endpoints; ``rest`` serves all other paths.
 
-    Those that are ``prefixed`` are under ``/v1`` and ``/api/<service>/v1``, and sorted by their service. A
-    client whose base URL ends in a slash sends two.
+    ``prefixed`` endpoints are under ``/v1`` and ``/api/<service>/v1``, and sorted by their service. A path
+    may begin with two slashes: clients whose base URL ends in a slash send that.
     """
 
     def __init__(
@@ -61,11 +61,14 @@ class Dispatcher:
         self._inject = injection.handle if injection else None
         by_service = groupby(prefixed, lambda endpoint: endpoint.service)
         routes = [
-            *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in by_service],
+            *[
+                f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, endpoints))})"
+                for name, endpoints in by_service
+            ],
             *map(_pattern, bare),
         ]
         self._route = re.compile(f"/*(?:{'|'.join(routes)})")
-        self._endpoints = {one.name: one for one in (*prefixed, *bare)}
+        self._endpoints = {endpoint.name: endpoint for endpoint in (*prefixed, *bare)}
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = record_of(environ)
@@ -78,7 +81,7 @@ class Dispatcher:
         try:
             call = self._checked(endpoint, segments, environ, record)
             answer = call.endpoint.handler(call) if self._inject is None else self._inject(call)
-        except Exception as error:  # noqa: BLE001  a bug's too
+        except Exception as error:  # noqa: BLE001  a bug is rendered too
             answer = render(error, record, self._services.clock)
         if isinstance(answer, Response):
             return answer(environ, start_response)
@@ -91,8 +94,8 @@ class Dispatcher:
     ) -> Call:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
-        A change without credentials is refused before its body is read as JSON: no stranger makes that work.
-        Until its parameters are checked, an error shows no more of them than their beginning.
+        A change without valid credentials is refused before its body is parsed: parsing may be expensive.
+        Before the parameters are checked, an error shows only the beginning of each.
         """
         if endpoint.disabled:
             raise ResourceNotFound(endpoint.disabled)
@@ -132,7 +135,7 @@ class Dispatcher:
 
 
 def check_escapes(target: str) -> None:
-    """Raises InvalidRequestArguments for a ``%`` that escapes nothing, which could mean two things."""
+    """Raises InvalidRequestArguments for a ``%`` that is not a percent escape: it is ambiguous."""
     if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
         raise InvalidRequestArguments(
             f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
@@ -140,12 +143,12 @@ def check_escapes(target: str) -> None:
 
 
 def _pattern(endpoint: Endpoint) -> str:
-    """In a group with the endpoint's name."""
+    """The endpoint's pattern in a group with its name."""
     return f"(?P<{endpoint.name}>{endpoint.pattern})"
 
 
 def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
-    """The query's parameters, each given once and known to the endpoint; a bewit is not one of them."""
+    """The parameters of the query without the bewit. Each must be known to the endpoint, and given once."""
     given = Request(environ).args.to_dict(flat=False)
     given.pop("bewit", None)
     for name, values in sorted(given.items()):
@@ -159,7 +162,7 @@ def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
 
 
 def _body(environ: Environ) -> bytes:
-    """Of MAX_BODY bytes at most; what a request without a length and without chunks sends is none."""
+    """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
     announced, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
     if announced > MAX_BODY:
         raise RequestEntityTooLarge
@@ -182,9 +185,9 @@ def _check_body(endpoint: Endpoint, body: Any) -> None:
 
 
 def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bool) -> SignedRequest:
-    """What the client signed; raises AuthenticationFailed for a Host that names no port.
+    """The request as the client signed it; raises AuthenticationFailed for an invalid port.
 
-    Behind a trusted proxy the x-forwarded headers say which host and port the client addressed.
+    Behind a trusted proxy the x-forwarded headers tell the host and the port that the client addressed.
     """
 
     def forwarded(header: str, otherwise: str) -> str:
@@ -194,7 +197,7 @@ def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bo
 
     scheme = forwarded("PROTO", environ["wsgi.url_scheme"])
     address = forwarded("HOST", environ.get("HTTP_HOST", ""))
-    has_port = ":" in address and not address.endswith("]")  # [::1] alone has none
+    has_port = ":" in address and not address.endswith("]")  # [::1] has colons, but no port
     host, _, port = address.rpartition(":") if has_port else (address, "", "")
     port = forwarded("PORT", "") or port or _DEFAULT_PORTS.get(scheme, "80")
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
@@ -202,7 +205,7 @@ def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bo
     return SignedRequest(
         method=environ["REQUEST_METHOD"],
         target=target,
-        host=host.strip("[]"),  # clients sign ::1 where they write [::1]
+        host=host.strip("[]"),  # clients sign ::1 for [::1]
         port=int(port),
         authorization=environ.get("HTTP_AUTHORIZATION"),
         content_type=environ.get("CONTENT_TYPE", ""),

@@ -1,4 +1,4 @@
-"""An endpoint as data, and a call of it: from these come routing, checks, and the reference."""
+"""An endpoint as data, and a call of it. Routing, checks and the reference are derived from the data."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +22,16 @@ from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
-Answer = Mapping[str, Any] | Response  # JSON, or whatever is not just that
+Answer = Mapping[str, Any] | Response  # JSON, or any other answer
 
 _PARAMETER = re.compile(r"<(\w+)>")
 
 
 @dataclass
 class Call:
-    """One request to an endpoint, its parameters and its body checked; ``environ`` is WSGI's.
+    """One request to an endpoint, with checked parameters and a validated body; ``environ`` is that of WSGI.
 
-    ``_failure`` says why the credentials are invalid, if any were sent that are.
+    ``_failure`` says why the credentials are invalid, if they are.
     """
 
     endpoint: "Endpoint"
@@ -46,12 +46,12 @@ class Call:
 
     @property
     def client_id(self) -> str:
-        """Who sent it, "" without credentials; believed once the call is authorized."""
+        """The client, "" without credentials. Trust it only once the call is authorized."""
         return self._identity.client_id if self._identity else ""
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The caller's, expanded; none without credentials."""
+        """The caller's scopes, expanded; () without credentials."""
         return self._identity.scopes if self._identity else ()
 
     @property
@@ -67,27 +67,27 @@ class Call:
         return int(self.params["runId"])
 
     def task(self) -> Task:
-        """The task, to fill the scopes from: its definition is right, its runs may be old."""
+        """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""
         return self._services.tasks.recall(self.task_id)
 
     def task_now(self) -> Task:
-        """The task as it is now, to fill the scopes from."""
+        """The task as stored now, to fill the scopes."""
         return self._services.tasks.load(self.task_id)
 
     def group(self) -> Group:
-        """The task group, to fill the scopes from; raises ResourceNotFound."""
+        """The task group, to fill the scopes; raises ResourceNotFound."""
         return self._services.groups.load(self.params["taskGroupId"])
 
     def with_expired_urls(self) -> "Call":
-        """The same call, which answers poll URLs that have ended."""
+        """The same call, except that its poll URLs have expired."""
         polling = self._services.polling.expired()
         return replace(self, _services=replace(self._services, polling=polling))
 
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
-        """The services, once the caller's scopes satisfy the endpoint's; raises InsufficientScopes.
+        """The services, if the caller's scopes satisfy the endpoint's; else raises InsufficientScopes.
 
-        ``fields`` fill the scopes beside the parameters of the route. Invalid credentials are ignored where
-        no scopes are needed, as by the original; elsewhere they are an AuthenticationFailed.
+        ``fields`` and the parameters of the route fill the scopes. Invalid credentials raise
+        AuthenticationFailed; they are ignored if the endpoint needs no scopes, as by the original queue.
         """
         if self.endpoint.scopes is not None:
             needed = render(self.endpoint.scopes, {**self.params, **fields})
@@ -111,10 +111,10 @@ class Call:
         return self._control
 
     def authorize_holder(self) -> Services:
-        """As ``authorize``, the scopes filled with the worker that has claimed the run, if one has.
+        """As ``authorize``; the worker that has claimed the run, if any, fills the scopes too.
 
-        A caller whose scopes name this very run needs no worker. Any other must be that worker now: what this
-        process remembers may be a claim that was released. Raises ResourceNotFound if there is no such run.
+        Scopes that name this run need no worker. For others the worker is read from storage: the cache may
+        have a claim that was released. Raises ResourceNotFound for an unknown run.
         """
         if self.run_id < len(self.task().runs):
             with suppress(InsufficientScopes):
@@ -128,11 +128,11 @@ Handler = Callable[[Call], Answer]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``query`` names parameters, ``input`` and ``output`` schemas. ``scopes`` of None: anybody may.
+    """``query`` names parameters, ``input`` and ``output`` schemas. Without ``scopes`` it is open to all.
 
-    ``also`` is the route by which later clients call it: with ``<taskQueueId>``, one escaped segment, in the
-    place of ``<provisionerId>/<workerType>``. Where two endpoints have the same method and route, ``by_body``
-    of the first tells which of them a valid body is for.
+    ``also`` is the route of later clients: ``<taskQueueId>``, one escaped segment, replaces
+    ``<provisionerId>/<workerType>``. If two endpoints have the same method and route, ``by_body`` of the
+    first chooses the endpoint for a valid body.
     """
 
     name: str
@@ -147,8 +147,8 @@ class Endpoint:
     output: str | None = None
     input_optional: bool = False
     stability: str = "stable"
-    service: str = "queue"  # whose prefixes it has
-    disabled: str = ""  # the sentence that a 404 says
+    service: str = "queue"  # its name is in the prefix
+    disabled: str = ""  # if set, each call is a 404 with this message
     also: str | None = None
     by_body: "Callable[[Any], Endpoint] | None" = field(default=None, repr=False)
 
@@ -159,18 +159,18 @@ class Endpoint:
 
     @cached_property
     def pattern(self) -> str:
-        """Matches a raw path, a space and the method, with a group for each parameter of each route.
+        """A pattern of raw path, space and method, with a group for each parameter of each route.
 
-        A ``name`` or ``objectName`` is data: all the rest of a path, slashes and all.
+        A ``name`` or ``objectName`` is the rest of the path, slashes included.
         """
         routes = [
-            _PARAMETER.sub(lambda one: "(.*)" if one[1] in ("name", "objectName") else "([^/]+)", route)
+            _PARAMETER.sub(lambda match: "(.*)" if match[1] in ("name", "objectName") else "([^/]+)", route)
             for route in self._routes
         ]
         return f"(?:{'|'.join(routes)}) {self.method}"
 
     def parameters(self, segments: Sequence[str | None]) -> dict[str, str]:
-        """The parameters in a path where the groups of ``pattern`` are these, unescaped and not checked."""
+        """The parameters, unescaped and not yet checked; ``segments`` are the groups of ``pattern``."""
         named = zip(self._names, segments, strict=False)
         return {name: unquote(segment) for name, segment in named if segment is not None}
 
@@ -183,7 +183,7 @@ class Endpoint:
         return [self.route, self.also] if self.also else [self.route]
 
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
-        """Of a caller that lacks these scopes."""
+        """The error for a caller that lacks these scopes."""
         caller = identity.log_name if identity else "a request without credentials"
         lacking = "valid credentials" if self.scopes == AllOf(()) else lacking
         return InsufficientScopes(f"{caller} may not call {self.name}: it lacks {lacking}")

@@ -1,4 +1,4 @@
-"""The one place that renders an error: of the queue, of werkzeug, or of a bug.
+"""Renders each error: of the queue, of werkzeug, or of a bug.
 
 Source: docs/explanation/http-contract.md#errors.
 """
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
-    """The error's code, a message, and what was asked."""
+    """The answer to an error: its code, its message, and the request."""
     if isinstance(error, HTTPException):
         error = _translated(error, record)
     if not isinstance(error, QueueError):
@@ -40,8 +40,8 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     if error.status == 401:
         response.headers["www-authenticate"] = "hawk"
     if error.status == 503:
-        again = error.retry_after if isinstance(error, ServiceUnavailable) else RETRY_AFTER
-        response.headers["retry-after"] = str(whole_seconds(again))
+        retry_after = error.retry_after if isinstance(error, ServiceUnavailable) else RETRY_AFTER
+        response.headers["retry-after"] = str(whole_seconds(retry_after))
     return response
 
 
@@ -57,8 +57,8 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
 
 
 def _logged(error: Exception, record: RequestRecord) -> str:
-    """What the caller is told of an error whose details are in the log."""
-    if isinstance(error, Corrupt):  # it is logged already, once
+    """Log the error; the message for the caller, without details."""
+    if isinstance(error, Corrupt):  # logged already, where it was read
         return "what is stored about this cannot be read: the log of the server says so as row-corrupt"
     incident = str(uuid.uuid4())
     log.error(

@@ -23,23 +23,23 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the secon
 
 
 def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
-    """``/events`` of a server whose exchanges are the project's; its streams end once ``stopping`` is set."""
+    """``/events`` with the exchanges of the project. Its streams end once ``stopping`` is set."""
 
     @endpoint("GET", "/events", "Follow Events", query=("exchange", "follow", "lastEventId", "routingKey"))
     def events(call: Call) -> Response:
-        """Events from now on, or behind the one with the id that Last-Event-ID gives, until one side ends it.
+        """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
+        until the client or the server ends it.
 
-        When the answer begins, nothing that comes to pass from then on is missed. Without a broker these are
-        the events of this process, of which it keeps the last 10,000: where those behind that id are not
-        there any more, as after a restart, the event ``begins-anew`` comes before those that are. Of several
-        processes, each has a stream of its own: a complete one needs a broker. With ``follow`` false the
-        answer ends behind the events that this process has already.
+        No event after the beginning of the answer is missed. Without a broker these are the events of this
+        process, which keeps the last 10,000. If events after that id are lost, as after a restart, the event
+        ``begins-anew`` comes first. Each of several processes has its own events: only a broker has all of
+        them. With ``follow`` false the answer ends after the events that this process has kept.
         """
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
         after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
         feed = call.authorize().event_feed
         stream: Iterator[str] = iter(())
-        is_gone = disconnected(call.environ)
+        is_disconnected = disconnected(call.environ)
         if call.environ["REQUEST_METHOD"] != "HEAD":
             try:
                 followed = feed.follow(
@@ -48,7 +48,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
                     after,
                     _followers(call, trusts_proxy),
                     is_endless=call.query.get("follow") != "false",
-                    is_disconnected=is_gone,
+                    is_disconnected=is_disconnected,
                 )
             except ValueError:
                 raise InvalidRequestArguments(
@@ -56,14 +56,14 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
                 ) from None
             except BrokerAway:
                 raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-            stream = _stream(followed, project, clock, lambda: stopping.is_set() or is_gone())
+            stream = _stream(followed, project, clock, lambda: stopping.is_set() or is_disconnected())
         return Response(stream, content_type="text/event-stream", headers=_HEADERS)
 
     return events
 
 
 def _followers(call: Call, trusts_proxy: bool) -> list[str]:
-    """The address that asks, as a trusted proxy says it, and the client if there are credentials."""
+    """The address of the caller, as a trusted proxy reports it, and the client if there are credentials."""
     address: str = call.environ.get("REMOTE_ADDR", "")
     if trusts_proxy:
         address = call.environ.get("HTTP_X_FORWARDED_FOR", address).split(",")[-1].strip()
@@ -83,20 +83,20 @@ def _stream(
     yield f"retry: {_RETRY}\n\n"
     last = clock.wall_time()
     try:
-        for one in followed:
-            if one or clock.wall_time() - last >= _KEEP_ALIVE:
-                yield _framed(one, project) if one else ": keep-alive\n\n"
+        for item in followed:
+            if item or clock.wall_time() - last >= _KEEP_ALIVE:
+                yield _framed(item, project) if item else ": keep-alive\n\n"
                 last = clock.wall_time()
             if is_over():
                 return
     except (BrokerAway, ServiceUnavailable):
-        return  # the client comes back, and is told why if it is still so
+        return  # the client connects again, and gets the reason if it still holds
 
 
-def _framed(one: FedEvent | BeginsAnew, project: str) -> str:
-    if isinstance(one, str):
-        return f"event: {one}\ndata: {{}}\n\n"  # without data, no EventSource would hand it on
-    event_id, event = one
+def _framed(item: FedEvent | BeginsAnew, project: str) -> str:
+    if isinstance(item, str):
+        return f"event: {item}\ndata: {{}}\n\n"  # an EventSource ignores an event without data
+    event_id, event = item
     data = {
         "exchange": EXCHANGES[event.exchange].full_name(project),
         "routingKey": event.routing_key,

@@ -1,4 +1,4 @@
-"""Where faults meet requests: around the handlers of endpoints, and at signed URLs."""
+"""Injects faults into requests: around the handlers of endpoints, and at signed URLs."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,15 @@ _CODES = {
 
 
 class FaultInjection:
-    """What a server asks at each place where a fault may happen. ``stopping`` ends delays."""
+    """Decides about each request whether a fault happens to it. ``stopping`` ends delays."""
 
     def __init__(self, faults: FaultRegistry, stopping: Event) -> None:
         self._faults, self._stopping = faults, stopping
 
     def handle(self, call: Call) -> Answer:
-        """The answer of the call's handler, unless a fault has another one.
+        """The answer of the call's handler, or that of a fault.
 
-        Invalid credentials are left to the handler. What claimWork claimed is noted.
+        A call with invalid credentials has no faults. The runs that claimWork claimed are recorded.
         """
         if call.has_invalid_credentials:
             return call.endpoint.handler(call)
@@ -48,24 +48,24 @@ class FaultInjection:
         answer = call.endpoint.handler(call)
         if call.endpoint.name == "claimWork" and isinstance(answer, Mapping):
             claims = answer["tasks"]
-            record_of(call.environ).runs = [(one["status"]["taskId"], one["runId"]) for one in claims]
+            record_of(call.environ).runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return answer
 
     def begin(self, environ: Environ, endpoint: str) -> None:
-        """Note what a request of a signed URL is."""
+        """Record which endpoint a signed URL is of."""
         record_of(environ).endpoint = endpoint
 
     def refuse(self, environ: Environ, reason: str) -> None:
-        """Note why a request of a signed URL was refused."""
+        """Record why a request of a signed URL was refused."""
         record_of(environ).reason = reason
 
     def cause_fault(
         self, environ: Environ, endpoint: str, runs: Sequence[RunKey] = (), *, has_message: bool = False
     ) -> Fault | None:
-        """What happens to a request of a signed URL beyond delays and errors, which are seen to here.
+        """Apply the delay or the error of a fault to a request of a signed URL; the fault, if any.
 
-        ``runs`` are those that it is about, as far as that is known, and are noted. Raises InjectedError in
-        place of all that the request would do.
+        ``runs`` are the runs that the request is about, as far as they are known; they are recorded. Raises
+        InjectedError for a fault that happens before the request is carried out.
         """
         record = record_of(environ)
         record.runs = (*record.runs, *runs)
@@ -94,16 +94,16 @@ class FaultInjection:
 
 
 def target_of(endpoint: Endpoint) -> Target:
-    """What a request to the endpoint tells; of a run, who has it is looked up."""
+    """What is known of each request to the endpoint. The worker of a run is looked up."""
     body = SCHEMAS[endpoint.input].get("properties", {}) if endpoint.input else {}
     has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
 
 
 def _worker(call: Call) -> str:
-    given = {**call.params, **(call.body if isinstance(call.body, dict) else {})}
-    if "workerId" in given:
-        return f"{given.get('workerGroup')}/{given['workerId']}"
+    fields = {**call.params, **(call.body if isinstance(call.body, dict) else {})}
+    if "workerId" in fields:
+        return f"{fields.get('workerGroup')}/{fields['workerId']}"
     with suppress(ResourceNotFound):
         worker = call.task_now().run(call.run_id).worker
         return f"{worker.worker_group}/{worker.worker_id}" if worker else ""
@@ -111,13 +111,13 @@ def _worker(call: Call) -> str:
 
 
 def _error(fault: Fault) -> InjectedError:
-    status = int(fault.wire.get("status", 503))  # which nobody sees where the connection is dropped
+    status = int(fault.wire.get("status", 503))  # not sent if the connection is dropped
     message = fault.wire.get("message", f"a fault has {fault.endpoint} answer {status}")
     return InjectedError(f"{message} (fault {fault.fault_id})", status, _code(status))
 
 
 def _code(status: int) -> str:
-    """That of the server's own errors, or else the name that HTTP has."""
+    """The code of the server's own errors, else the name of the status in HTTP."""
     if status in _CODES:
         return _CODES[status]
     with suppress(ValueError):

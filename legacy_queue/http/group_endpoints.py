@@ -41,23 +41,23 @@ _GROUP_PRIORITY = AnyOf(
 
 @_listing("/tasks/status", "Get multiple task statuses", output="tasks-statuses-response")
 def statuses(call: Call) -> Answer:
-    """The statuses of up to 1,000 tasks, in the order of their taskIds. A task that is not there is left out.
+    """The statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
 
-    A page may hold fewer than ``limit`` and not be the last: its continuationToken, with the same body, gives
-    the next page.
+    A page may hold fewer than ``limit`` and not be the last: send its continuationToken with the same body
+    for the next page.
     """
     return _tasks(call, "statuses", lambda task: {"taskId": task.task_id, "status": task.status()})
 
 
 @_listing("/tasks", "Get multiple task definitions", output="tasks-response")
 def tasks(call: Call) -> Answer:
-    """The definitions of up to 1,000 tasks, in pages as those of statuses."""
+    """The definitions of up to 1,000 tasks, in pages like those of statuses."""
     return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
 
 
 @endpoint("GET", _GROUP, "Get Task Group", output="task-group-response")
 def get_task_group(call: Call) -> Answer:
-    """The schedulerId of a task group, when it expires, and since when it is sealed if it is."""
+    """The schedulerId of a task group, when it expires, and when it was sealed, if it was."""
     return group_wire(call.authorize().groups.load(call.params["taskGroupId"]))
 
 
@@ -68,9 +68,9 @@ def get_task_group(call: Call) -> Answer:
     output="task-group-response",
 )
 def seal_task_group(call: Call) -> Answer:
-    """Let a task group take no new task, for good: createTask of one is a conflict from then on.
+    """Let a task group take no new task any more: createTask in it is a conflict from then on.
 
-    Tasks that are in it are not changed. Safe to repeat.
+    The tasks of the group are not changed. Safe to repeat.
     """
     services = call.authorize(schedulerId=call.group().scheduler_id)
     return group_wire(services.groups.seal(call.params["taskGroupId"]))
@@ -83,10 +83,10 @@ def seal_task_group(call: Call) -> Answer:
     output="cancel-task-group-response",
 )
 def cancel_task_group(call: Call) -> Answer:
-    """Cancel the tasks of a sealed task group that are not resolved, as cancelTask does. A group that is not
-    sealed is a conflict.
+    """Cancel the unresolved tasks of a sealed task group, as cancelTask does. A group that is not sealed is a
+    conflict.
 
-    A call that is cut off is to be repeated: it goes on with what is left, and answers what it has canceled.
+    Repeat a call that was cut off: it goes on with the remaining tasks, and answers those that it canceled.
     """
     group_id = call.params["taskGroupId"]
     changes = call.authorize(schedulerId=call.group().scheduler_id).group_changes
@@ -103,9 +103,9 @@ def cancel_task_group(call: Call) -> Answer:
     "/task/<taskId>/priority", "Change Task Priority", scopes=_TASK_PRIORITY, output="task-status-response"
 )
 def change_task_priority(call: Call) -> Answer:
-    """Change the priority of a task that is not resolved; a run that is claimed goes on as it is.
+    """Change the priority of an unresolved task. A claimed run goes on unchanged.
 
-    With the scope of createTask, it must be for the higher one of both priorities, or one above.
+    A scope of createTask must be for the higher of both priorities, or for one above.
     """
     queue, new = call.task_now().work_queue, call.body["newPriority"]
     old = queue.priority
@@ -113,7 +113,7 @@ def change_task_priority(call: Call) -> Answer:
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,
         priorities=at_least(min(old, new, key=PRIORITIES.index)),
-        directions=[one for one in _DIRECTIONS if direction(old, new) in ("", one)],
+        directions=[verb for verb in _DIRECTIONS if direction(old, new) in ("", verb)],
     )
     return {"status": services.tasks.change_priority(call.task_id, old, new).status()}
 
@@ -125,10 +125,10 @@ def change_task_priority(call: Call) -> Answer:
     output="task-group-priority-change-response",
 )
 def change_task_group_priority(call: Call) -> Answer:
-    """Change the priority of the tasks of a group that are not resolved, as changeTaskPriority does.
+    """Change the priority of the unresolved tasks of a group, as changeTaskPriority does.
 
-    A client that may only raise, or only lower, changes no others. Tasks that join later have their own
-    priority. A call that is cut off is to be repeated: it goes on with what is left.
+    A client with scopes only to raise, or only to lower, changes only those tasks. Tasks that join later have
+    their own priority. Repeat a call that was cut off: it goes on with the remaining tasks.
     """
     services, directions = _directions(call, call.group())
     new = call.body["newPriority"]
@@ -143,10 +143,10 @@ def change_task_group_priority(call: Call) -> Answer:
 
 
 def _directions(call: Call, group: Group) -> tuple[Services, Collection[str]]:
-    """How the caller may change priorities in the group; raises InsufficientScopes."""
+    """The directions in which the caller may change priorities; raises InsufficientScopes."""
     with suppress(InsufficientScopes):
         return call.authorize(schedulers=[group.scheduler_id], directions=()), _DIRECTIONS
-    held = [one for one in _DIRECTIONS if _may(call, one)]
+    held = [verb for verb in _DIRECTIONS if _may(call, verb)]
     return call.authorize(schedulers=[group.scheduler_id], directions=_DIRECTIONS), held
 
 
@@ -165,7 +165,7 @@ def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Answer:
 
 
 def group_wire(group: Group) -> dict[str, str]:
-    """As getTaskGroup answers it."""
+    """The answer of getTaskGroup."""
     sealed = {"sealed": format_time(group.sealed)} if group.sealed else {}
     return {
         "taskGroupId": group.task_group_id,

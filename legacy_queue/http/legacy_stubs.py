@@ -1,6 +1,6 @@
-"""What old workers ask of services beside the queue: purge-cache and auth.
+"""Endpoints of purge-cache and auth, two other services that old workers call.
 
-There is nothing to purge, and auth knows this server's own clients and roles. Source: the references of
+There is nothing to purge, and auth has this server's own clients and roles. Source: the references of
 taskcluster-purge-cache and taskcluster-auth of 2016 to 2020.
 """
 
@@ -12,7 +12,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import AllOf
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 
-_ANY_CLIENT = AllOf(())  # whose credentials are valid
+_ANY_CLIENT = AllOf(())  # any valid credentials suffice
 _DISABLED = (
     "this server stands in for {}, which is another service, only when it is started with --legacy-stubs"
 )
@@ -27,7 +27,7 @@ _DISABLED = (
     output="purge-requests-response",
 )
 def purge_requests(call: Call) -> Mapping[str, Any]:
-    """No cache of the worker type is to be purged. A worker asks before each task."""
+    """Always an empty list: no cache is to be purged. Workers call this before each task."""
     call.authorize()
     return {"requests": []}
 
@@ -40,18 +40,18 @@ def current_scopes(call: Call) -> Mapping[str, Any]:
 
 
 def legacy_stubs(authenticator: Authenticator, is_enabled: bool) -> tuple[Endpoint, ...]:
-    """The endpoints; those that are not enabled answer 404 with a sentence that says how to enable them."""
+    """The endpoints. If they are not enabled, they answer a 404 that says how to enable them."""
     schemas = {"input": "scope-set", "output": "scope-set"}
 
     @endpoint("POST", "/scopes/expand", "Expand Scopes", service="auth", scopes=_ANY_CLIENT, **schemas)
     def expand_scopes(call: Call) -> Mapping[str, Any]:
-        """The scopes, and those of the roles that they assume."""
+        """The scopes, and the scopes of the roles that they assume."""
         call.authorize()
         return {"scopes": authenticator.expand(call.body["scopes"])}
 
-    # with a body, as clients before 2018 send it
+    # a GET with a body, which clients before 2018 send
     expand_scopes_get = replace(expand_scopes, name="expandScopesGet", method="GET")
     stubs = purge_requests, expand_scopes, expand_scopes_get, current_scopes
     if is_enabled:
         return stubs
-    return tuple(replace(one, disabled=_DISABLED.format(one.service)) for one in stubs)
+    return tuple(replace(stub, disabled=_DISABLED.format(stub.service)) for stub in stubs)

@@ -1,4 +1,4 @@
-"""What a server process tells Prometheus. No label holds what a client sent: their number is bounded."""
+"""The metrics of a server process. No label holds data of clients: the number of values is bounded."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 
@@ -7,7 +7,7 @@ from legacy_queue.services import Services
 
 
 class Metrics:
-    """Of this process, since it was started."""
+    """The metrics of this process since its start."""
 
     def __init__(self, services: Services) -> None:
         self._registry = CollectorRegistry()
@@ -26,9 +26,9 @@ class Metrics:
         waiting.set_function(services.pollers.waiting)
 
     def answered(self, record: RequestRecord) -> None:
-        """Count a request; what no endpoint serves has the label ``none``."""
+        """Count a request. Without an endpoint its label is ``none``."""
         self._answered.labels(record.endpoint_name or "none", record.status).inc()
 
     def render(self) -> bytes:
-        """The text that Prometheus reads."""
+        """The metrics in the text format of Prometheus."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Endpoints of today's Object service: here the bytes of artifacts of the storage type ``object``."""
+"""Endpoints of today's Object service, for the bytes of artifacts of the storage type ``object``."""
 
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ _downloading = partial(endpoint, service="object", scopes="object:download:<obje
     output="create-upload-response",
 )
 def create_upload(call: Call) -> Answer:
-    """Store what came inline, or learn where to PUT it, until the upload is finished. Safe to repeat."""
+    """Store inline data, or answer where to PUT the data before the upload is finished. Safe to repeat."""
     objects = call.authorize(projectId=call.body["projectId"]).objects
     return objects.create_upload(call.params["objectName"], call.body)
 
@@ -31,7 +31,7 @@ def create_upload(call: Call) -> Answer:
     input="finish-upload-request",
 )
 def finish_upload(call: Call) -> Answer:
-    """Say that all is uploaded, and with which hashes: now it can be downloaded. Safe to repeat."""
+    """Make an uploaded object with these hashes available for download. Safe to repeat."""
     objects = call.authorize(projectId=call.body["projectId"]).objects
     objects.finish_upload(call.params["objectName"], call.body)
     return {}
@@ -45,7 +45,7 @@ def finish_upload(call: Call) -> Answer:
     output="download-object-response",
 )
 def start_download(call: Call) -> Answer:
-    """Learn from where to GET the object, by one of the accepted methods: getUrl, or simple."""
+    """Answer where to GET the object, by one of the accepted methods: getUrl, or simple."""
     accepted = call.body["acceptDownloadMethods"]
     return call.authorize().objects.start_download(call.params["objectName"], accepted)
 

@@ -1,4 +1,4 @@
-"""Lists in pages: how many items are asked for, and the token with which a list goes on."""
+"""Lists in pages: the limit of a page, and the token of the next page."""
 
 import base64
 import hashlib
@@ -36,10 +36,10 @@ def page_answer(
     ask: Ask,
     beside: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
-    """The page that ``ask`` gives, as the list ``name``, and what is ``beside`` it.
+    """The page that ``ask`` returns, as the list ``name``, and the properties ``beside`` it.
 
-    ``ask`` is given the place behind which the page begins ("" at first; else the pattern matches it) and a
-    limit. Raises InvalidRequestArguments for a continuationToken of another list. The page counts among the
+    ``ask`` gets the place after which the page begins, "" at first, and a limit. The pattern matches each
+    place. Raises InvalidRequestArguments for a continuationToken of another list. The page counts towards the
     memory of all listings until it is sent.
     """
     begin = _place(call, pattern)
@@ -63,7 +63,7 @@ def page_answer(
 def path_page_answer(
     call: Call, services: Services, name: str, depth: int, ask: Callable[[Path, int], Page[Path]]
 ) -> Response:
-    """As ``page_answer``, of a list whose places are paths of ``depth`` identifiers; () at first."""
+    """As ``page_answer``, for a list whose places are paths of ``depth`` identifiers, () at first."""
 
     def ask_text(after: str, limit: int) -> Page[str]:
         page = ask(tuple(after.split("/")) if after else (), limit)
@@ -73,7 +73,7 @@ def path_page_answer(
 
 
 def _place(call: Call, pattern: str) -> str:
-    """What the caller's token holds, if there is one. JavaScript clients send an empty one for undefined."""
+    """The place in the caller's token, "" without one. JavaScript clients send "" for an undefined token."""
     token = call.query.get("continuationToken")
     if not token:
         return ""
@@ -91,7 +91,7 @@ def _place(call: Call, pattern: str) -> str:
 
 
 def _token(call: Call, place: str) -> str:
-    """The check tells a token that was cut, changed, or given for another list."""
+    """The check detects a token that was cut, changed, or given for another list."""
     name, list_id = call.endpoint.name, _list_id(call)
     check = hashlib.sha256(f"{name}/{list_id}/{place}".encode()).hexdigest()[:16]
     content = json.dumps({"list": name, "of": list_id, "after": place, "check": check})
@@ -100,5 +100,6 @@ def _token(call: Call, place: str) -> str:
 
 def _list_id(call: Call) -> str:
     of_body = f"the body with the hash {hashlib.sha256(render(call.body)).hexdigest()}" if call.body else ""
-    ids = [one for name, one in call.params.items() if name != "taskQueueId"]  # it names what two others do
+    # taskQueueId repeats the provisionerId and the workerType
+    ids = [value for name, value in call.params.items() if name != "taskQueueId"]
     return "/".join(ids) or of_body or "all"

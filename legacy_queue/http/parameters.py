@@ -3,7 +3,7 @@
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.object_access import OBJECT_NAME
 
-# as AMQP 0-9-1 has it, but for a * or # that is only part of a word: there it would stand for itself
+# a topic of AMQP 0-9-1; a * or # inside a word is refused, as it would not be a wildcard there
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
 
 PARAMETERS = {
@@ -16,7 +16,7 @@ PARAMETERS = {
     "follow": r"true|false",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
-    "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
+    "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # may hold the escaped name of an artifact
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
     "routingKey": _TOPIC_PATTERN,

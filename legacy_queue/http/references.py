@@ -1,4 +1,4 @@
-"""Machine-readable descriptions of the API and of the exchanges, generated from what the server acts by."""
+"""Machine-readable descriptions of the API and the exchanges, generated from the server's declarations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from legacy_queue.domain.scopes import reference
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.schemas import message_schema
 
-# an entry has one route, by which clients that build themselves from the reference call it
+# an entry has one route: that of the clients that are built from the reference
 _ALSO = " Later clients call {} instead, with <provisionerId>/<workerType> as one escaped segment."
 
 
@@ -31,7 +31,7 @@ def control_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str,
     return {
         **api_reference(endpoints, root_url),
         "title": "Control API Documentation",
-        "description": "What a test does with a server that is started with --control.",
+        "description": "How a test controls a server that is started with --control.",
         "baseUrl": root_url,
         "serviceName": "control",
     }
@@ -60,8 +60,8 @@ def exchanges_reference(project: str) -> dict[str, Any]:
         "version": 0,
         "$schema": "http://schemas.taskcluster.net/base/v1/exchanges-reference.json#",
         "title": "Queue AMQP Exchanges",
-        "description": "What happens to tasks, told on topic exchanges. A message is sent at least once, and "
-        "with 'route.<route>' as a further routing key for each route of its task.",
+        "description": "What happens to tasks, published on topic exchanges. A message is sent at least "
+        "once, and with 'route.<route>' as a further routing key for each route of its task.",
         "exchangePrefix": f"exchange/{project}/v1/",
         "serviceName": "queue",
         "entries": [_exchange_entry(exchange) for exchange in EXCHANGES.values()],

@@ -1,4 +1,4 @@
-"""The last requests and what came of them, for a test to look at. Nothing secret is ever shown of them."""
+"""The last requests and their answers, for tests to read. No secret of a request is ever shown."""
 
 import itertools
 import re
@@ -16,14 +16,14 @@ from legacy_queue.http.request_log import RequestRecord, without_signature
 
 _SIZE = 10_000  # requests
 _MAX_TARGET, _MAX_REASON, _MAX_NAME = 2000, 1000, 100  # characters
-# of queries; Azure's are those of signed URLs that sign nothing
+# parameters of queries; those of Azure are the ones that do not sign a URL
 _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
 _SUBJECT = ("taskId", "runId", "workerGroup", "workerId")
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
 
 
 class _Entry(NamedTuple):
-    """As a record has it; ``task_id`` to ``worker_id`` are as they were sent."""
+    """The fields of a request; ``task_id`` to ``worker_id`` are as they were sent."""
 
     sequence: int
     answered: float  # seconds since 1970
@@ -44,7 +44,7 @@ class _Entry(NamedTuple):
     fault: str | None
 
     def to_wire(self) -> dict[str, Any]:
-        """Without what is not known of it."""
+        """The entry without its unknown fields."""
         wire = {
             "endpoint": self.endpoint,
             "code": self.code,
@@ -65,11 +65,11 @@ class _Entry(NamedTuple):
         }
 
     def _subject(self) -> dict[str, Any]:
-        """The task, run and worker that it was about; all tasks, where there were several."""
-        given = zip(_SUBJECT, (self.task_id, self.run_id, self.worker_group, self.worker_id), strict=True)
-        # what is none of these may hold anything
+        """The task, the run and the worker of the request; several tasks are ``taskIds``."""
+        sent = zip(_SUBJECT, (self.task_id, self.run_id, self.worker_group, self.worker_id), strict=True)
+        # an invalid value may be a secret
         subject: dict[str, Any] = {
-            name: value for name, value in given if value is not None and _is_valid(name, value)
+            name: value for name, value in sent if value is not None and _is_valid(name, value)
         }
         if "runId" in subject:
             subject["runId"] = int(subject["runId"])
@@ -81,16 +81,16 @@ class _Entry(NamedTuple):
 
 
 class Journal:
-    """The last 10,000 requests; those of endpoints that are ``left_out`` are not in it."""
+    """The last 10,000 requests, except those to the endpoints ``excluded``."""
 
-    def __init__(self, left_out: Container[str | None]) -> None:
-        self._left_out, self._numbers = left_out, itertools.count(1)
+    def __init__(self, excluded: Container[str | None]) -> None:
+        self._excluded, self._numbers = excluded, itertools.count(1)
         self._entries: deque[tuple[Any, ...]] = deque(maxlen=_SIZE)  # appended to by several threads
 
     def answered(self, record: RequestRecord) -> None:
-        """Note a request: no more than is shown of it is kept."""
+        """Record a request, with only the fields that are shown."""
         name, params = record.call or (record.endpoint, {})
-        if name in self._left_out:
+        if name in self._excluded:
             return
         refusal, body = record.refusal, record.payload[1] if record.payload else None
         code, reason = record.code, record.reason
@@ -99,7 +99,7 @@ class Journal:
         elif refusal is not None:
             code, reason = refusal.code, refusal.message[:_MAX_REASON]
         worker = body if isinstance(body, dict) and "workerId" in body else params
-        # a plain tuple of what holds nothing else: the garbage collector soon leaves it alone
+        # a plain tuple without containers: the garbage collector stops tracking it
         entry = (
             next(self._numbers),
             time.time(),
@@ -122,14 +122,16 @@ class Journal:
         self._entries.append(entry)
 
     def requests(self, limit: int, after: int | None) -> Sequence[Mapping[str, Any]]:
-        """The last ones, oldest first; or the first ones behind the one with the number ``after``."""
+        """The last ``limit`` requests, oldest first; or the first ones after the number ``after``."""
         entries = sorted(self._entries)
-        wanted = entries[-limit:] if after is None else [one for one in entries if one[0] > after][:limit]
-        return [_Entry(*one).to_wire() for one in wanted]
+        wanted = (
+            entries[-limit:] if after is None else [entry for entry in entries if entry[0] > after][:limit]
+        )
+        return [_Entry(*entry).to_wire() for entry in wanted]
 
 
 def shown_target(target: str) -> str:
-    """A path and its query without what might sign it, or might be a secret: *** is in its place."""
+    """A path and its query, with *** in place of signatures and possible secrets."""
     path, has_query, query = target.partition("?")
     shown = without_signature(path)
     return f"{shown}?{'&'.join(_shown_query(query))}" if has_query else shown
@@ -148,7 +150,7 @@ def _shown_query(query: str) -> Iterator[str]:
 
 
 def _name(value: Any) -> str | None:
-    """What may be a name, since a body may hold anything."""
+    """The value if it is text, which a body need not hold."""
     return value[:_MAX_NAME] if isinstance(value, str) else None
 
 

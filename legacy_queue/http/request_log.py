@@ -1,7 +1,7 @@
-"""One line of the log for each request, and an id that its answer, its error and its line have in common.
+"""One log line for each request. Its id is also in the answer.
 
-Nothing secret is in the line: of the target it has the path, which has no signature in it, of the headers
-nothing but the id. Why credentials were refused is in the line alone, never in the answer.
+The line holds no secret: of the target it has the path without signatures, of the headers only the id. Only
+the line says why credentials were refused, never the answer.
 """
 
 import errno
@@ -20,9 +20,9 @@ from legacy_queue.http.body_timeout import TimedBody
 
 log = structlog.get_logger()
 
-_HARMLESS = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_LENGTH = 1000  # characters of a path or a reason
-# a client that escapes the "?" of a signed URL too sends it as a path
+# a client that escapes the "?" of a signed URL sends its query as a part of the path
 _SIGNED = re.compile(r"(sig|signature|bewit|mac|accountkey|accesstoken|popreceipt)(=|%3d).*", re.IGNORECASE)
 _RECORD = "legacy_queue.record"  # in a WSGI environment
 
@@ -31,21 +31,21 @@ WsgiApp = Callable[[Environ, Any], Iterable[bytes]]
 
 
 class RequestRecord:
-    """What the log line of a request, and its error, say of it.
+    """What the log line, the error and the journal say of a request.
 
-    ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the declared endpoint and its
-    parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
-    ``refusal`` is the error that was answered; ``code`` and ``reason`` are those of Azure's errors. ``fault``
-    is the id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs``
-    are the runs that a signed URL or claimWork led to, as far as they are noted: taskId and runId of each.
+    ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the name of the declared
+    endpoint and its parameters; ``endpoint`` names the view of another path. ``payload`` is the body, raw and
+    parsed. ``refusal`` is the error of the answer; ``code`` and ``reason`` are those of Azure's errors.
+    ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it gets no answer.
+    ``runs`` are taskId and runId of the runs that a signed URL or claimWork is about, if they are known.
     """
 
     def __init__(self, environ: Environ) -> None:
-        given = environ.get("HTTP_X_REQUEST_ID", "")
-        self.request_id = given if _HARMLESS.fullmatch(given) else secrets.token_urlsafe(9)
+        sent_id = environ.get("HTTP_X_REQUEST_ID", "")
+        self.request_id = sent_id if _PLAIN_ID.fullmatch(sent_id) else secrets.token_urlsafe(9)
         self.method: str = environ["REQUEST_METHOD"]
         self.target: str = environ["RAW_URI"]
-        if not self.target.startswith("/"):  # a proxy's absolute form
+        if not self.target.startswith("/"):  # the absolute form, which proxies send
             self.target = "/" + self.target.partition("://")[2].partition("/")[2]
         self.path = self.target.partition("?")[0]
         self.call: tuple[str, Mapping[str, str]] | None = None
@@ -59,21 +59,21 @@ class RequestRecord:
         self.fault: str | None = None
         self.is_dropped = False
         self.runs: Sequence[RunKey] = ()
-        self.ms = 0.0  # until it was answered
+        self.ms = 0.0  # from the request to the end of its answer
         self._begun = time.monotonic()
 
     @property
     def endpoint_name(self) -> str | None:
-        """The name of what served it."""
+        """The name of the endpoint or view that served the request."""
         return self.call[0] if self.call else self.endpoint
 
     @property
     def shown_path(self) -> str:
-        """The path without what might sign it."""
+        """The path without signatures."""
         return without_signature(self.path)
 
     def write(self) -> None:
-        """Write the line."""
+        """Write the log line."""
         error, refusal = self.refusal, {}
         if isinstance(error, AuthenticationFailed):
             refusal = {"reason": error.reason, "claimed_client_id": error.client_id}
@@ -95,7 +95,7 @@ class RequestRecord:
 
 
 def without_signature(path: str) -> str:
-    """A path without what might sign it, and cut."""
+    """The path without signatures, cut to a maximal length."""
     is_plain = "=" not in path and "%3" not in path
     return (path if is_plain else _SIGNED.sub("***", path))[:_MAX_LENGTH]
 
@@ -107,10 +107,10 @@ def record_of(environ: Environ) -> RequestRecord:
 
 
 class RequestLog:
-    """The application, each request to which is logged when its answer is sent, or its client is gone.
+    """A WSGI application that logs each request when its answer was sent or its client has disconnected.
 
-    ``headers`` are added to each answer; each of ``answered`` is called with each request then, too.
-    PATH_INFO is the path as it was sent: ``a%2Fb`` is one segment, which WSGI's own hides.
+    ``headers`` are added to each answer. Each function of ``answered`` is called after the log line.
+    PATH_INFO is the raw path: ``a%2Fb`` stays one segment.
     """
 
     def __init__(
@@ -135,8 +135,8 @@ class RequestLog:
 
         def end() -> None:
             record.write()
-            for note in self._answered:
-                note(record)
+            for hook in self._answered:
+                hook(record)
 
         chunks = self._app(environ, start)
         if record.is_dropped:
@@ -147,7 +147,7 @@ class RequestLog:
 
 
 def _dropped(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """In place of an answer: the server closes the connection, as for a disconnected client."""
+    """Chunks that make the server close the connection, as if the client had disconnected."""
     ClosingIterator(chunks).close()
     yield from ()
     raise ConnectionResetError(errno.ECONNRESET, "a fault drops the connection")

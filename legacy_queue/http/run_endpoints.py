@@ -1,4 +1,4 @@
-"""Endpoints for workers: where work is, and what becomes of a run.
+"""Endpoints for workers: polling, claiming, and reporting runs.
 
 Source: docs/explanation/http-contract.md.
 """
@@ -25,7 +25,7 @@ _CLAIMING = AnyOf((AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)), _LEGACY_CLA
 
 
 def _on_run(verb: str, legacy_verb: str) -> AnyOf:
-    """What the holder of a claim may: with the claim's credentials, or with those of the worker."""
+    """The scopes of the holder of a claim: those of the claim's credentials, or those of the worker."""
     legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
     return AnyOf(("queue:claim-task:<taskId>/<runId>", f"queue:{verb}:<taskId>/<runId>", legacy))
 
@@ -41,7 +41,7 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
     output="poll-task-urls-response",
 )
 def poll_task_urls(call: Call) -> Answer:
-    """Signed URLs for polling, and deleting from, the Azure queues of a worker type; poll them in order."""
+    """Signed URLs to poll the Azure queues of a worker type, and to delete from them. Poll in this order."""
     return call.authorize().polling.poll_urls(*_pool(call), call.client_id)
 
 
@@ -55,19 +55,19 @@ def poll_task_urls(call: Call) -> Answer:
     also="/claim-work/<taskQueueId>",
 )
 def claim_work(call: Call) -> Answer:
-    """Claim pending tasks, up to ``tasks`` of them, highest priority first.
+    """Claim up to ``tasks`` pending tasks, highest priority first.
 
-    The answer comes as soon as there are any, and within 20 seconds: then it holds none. Fewer than were
-    asked for does not mean that there are no more. A client that hangs up before claims nothing.
+    The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
+    do not mean that no others are pending. A client that disconnects before the answer claims nothing.
     With the header ``Prefer: wait=0`` (RFC 7240) the answer comes at once.
     """
     worker = _worker(call)
     services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
     names_task_queue = "taskQueueId" in call.params
-    is_gone = disconnected(call.environ)
+    is_disconnected = disconnected(call.environ)
     waits = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") != "0"
-    return services.claim_work.claim(*_pool(call), worker, count, is_gone, names_task_queue, waits)
+    return services.claim_work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, waits)
 
 
 @endpoint(
@@ -79,7 +79,7 @@ def claim_work(call: Call) -> Answer:
     output="task-claim-response",
 )
 def claim_task(call: Call) -> Answer:
-    """Claim a run that is pending, or the one after a claim that has expired."""
+    """Claim a pending run, or the next run after an expired claim."""
     task, worker = call.task(), _worker(call)
     queue = task.work_queue
     services = call.authorize(
@@ -88,7 +88,7 @@ def claim_task(call: Call) -> Answer:
         workerGroup=worker.worker_group,
         workerId=worker.worker_id,
     )
-    # a Go client sends the fields that it does not set as empty strings
+    # Go clients send unset fields as empty strings
     proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
     return services.claims.claim(task, call.run_id, worker, proof)
 
@@ -109,20 +109,20 @@ def reclaim_task(call: Call) -> Answer:
     "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
 def report_completed(call: Call) -> Answer:
-    """Resolve a running run as completed; as failed where a very old worker says ``success: false``."""
+    """Resolve a running run as completed, or as failed if a very old worker says ``success: false``."""
     state = "failed" if call.body and call.body.get("success") is False else "completed"
     return _reported(call, state, state)
 
 
 @_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
 def report_failed(call: Call) -> Answer:
-    """Resolve a running run as failed: the task's own code did."""
+    """Resolve a running run as failed, because the task's own code failed."""
     return _reported(call, "failed", "failed")
 
 
 @_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
 def report_exception(call: Call) -> Answer:
-    """Resolve a running run as exception; a new run follows for worker-shutdown and intermittent-task."""
+    """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
     return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
 
 

@@ -1,4 +1,4 @@
-"""JSON schemas in few words: text, numbers, arrays."""
+"""Helpers that make JSON schemas of text, numbers and arrays."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ TIME: Schema = {"type": "string", "format": "date-time", "maxLength": 64}
 
 
 def text(max_length: int, pattern: str | None = None) -> Schema:
-    """Text of so many characters, all of which the pattern matches."""
+    """Text of at most ``max_length`` characters that matches the pattern as a whole."""
     lengths = {"type": "string", "minLength": 0, "maxLength": max_length}
     return {**lengths, "pattern": f"^(?:{pattern})$"} if pattern else lengths
 

@@ -1,6 +1,6 @@
-"""What each property may be, by its name: it has the same schema wherever it occurs.
+"""The schema of each property, by its name. A property has the same schema wherever it occurs.
 
-Lengths are limited so that what is accepted fits an entity.
+Lengths are limited, so that each accepted value fits into an entity of the table storage.
 """
 
 from legacy_queue.domain.ids import IDENTIFIER, PROJECT_ID, TASK_ID, TASK_QUEUE_ID
@@ -61,7 +61,7 @@ PROPERTIES: dict[str, Schema] = {
     **each("oldPriority newPriority", {"enum": [*PRIORITIES]}),
     "taskIds": {"type": "array", "items": identifier(TASK_ID, 22), "uniqueItems": True},
     "retries": integer(49),
-    "scopes": array(text(4096, "[ -~]+"), maxItems=10_000),  # more than their 30 KiB of JSON hold
+    "scopes": array(text(4096, "[ -~]+"), maxItems=10_000),  # more do not fit into 30 KiB of JSON
     "tags": {"type": "object", "maxProperties": 1_000, "additionalProperties": text(4096)},
     # of runs and claims
     "runId": integer(1000),
@@ -92,7 +92,7 @@ PROPERTIES: dict[str, Schema] = {
 
 
 def object_of(required: str = "", optional: str = "", **own: Schema) -> Schema:
-    """An object of these properties and no others; ``own`` are schemas that only this object has."""
+    """An object with these properties and no others; ``own`` are the schemas that only this object has."""
     names = [*required.split(), *optional.split()]
     return {
         "type": "object",

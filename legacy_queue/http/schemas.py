@@ -1,7 +1,6 @@
 """The JSON schemas of requests, answers and messages, by the names that the original queue gave them.
 
-A property has the same schema wherever it occurs, so an object lists the names of its properties, and
-``PROPERTIES`` says what each may be.
+An object lists the names of its properties; ``PROPERTIES`` has the schema of each.
 """
 
 from legacy_queue.domain.usage_key import METHODS
@@ -40,6 +39,6 @@ _MESSAGES = {
 def message_schema(exchange: str) -> str:
     """The schema of the messages on an exchange, which is named ``task-pending`` and the like.
 
-    Source: the original's exchanges.json, where two names are unlike the others.
+    Source: the exchanges.json of the original queue. Two names differ from the rule.
     """
     return _MESSAGES.get(exchange, f"{exchange}-message")

@@ -27,10 +27,10 @@ _changing = partial(endpoint, output="task-status-response")
 def _creating(
     method: str, route: str, title: str, *legacy: Expression, **more: str
 ) -> Callable[[Handler], Endpoint]:
-    """``legacy`` are alternatives for tasks of the lowest priority only."""
+    """``legacy`` are alternative scopes, only for tasks of the lowest priority."""
     modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
     any_priority = ForEach("priority", "priorities", modern)
-    alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", one) for one in legacy))
+    alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", scopes) for scopes in legacy))
     each_scope = ForEach("scope", "scopes", "<scope>")
     each_route = ForEach("route", "routes", "queue:route:<route>")
     project = ForEach("projectId", "projects", "queue:create-task:project:<projectId>")
@@ -57,7 +57,7 @@ def status(call: Call) -> Answer:
 
 @_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
 def create_task(call: Call) -> Answer:
-    """Create a task, which is pending at once unless it has dependencies. Safe to repeat."""
+    """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
     return _status(_as_creator(call).tasks.create(call.task_id, call.body))
 
 
@@ -69,7 +69,7 @@ def define_task(call: Call) -> Answer:
 
 @_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
 def schedule_task(call: Call) -> Answer:
-    """Make an unscheduled task pending, whatever it depends on; of any other, answer the status."""
+    """Make an unscheduled task pending, regardless of its dependencies. Any other task is not changed."""
     return _status(_as_scheduler(call).tasks.schedule(call.task_id))
 
 
@@ -81,24 +81,24 @@ def schedule_task(call: Call) -> Answer:
     stability="deprecated",
 )
 def rerun_task(call: Call) -> Answer:
-    """Give a resolved task another run, and all its retries; of one that is not, answer the status."""
+    """Give a resolved task another run and all its retries. An unresolved task is not changed."""
     return _status(_as_scheduler(call).tasks.rerun(call.task_id))
 
 
 @_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
 def cancel_task(call: Call) -> Answer:
-    """Resolve a task that is not resolved as exception/canceled; of one that is, answer the status."""
+    """Resolve an unresolved task as exception/canceled. A resolved task is not changed."""
     return _status(_as_scheduler(call).tasks.cancel(call.task_id))
 
 
 @_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
 def list_task_group(call: Call) -> Answer:
-    """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last: it has
-    about 4 MiB of JSON at most.
+    """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
+    hold fewer and not be the last.
 
-    Where more follow there is a continuationToken, which as a query parameter gives the next page. A
-    task that joins meanwhile makes no other task be listed twice or not at all. Each page has what
-    getTaskGroup answers, too.
+    If more follow, the page has a continuationToken: send it as a query parameter for the next page. A task
+    that joins meanwhile does not make others be listed twice or left out. Each page has the answer of
+    getTaskGroup too.
     """
     services, task_group_id = call.authorize(), call.params["taskGroupId"]
     group = services.groups.find(task_group_id)
@@ -109,7 +109,7 @@ def list_task_group(call: Call) -> Answer:
 
 @_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
 def list_dependent_tasks(call: Call) -> Answer:
-    """The tasks that depend on a task, in pages as those of listTaskGroup."""
+    """The tasks that depend on a task, in pages like those of listTaskGroup."""
     services = call.authorize()
     ask = partial(services.listing.dependents, call.task_id, render=_listed)
     return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
@@ -128,7 +128,7 @@ def _as_creator(call: Call) -> Services:
         taskGroupId=body.get("taskGroupId", call.task_id),
         provisionerId=provisioner_id,
         workerType=worker_type,
-        # clients of before there were projects have no scope for "none"
+        # clients from before there were projects have no scope for "none"
         projects=[] if project_id == NO_PROJECT else [project_id],
     )
 

@@ -1,4 +1,4 @@
-"""Endpoints about task queues, as a worker type is called since 2020: what waits in them, what is claimed."""
+"""Endpoints about task queues, the name of worker types since 2020: their pending and claimed tasks."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,8 +28,8 @@ _listing = partial(endpoint, "GET", query=PAGED)
     also="/pending/<taskQueueId>",
 )
 def pending_tasks(call: Call) -> Answer:
-    """How many tasks of a worker type are pending. It is right at once for what this server has done, and
-    within 2 s for what others have; longer where it takes storage longer than half a second to count.
+    """How many tasks of a worker type are pending. The count includes the changes of this server process at
+    once, and those of others within 2 s, or later if storage takes longer than half a second to count.
     """
     wire = _counts(call, [f"{call.params['provisionerId']}/{call.params['workerType']}"])[0]
     del wire["claimedTasks"]
@@ -43,7 +43,7 @@ def pending_tasks(call: Call) -> Answer:
     output="task-queue-counts-response",
 )
 def task_queue_counts(call: Call) -> Answer:
-    """How many tasks of a task queue are pending, and how many are claimed, as right as pendingTasks."""
+    """How many tasks of a task queue are pending, and how many are claimed, as exact as pendingTasks."""
     return _counts(call, [call.params["taskQueueId"]])[0]
 
 
@@ -51,13 +51,13 @@ def task_queue_counts(call: Call) -> Answer:
     "POST",
     f"{_QUEUES}/counts",
     "Get Pending and Claimed Task Counts for Multiple Task Queues",
-    scopes=AllOf(tuple(ForEach("taskQueueId", "taskQueueIds", one) for one in _COUNTS)),
+    scopes=AllOf(tuple(ForEach("taskQueueId", "taskQueueIds", scope) for scope in _COUNTS)),
     input="task-queue-counts-request",
     output="task-queue-counts-list-response",
     stability="experimental",
 )
 def task_queue_counts_batch(call: Call) -> Answer:
-    """The counts of up to 1000 task queues, in the order in which they are named."""
+    """The counts of up to 1000 task queues, in the order of the request."""
     return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
 
 
@@ -69,8 +69,8 @@ def task_queue_counts_batch(call: Call) -> Answer:
     stability="experimental",
 )
 def list_pending_tasks(call: Call) -> Answer:
-    """The tasks of a task queue that are pending, in pages as those of listTaskGroup: those first that have
-    waited for the longest time, whatever their priority. None is claimed or hidden by it.
+    """The pending tasks of a task queue, in pages like those of listTaskGroup. The task that has waited for
+    the longest time comes first, whatever its priority. The tasks stay pending.
     """
     return _tasks(call, "pending", _pending)
 
@@ -83,9 +83,7 @@ def list_pending_tasks(call: Call) -> Answer:
     stability="experimental",
 )
 def list_claimed_tasks(call: Call) -> Answer:
-    """The tasks of a task queue that workers hold, in pages as those of listTaskGroup: those first that were
-    claimed first.
-    """
+    """The claimed tasks of a task queue, in pages like those of listTaskGroup, the oldest claim first."""
     return _tasks(call, "running", _claimed)
 
 
@@ -96,7 +94,7 @@ def list_claimed_tasks(call: Call) -> Answer:
     output="list-taskqueues-response",
 )
 def list_task_queues(call: Call) -> Answer:
-    """The worker types of all provisioners that are known, in pages as those of listProvisioners."""
+    """The known worker types of all provisioners, in pages like those of listProvisioners."""
     services = call.authorize()
 
     ask = partial(services.workers.task_queues, render=lambda record: render(_described(record)))
@@ -110,7 +108,7 @@ def list_task_queues(call: Call) -> Answer:
     output="taskqueue-response",
 )
 def get_task_queue(call: Call) -> Answer:
-    """What is known of a worker type, as getWorkerType has it, but for actions."""
+    """The record of a worker type, as in getWorkerType, without its actions."""
     return _described(
         call.authorize().workers.load((call.params["provisionerId"], call.params["workerType"]))
     )

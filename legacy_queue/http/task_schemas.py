@@ -23,7 +23,7 @@ _TASK = object_of("status task")
 _OF_WORKER = f"version status runId {WORKER}"
 
 TASK_SCHEMAS: dict[str, Schema] = {
-    # the pool in either spelling, or both: the domain checks that
+    # the pool in either spelling or both; the domain checks which
     "create-task-request": object_of(DEFINITION, f"{NAMED_POOL} projectId {DEFAULTED}"),
     "task": PROPERTIES["task"],
     "task-status-response": object_of("status"),
@@ -51,7 +51,7 @@ TASK_SCHEMAS: dict[str, Schema] = {
     "task-running-message": object_of(f"{_OF_WORKER} takenUntil"),
     "task-completed-message": object_of(_OF_WORKER),
     "task-failed-message": object_of(_OF_WORKER),
-    # of a task that was canceled, or met its deadline, before it was claimed
+    # without a run if the task was canceled, or its deadline passed, before it had one
     "task-exception-message": object_of("version status", f"runId {WORKER}"),
     "task-group-resolved": object_of("version taskGroupId schedulerId"),
     "task-group-changed-message": object_of("version taskGroupId schedulerId expires sealed"),

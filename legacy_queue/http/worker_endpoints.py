@@ -36,43 +36,43 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
 
 @_listing(_PROVISIONERS, "Get a list of all active provisioners", output="list-provisioners-response")
 def list_provisioners(call: Call) -> Answer:
-    """All provisioners that are known, up to ``limit`` at a time; a page may hold fewer and not be the last.
+    """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
 
-    Where more follow there is a continuationToken, which as a query parameter gives the next page.
+    If more follow, the page has a continuationToken: send it as a query parameter for the next page.
     """
     return _page(call, "provisioners", WorkerRecord.to_wire)
 
 
 @_getting(_PROVISIONER, "Get an active provisioner", output="provisioner-response")
 def get_provisioner(call: Call) -> Answer:
-    """What is known of a provisioner; lastDateActive may be half an hour old."""
+    """The record of a provisioner. lastDateActive may be half an hour old."""
     return _get(call)
 
 
 @_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
 def declare_provisioner(call: Call) -> Answer:
-    """Declare some properties of a provisioner, known before or not; the others stay as they are.
+    """Declare some properties of a provisioner, known or not. Its other properties are not changed.
 
-    None at all says that it is active: any client may.
+    A declaration without properties says that it is active: any client may do that.
     """
     return _declare(call)
 
 
 @_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
 def list_worker_types(call: Call) -> Answer:
-    """The worker types of a provisioner that are known, in pages as those of listProvisioners."""
+    """The known worker types of a provisioner, in pages like those of listProvisioners."""
     return _page(call, "workerTypes", WorkerRecord.to_wire)
 
 
 @_getting(_WORKER_TYPE, "Get a worker-type", output="workertype-response")
 def get_worker_type(call: Call) -> Answer:
-    """What is known of a worker type, with those of its provisioner's actions that are for worker types."""
+    """The record of a worker type, with the actions of its provisioner that are for worker types."""
     return _get(call)
 
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
 def declare_worker_type(call: Call) -> Answer:
-    """Declare some properties of a worker type, as declareProvisioner does those of a provisioner."""
+    """Declare some properties of a worker type, as declareProvisioner does for a provisioner."""
     return _declare(call)
 
 
@@ -84,16 +84,16 @@ def declare_worker_type(call: Call) -> Answer:
     output="list-workers-response",
 )
 def list_workers(call: Call) -> Answer:
-    """The workers of a worker type that are known, in pages as those of listProvisioners.
+    """The known workers of a worker type, in pages like those of listProvisioners.
 
-    With ``quarantined`` only those that are (true), or are not (false); such a page may hold few of many.
+    With ``quarantined`` only workers that are (true), or are not (false); a page may hold few workers then.
     """
     return _page(call, "workers", _summary)
 
 
 @_getting(f"{_WORKERS}/{_OF_WORKER}", "Get a worker-type", output="worker-response")
 def get_worker(call: Call) -> Answer:
-    """What is known of a worker: the last runs that it claimed, and until when it is quarantined if it is."""
+    """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
     return _get(call)
 
 
@@ -106,11 +106,11 @@ def get_worker(call: Call) -> Answer:
     output="worker-response",
 )
 def quarantine_worker(call: Call) -> Answer:
-    """Let a worker have no work until then; a time that is past lifts its quarantine. ``quarantineInfo`` says
-    why: it is kept with who asked for it and when, of the last 20 times.
+    """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
+    why. It is kept with the client and the time of the call, for the last 20 calls.
 
-    claimWork gives it nothing, claimTask is a conflict. What it has claimed before it may bring to its end.
-    One that is not known comes into being.
+    claimWork answers it nothing, and claimTask is a conflict. It may finish the runs that it has claimed. An
+    unknown worker gets a record.
     """
     until, info = given_time(call.body, "quarantineUntil"), call.body.get("quarantineInfo", "")
     return call.authorize().workers.quarantine(_path(call), until, call.client_id, info)
@@ -118,7 +118,7 @@ def quarantine_worker(call: Call) -> Answer:
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
 def declare_worker(call: Call) -> Answer:
-    """Declare when a worker expires, known before or not; or, with no property, that it is active."""
+    """Declare when a worker expires, known or not. Without a property, declare that it is active."""
     return _declare(call)
 
 

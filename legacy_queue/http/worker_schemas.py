@@ -5,7 +5,7 @@ from legacy_queue.http.schema_properties import NAMED_POOL, PROPERTIES, WORKER, 
 
 _ACTION = object_of(
     "name title context url method description",
-    url=text(4096, "[!-~]+"),  # no more than that: it holds <provisionerId> and the like
+    url=text(4096, "[!-~]+"),  # not a strict URL: it contains <provisionerId> and the like
     method=enum("POST PUT DELETE PATCH"),
     description=text(1024),
 )

@@ -1,6 +1,6 @@
-"""What the stores and the services need of the outside, each as a promise. ``adapters`` keeps them.
+"""What stores and services require of the outside. ``adapters`` implements it.
 
-Storage is Table, Queue and BlobContainer of a StorageAccount, in modules of their own. Every method of theirs
+Storage is Table, Queue and BlobContainer of a StorageAccount, each in its own module. Every method of these
 may raise ServiceUnavailable: then the caller does not know whether it happened.
 """
 
@@ -13,19 +13,19 @@ from legacy_queue.ports.queue import LeaseLost as LeaseLost
 
 
 class AlreadyExists(Exception):
-    """There is something under that key."""
+    """The key is in use."""
 
 
 class Changed(Exception):
-    """Somebody else wrote first, or it is gone: read again and decide again."""
+    """Another writer was first, or removed it: read again and decide again."""
 
 
 class Corrupt(Exception):
-    """What is stored under that key cannot be read, and is logged: no retry cures it."""
+    """The stored value cannot be read, and is logged: no retry helps."""
 
 
 class BrokerAway(Exception):
-    """The broker did not confirm: whether it has the event is not known."""
+    """The broker did not confirm: it may have the event or not."""
 
 
 class Clock(Protocol):
@@ -33,18 +33,15 @@ class Clock(Protocol):
         """The queue's time in UTC, whole milliseconds. Control may move it forward and freeze it."""
 
     def wall_time(self) -> datetime:
-        """The real time in UTC, whole milliseconds: for whatever other clocks check.
-
-        That is Hawk, temporary credentials and signed URLs.
-        """
+        """The real time in UTC, whole milliseconds: for Hawk, temporary credentials and signed URLs."""
 
     def wall_time_of(self, time: datetime) -> datetime:
-        """What the real time is when ``now`` is ``time``, if the clock runs on and is not moved any more."""
+        """The real time at which ``now`` will be ``time``, if the clock runs and is not moved again."""
 
 
 @runtime_checkable
 class AdjustableClock(Clock, Protocol):
-    """A clock that control moves. ``now`` never goes back. Safe to call from any thread."""
+    """A clock that control moves, never back. Safe to call from any thread."""
 
     @property
     def offset(self) -> timedelta:
@@ -55,42 +52,42 @@ class AdjustableClock(Clock, Protocol):
         """Whether ``now`` stands still."""
 
     def move_to(self, time: datetime) -> None:
-        """``now`` answers at least ``time`` from here on."""
+        """From now on ``now`` is at least ``time``."""
 
     def freeze(self) -> None:
-        """``now`` stands still until it is moved or released. Safe to repeat."""
+        """``now`` stands still; it changes only by ``move_to`` or ``release``. Safe to repeat."""
 
     def release(self) -> None:
-        """``now`` goes on from where it stands. Safe to repeat."""
+        """``now`` runs again. Safe to repeat."""
 
 
 class Broker(Protocol):
-    """RabbitMQ, or what speaks its protocol. Every method but ``close`` may raise BrokerAway."""
+    """RabbitMQ, or any broker of its protocol. Every method but ``close`` may raise BrokerAway."""
 
     def publish(self, events: Sequence[Event]) -> None:
         """Return once the broker has confirmed all of them, in this order."""
 
     def check(self) -> None:
-        """Return when the broker takes messages."""
+        """Return if the broker accepts messages."""
 
     def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
-        """Events from now on of that exchange, or of all, whose routing key or a route matches the pattern.
+        """Events from now on of the exchange, or of all, whose routing key or a route matches the pattern.
 
-        None about every second while there are none, so that the caller can look after itself.
+        Yields None about every second without an event. Closing it ends its connection.
         """
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close all connections."""
 
 
 class ObjectStore(Protocol):
-    """Where ``s3`` artifacts go, if there is an S3 endpoint: names are those of blobs."""
+    """The storage of ``s3`` artifacts, if there is an S3 endpoint. Names are those of blobs."""
 
     def upload_url(self, name: str, content_type: str, expiry: datetime) -> str:
-        """A presigned URL, good until then, for one PUT with exactly this content-type. Nothing is sent."""
+        """A presigned URL, valid until ``expiry``, for one PUT with this content-type. Sends nothing."""
 
     def download_url(self, name: str, expiry: datetime) -> str:
-        """A presigned URL, good until then, for a GET of an attachment, or ranges of it. Nothing is sent."""
+        """A presigned URL, valid until ``expiry``, to GET an attachment, or ranges of it. Sends nothing."""
 
     def remove(self, name: str) -> None:
-        """The object is not there any more; raises ServiceUnavailable. Safe to repeat."""
+        """Delete the object; raises ServiceUnavailable. Safe to repeat."""

@@ -11,7 +11,7 @@ from legacy_queue.ports.table import Table
 
 @dataclass(frozen=True)
 class SigningEndpoint:
-    """Where clients reach a service of the account, and the base64 key that signs its URLs."""
+    """The URL at which clients reach a service of the account, and the base64 key that signs its URLs."""
 
     url: str
     account: str
@@ -19,28 +19,26 @@ class SigningEndpoint:
 
     @property
     def sas_protocol(self) -> str:
-        """Of signed URLs: plain HTTP is allowed where clients are told a URL of plain HTTP only."""
+        """The protocols that signed URLs allow: plain HTTP only where the URL is plain HTTP."""
         return "https" if self.url.startswith("https:") else "https,http"
 
 
 class StorageAccount(Protocol):
-    """Tables and the container come into being by ``check``, queues by ``Queue.create``."""
+    """``check`` creates tables and the container, ``Queue.create`` creates a queue."""
 
     container: BlobContainer
-    public_queues: SigningEndpoint  # as workers are told
+    public_queues: SigningEndpoint  # for workers
     public_blobs: SigningEndpoint
-    endpoints: Mapping[str, str | None]  # URLs of queue, table and blob that this server itself uses
+    endpoints: Mapping[str, str | None]  # the URLs of queue, table and blob that this server uses
 
     def table(self, name: str) -> Table:
         """The table of that name, letters and digits; the same object each time."""
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name. Nothing is sent."""
+        """The queue of that name. Sends nothing."""
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Names that begin so, and their metadata, in the order of the names."""
+        """The queues whose names have the prefix, with their metadata, in the order of their names."""
 
     def check(self) -> None:
-        """Return when queues, tables and blobs answer, and the container is there and each table that
-        ``table`` was asked for.
-        """
+        """Return once all services answer, and the container and each table of ``table`` exist."""

@@ -7,16 +7,16 @@ from typing import Literal, Protocol
 
 
 class BlobAlreadyExists(Exception):
-    """There is a blob of that name, and the write was for where there is none."""
+    """The blob exists, and the write was for a new blob."""
 
 
 class InvalidBlockList(Exception):
-    """A block that the list names is not there."""
+    """The list names a block that does not exist."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """The blob that a write made."""
+    """The result of a write of a blob."""
 
     etag: str
     modified: datetime
@@ -24,7 +24,7 @@ class Written:
 
 @dataclass(frozen=True)
 class BlobProperties:
-    """``length`` in bytes, as they are stored: encoded where there is an encoding."""
+    """``length`` in bytes as stored, after any content encoding."""
 
     length: int
     content_type: str
@@ -35,31 +35,32 @@ class BlobProperties:
 
 @dataclass(frozen=True)
 class BlockList:
-    """Ids of blocks: those that make up the blob, in order, and those that no list has named yet."""
+    """Ids of blocks: those of the blob, in order, and those that no list has named yet."""
 
     committed: Sequence[str]
     uncommitted: Sequence[str]
 
 
-Block = tuple[Literal["Latest", "Committed", "Uncommitted"], str]  # where to look for it, and its id
+Block = tuple[Literal["Latest", "Committed", "Uncommitted"], str]  # which version of the block, and its id
 Blocks = Sequence[Block]
 
 
 class BlobContainer(Protocol):
-    """A blob is there as a whole or not at all. Ids of its blocks have the same length, 64 bytes at most."""
+    """A blob is stored whole or not at all. The ids of its blocks have one length, 64 bytes at most."""
 
     name: str
 
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        """Store the blob in place of what is there; on Azurite its uncommitted blocks stay.
+        """Store the blob; replaces an earlier blob. On Azurite its uncommitted blocks stay.
 
-        Raises BlobAlreadyExists where ``is_new``, and there is a blob, or on Azurite an uncommitted block.
+        With ``is_new``, raises BlobAlreadyExists for an existing blob, on Azurite also for an uncommitted
+        block.
         """
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        """Keep 1 to 4 MiB of bytes until a list names them, in place of an uncommitted block of that id."""
+        """Store 1 byte to 4 MiB as an uncommitted block; replaces an uncommitted block of that id."""
 
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -67,16 +68,17 @@ class BlobContainer(Protocol):
         """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists."""
 
     def block_list(self, name: str) -> BlockList | None:
-        """The blob's blocks; None where there is neither a blob nor a block of that name."""
+        """The blob's blocks; None where neither the blob nor a block of it exists."""
 
     def properties(self, name: str) -> BlobProperties | None:
-        """Of the blob, if it is there."""
+        """The properties of the blob, if it exists."""
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        """The blob and its bytes as they are stored, in chunks; None where there is none.
+        """The blob's properties and its stored bytes in chunks; None for a missing blob.
 
-        Where it is written or removed meanwhile, the chunks may end with ServiceUnavailable, never mixed.
+        Where the blob is written or removed meanwhile, the chunks may raise ServiceUnavailable; they are
+        never mixed.
         """
 
     def delete(self, name: str) -> None:
-        """The blob is not there any more, leased or not. Safe to repeat."""
+        """Delete the blob, leased or not. Safe to repeat."""

@@ -11,15 +11,15 @@ _MAX_TEXT = 48 * 1024
 
 
 class LeaseLost(Exception):
-    """The receipt is stale or the message is gone."""
+    """The receipt is outdated or the message does not exist."""
 
 
 class QueueNotFound(LeaseLost):
-    """There is no queue of that name, and so no lease in it."""
+    """The queue does not exist, and so no lease in it."""
 
 
 class MessageNotFound(LeaseLost):
-    """The message was deleted, has expired or never was."""
+    """The message does not exist: it was deleted, expired or never put."""
 
 
 class PopReceiptMismatch(LeaseLost):
@@ -28,7 +28,7 @@ class PopReceiptMismatch(LeaseLost):
 
 @dataclass(frozen=True)
 class QueuedMessage:
-    """As it was received; peeked at, it has no receipt, and ``next_visible`` only if it is invisible."""
+    """A received message. A peeked one has no receipt, and ``next_visible`` only while it is invisible."""
 
     lease: MessageLease
     text: str
@@ -39,8 +39,8 @@ class QueuedMessage:
 
 
 class Queue(Protocol):
-    """Messages are ASCII text of up to 48 KiB. Durations are counted in whole seconds: invisibility is
-    rounded up, the time to live down. Visible messages come in the order in which they became visible, about.
+    """Messages are ASCII text of up to 48 KiB. Durations are whole seconds: invisibility is rounded up, the
+    time to live down. Visible messages are received about in the order in which they became visible.
 
     Every method but ``create`` and ``remove`` may raise QueueNotFound.
     """
@@ -48,32 +48,29 @@ class Queue(Protocol):
     name: str
 
     def create(self, metadata: Mapping[str, str]) -> None:
-        """The queue is there, and has this metadata. Safe to repeat."""
+        """Create the queue where it is missing, and set its metadata. Safe to repeat."""
 
     def metadata(self) -> Mapping[str, str]: ...
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
-        """A fresh message, invisible for so long, gone after ``time_to_live``, which is longer; None: never.
+        """Put a message, hidden for so long, gone after ``time_to_live``, which is longer; None: never.
 
-        The lease is good until the message is received.
+        The lease is valid until the message is received.
         """
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """Up to ``count`` (1..32) visible messages, invisible for so long, at least a second.
+        """Up to ``count`` (1..32) visible messages, which become invisible for so long, at least a second.
 
-        It is sent once only: each request that arrives hides messages.
+        Not retried: each request that arrives hides messages.
         """
 
     def peek(self) -> Sequence[QueuedMessage]:
-        """The messages that can be seen without receiving any, left as they are, in the order of visibility.
-
-        In memory these are all; Azure shows the first 32 that are visible.
-        """
+        """Messages, unchanged, in the order of visibility: in memory all, of Azure the first 32 visible."""
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and make it invisible for so long; raises LeaseLost.
+        """Give the leased message this text and hide it for so long, 0 to show it; raises LeaseLost.
 
-        0 makes it visible at once. The old lease is good for nothing afterwards.
+        The old lease is lost.
         """
 
     def delete(self, lease: MessageLease) -> None:
@@ -83,10 +80,10 @@ class Queue(Protocol):
         """How many messages there are, visible or not."""
 
     def remove(self) -> None:
-        """The queue is not there any more, nor its messages. Safe to repeat."""
+        """Delete the queue and its messages. Safe to repeat."""
 
 
 def check_text(text: str) -> None:
-    """Raise ValueError for what is no text of a message."""
+    """Raise ValueError for a text that no message can have."""
     if len(text.encode("ascii")) > _MAX_TEXT:
         raise ValueError("a message has up to 48 KiB")

@@ -26,7 +26,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Condition:
-    """Rows that have the property ``name``, with a value that compares so; ``in`` takes a tuple of values."""
+    """Rows whose property ``name`` compares so with ``value``; ``in`` takes a tuple of values."""
 
     name: str
     operator: Literal["eq", "lt", "le", "gt", "ge", "in"]
@@ -35,9 +35,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Change:
-    """``insert`` needs that the row is not there, ``put`` writes over what there is, ``merge`` changes the
-    named properties of a row that is there, ``delete`` removes one that is there.
-    ``etag``: of the only version that merge and delete accept; None for any.
+    """``insert`` requires a missing row, ``put`` replaces any row, ``merge`` changes the given properties of
+    an existing row, ``delete`` removes an existing row. ``etag`` is the version that merge and delete
+    require; None for any.
     """
 
     kind: Literal["insert", "put", "merge", "delete"]
@@ -48,9 +48,9 @@ class Change:
 
 @dataclass(frozen=True)
 class RowPage:
-    """Some of the rows that were asked for, in the order of (partition, key).
+    """Some of the rows, in the order of (partition, key).
 
-    ``after`` continues, in any process; None at the end. An empty page may not be the last.
+    ``after`` is for the next page, in any process; None at the end. An empty page may not be the last.
     """
 
     rows: Sequence[Row]
@@ -58,8 +58,8 @@ class RowPage:
 
 
 class Table(Protocol):
-    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. Azurite's
-    batches take a key that begins with a comma, or has one behind an apostrophe, for another key.
+    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. Batches of
+    Azurite confuse keys that begin with a comma, or have a comma behind an apostrophe.
 
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
     cannot remove a property.
@@ -69,53 +69,51 @@ class Table(Protocol):
         """The row as it is now."""
 
     def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
-        """Store a row that was not there; its etag. Raises AlreadyExists, also after a retry of a write."""
+        """Store a new row; its etag. Raises AlreadyExists, also where a retry finds the row it wrote."""
         return self._change(partition, Change("insert", key, values))
 
     def put(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
-        """Store a row in place of what is there, if anything is; its etag. Safe to repeat."""
+        """Store the row; replaces an existing row. Its etag. Safe to repeat."""
         return self._change(partition, Change("put", key, values))
 
     def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: str | None = None) -> str:
-        """Change these properties of a row and leave the others; its new etag.
+        """Change these properties of a row and keep the others; its new etag.
 
-        Raises Changed where the row is gone or is not the version ``etag``; None is any version.
+        Raises Changed where the row does not exist or is not the version ``etag``; None for any version.
         """
         return self._change(partition, Change("merge", key, values, etag))
 
     def delete(self, partition: str, key: str, etag: str | None = None) -> None:
-        """The row is not there any more; raises Changed where it is, in another version. Safe to repeat."""
+        """Delete the row; raises Changed where it exists in another version. Safe to repeat."""
         self._change(partition, Change("delete", key, {}, etag))
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         """All of 1 to 100 changes of different rows of a partition, together up to 4 MiB, or none.
 
-        Answers their etags, "" for a delete. Raises Changed where any of them finds another state than it
-        needs: a row that is there already, is gone, or is another version. A retry of a batch that was
-        written finds that too.
+        Returns their etags, "" for a delete. Raises Changed where any row is not in the required state, also
+        where a retry finds the rows it wrote.
         """
 
     def page(
         self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
     ) -> RowPage:
-        """Up to ``limit`` (1..1000) of the rows that meet all conditions, which PARTITION and KEY may be in.
+        """Up to ``limit`` (1..1000) rows that meet all conditions, which may name PARTITION and KEY.
 
-        Begins where ``after`` says, "" being the beginning. ``select`` names the properties that are wanted;
-        None wants all.
+        ``after`` is "" for the first page. ``select`` names the wanted properties; None for all.
         """
 
     def _change(self, partition: str, change: Change) -> str:
-        """What the four above promise, and the etag, "" for a delete."""
+        """Make the change as the four methods above promise; the etag, "" for a delete."""
 
 
 def check_key(partition: str, key: str) -> None:
-    """Raise ValueError for what is no key, since a part of a URL is made of it."""
+    """Raise ValueError for an invalid key: keys are parts of URLs."""
     if not (_VALID_KEY.fullmatch(partition) and _VALID_KEY.fullmatch(key)):
         raise ValueError(f"{partition!r} {key!r} is not a valid key")
 
 
 def check_changes(partition: str, changes: Sequence[Change]) -> None:
-    """Raise ValueError or TypeError for what is no batch."""
+    """Raise ValueError or TypeError for an invalid batch."""
     if not 1 <= len({change.key for change in changes}) == len(changes) <= 100:
         raise ValueError("a batch has 1 to 100 changes of different rows")
     for change in changes:
@@ -123,7 +121,7 @@ def check_changes(partition: str, changes: Sequence[Change]) -> None:
 
 
 def check_change(partition: str, change: Change) -> None:
-    """Raise ValueError or TypeError for what is no key, or no values of a row."""
+    """Raise ValueError or TypeError for an invalid key or invalid values."""
     check_key(partition, change.key)
     row_size = 0
     for name, value in change.values.items():
@@ -146,11 +144,11 @@ def _size(value: Any) -> int:
     if kind is datetime and value.tzinfo is None:
         raise ValueError("a time has no time zone")
     if kind not in (bool, int, float, datetime):
-        raise TypeError(f"a {kind.__name__} is no value of a row")
+        raise TypeError(f"a {kind.__name__} cannot be stored in a row")
     return 8
 
 
 def check_limit(limit: int) -> None:
-    """Raise ValueError for a page of another size."""
+    """Raise ValueError for an invalid page size."""
     if not 1 <= limit <= 1000:
         raise ValueError("a page has 1 to 1000 rows")

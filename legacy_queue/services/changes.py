@@ -58,29 +58,25 @@ class Changes:
 
         Raises what ``decide`` raises, and ResourceNotFound.
         """
-        stored, began = self._recall(task_id, run_id), self._clock.now()
-        is_fresh = False
+        remembered, began = self._recall(task_id, run_id), self._clock.now()
         while True:
-            if stored is None:
-                stored, is_fresh = self.read(task_id), True
+            is_fresh = remembered is None
+            stored, remembered = remembered or self.read(task_id), None
             try:
                 outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
                 if is_fresh:
                     self._delete_refused(stored.task, message, refusal)
                     raise
-                stored = None
                 continue
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
                     self._repeat(outcome)
                     return outcome.task
-                stored = None
                 continue
             task = self._write(stored, outcome, began)
             if task:
                 break
-            stored = None
         if outcome.refusal:
             try:
                 self._delete_refused(task, message, outcome.refusal)
@@ -123,7 +119,7 @@ class Changes:
         was_unpublished = before is not None and before.is_unpublished
         try:
             events = events_since(task, EVER) if was_unpublished else outcome.events
-            is_published = self._is_published(task, events)
+            is_published = self._publish(task, events)
             self._messages.apply_effect(task, outcome.after)
             task, is_done = register(task), is_published  # only the effects on other tasks are missing
         except ServiceUnavailable as error:
@@ -137,7 +133,7 @@ class Changes:
             self._timers.retry_later(task.task_id, next_due(task), is_published=is_done)
         return task
 
-    def _is_published(self, task: Task, events: Sequence[Event]) -> bool:
+    def _publish(self, task: Task, events: Sequence[Event]) -> bool:
         """Publish the events, unless earlier events of the task are unpublished; returns whether it did."""
         if self._timers.is_unpublished(task.task_id):
             return False
@@ -162,7 +158,7 @@ class Changes:
     def _repeat(self, outcome: Outcome) -> None:
         """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
         task_id = outcome.task.task_id
-        if outcome.events and not self._is_published(outcome.task, outcome.events):
+        if outcome.events and not self._publish(outcome.task, outcome.events):
             self._timers.schedule(task_id, EVER)
             self._timers.retry_later(task_id)
         self._messages.apply_effect(outcome.task, outcome.after)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
@@ -11,9 +12,9 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.concurrency import Threads, map_concurrently
+from legacy_queue.services.pages import read_rows
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
-_PAGE = 100
 _MAX_SHOWN = 10  # wrong dependencies in an error
 
 
@@ -68,18 +69,15 @@ class Dependencies:
         """Satisfy the dependents of the task, which ended with that run. Safe to repeat."""
         if not self._dependencies.has_any(required.task_id):
             return
-        as_it_ended, after = required.up_to(run_id), ""
-        while page := self._dependencies.dependents(required.task_id, after, _PAGE):
-            for dependent in page:
-                # a task that depends on itself waits until it is scheduled
-                is_other = dependent.task_id != required.task_id
-                if is_other and as_it_ended.satisfies(dependent.requires):
-                    # not found: it is being created and rechecks, or was refused, or has expired
-                    with suppress(ResourceNotFound, Corrupt):
-                        self._satisfy(dependent.task_id, required.task_id)
-                after = dependent.task_id
-            if len(page) < _PAGE:
-                return
+        as_it_ended = required.up_to(run_id)
+        read = partial(self._dependencies.dependents, required.task_id)
+        for dependent in read_rows(read, lambda row: row.task_id, ""):
+            # a task that depends on itself waits until it is scheduled
+            is_other = dependent.task_id != required.task_id
+            if is_other and as_it_ended.satisfies(dependent.requires):
+                # not found: it is being created and rechecks, or was refused, or has expired
+                with suppress(ResourceNotFound, Corrupt):
+                    self._satisfy(dependent.task_id, required.task_id)
 
     def _satisfy(self, task_id: str, required_id: str) -> Task:
         return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))

@@ -6,6 +6,7 @@ A process changes a few tasks at a time, whatever the size of the group and the 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from threading import BoundedSemaphore
 
 from legacy_queue.domain import transitions
@@ -18,6 +19,7 @@ from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.groups import Groups
+from legacy_queue.services.pages import read_rows
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
 _MAX_CONCURRENT = 16
@@ -71,10 +73,7 @@ class GroupChanges:
 
     def size(self, task_group_id: str) -> int:
         """How many tasks have joined the group."""
-        size, after = 0, ""
-        while page := self._groups.members(task_group_id, after, _PAGE):
-            size, after = size + len(page), page[-1]
-        return size
+        return sum(1 for _ in read_rows(partial(self._groups.members, task_group_id), str, ""))
 
     def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
         """The unresolved tasks that have changed. One that is not found is retried unless ``is_missing``."""

@@ -3,6 +3,7 @@
 A list is read a few rows at a time. Each item becomes JSON at once, so that no page is in memory twice.
 """
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def read_page(
     ``read`` returns so many rows behind a place, fewer only at the end. ``place`` is the place of a row. A
     row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
     """
-    left = _rows_behind(after, limit, read, place)
+    left = read_rows(read, place, after, limit + 1)
     ahead: deque[Row] = deque()
     items: list[bytes] = []
     size = largest = count = 0
@@ -66,18 +67,20 @@ def read_page(
     return Page(items, None if is_last else end)
 
 
-def _rows_behind(
-    after: Place, limit: int, read: Callable[[Place, int], Sequence[Row]], place: Callable[[Row], Place]
+def read_rows(
+    read: Callable[[Place, int], Sequence[Row]],
+    place: Callable[[Row], Place],
+    after: Place,
+    limit: int = sys.maxsize,
 ) -> Iterator[Row]:
-    """The rows, read when they are needed: the caller takes at most ``limit`` and one."""
-    left = limit + 1
-    while True:
-        count = min(left, _MAX_ROWS)
+    """Up to ``limit`` rows behind the place ``after``, read when they are needed: see ``read_page``."""
+    while limit:
+        count = min(limit, _MAX_ROWS)
         rows = read(after, count)
         yield from rows
         if len(rows) < count:
             return
-        after, left = place(rows[-1]), left - count
+        after, limit = place(rows[-1]), limit - count
 
 
 class PageMemory:

@@ -133,7 +133,7 @@ class Tasks:
         def decide(task: Task, now: datetime) -> Outcome:
             if task.priority not in (old, new):
                 raise RequestConflict(
-                    f"task {task_id}: its priority was changed from {old} to {task.priority} in this moment",
+                    f"task {task_id}: its priority was changed from {old} to {task.priority} just now",
                     {"status": task.status()},
                 )
             return transitions.change_priority(task, new, now)

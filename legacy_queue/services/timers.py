@@ -104,6 +104,16 @@ class Timers:
         state = self._states.get(task_id)
         return state is not None and state.is_unpublished
 
+    def is_unfinished(self, task_id: str) -> bool:
+        """Whether effects of the task may be missing."""
+        state = self._states.get(task_id)
+        return state is not None and state.is_unfinished
+
+    @property
+    def kept(self) -> int:
+        """How many timers are in memory."""
+        return len(self._states)
+
     def next_fired(self, timeout: float | None) -> Due | None:
         """A fired timer, or None after ``timeout`` seconds (None: no wait).
 

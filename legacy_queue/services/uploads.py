@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.artifact import (
-    LARGEST_UPLOAD,
+    MAX_UPLOAD_SIZE,
     Artifact,
     blob_etag,
     check_open,
@@ -196,8 +196,8 @@ def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str
 def _check_headers(sent: Sent, length: int, content_encoding: str | None) -> None:
     if sent.length != length:
         raise InputError(f"content-length is {sent.length}: {length} bytes were announced")
-    if length > LARGEST_UPLOAD:
-        raise InputTooLarge(f"content-length is {length}: at most {LARGEST_UPLOAD} bytes are accepted")
+    if length > MAX_UPLOAD_SIZE:
+        raise InputTooLarge(f"content-length is {length}: at most {MAX_UPLOAD_SIZE} bytes are accepted")
     if content_encoding and not re.fullmatch(_ENCODING, content_encoding):
         raise InputError(f"content-encoding is {content_encoding[:255]!r}: gzip and the like is accepted")
 

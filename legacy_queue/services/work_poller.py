@@ -218,7 +218,7 @@ class WorkPoller:
                 self._finish([request])
                 continue
             with self._lock:
-                if request not in self._waiting:  # its timeout was over in this moment
+                if request not in self._waiting:  # it has just timed out
                     continue
                 request.polled.append((queue, left.popleft()))
             if request.capacity:

@@ -1,8 +1,8 @@
 """What is stored, written once over the ports: tasks, groups, dependencies, artifacts, workers, queues.
 
-Every method may raise ServiceUnavailable: then the caller does not know whether it happened, and repeating
-it is safe. One that reads a certain row may raise Corrupt; lists and pages leave such rows out. A message
-is a hint: it may be lost, late or doubled, and the tables decide what it means.
+Every method may raise ServiceUnavailable: then the caller does not know whether it happened, and may repeat
+it. A method that reads a certain row may raise Corrupt; lists and pages leave such rows out. A message is a
+hint: it may be lost, late or doubled, and the tables decide what it means.
 """
 
 from legacy_queue.ports import Clock
@@ -26,11 +26,11 @@ Expiring = ExpiringRows | WorkQueues
 class Storage:
     """All stores of an account: tables ``<prefix>tasks``, ..., queues ``<prefix>-...``.
 
-    What a process remembers is in its stores: two that are opened on one account are as two processes.
+    The stores hold all caches of a process: two Storages on one account behave as two processes.
     """
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
-        """Nothing is sent yet."""
+        """Sends nothing."""
         self.account = account
         self.tasks = TaskStore(account.table(f"{prefix}tasks"))
         self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
@@ -45,7 +45,7 @@ class Storage:
 
     @property
     def expiring(self) -> dict[str, Expiring]:
-        """What expires by itself, in the order in which it is looked through."""
+        """The stores that remove expired rows or queues, in the order in which that is done."""
         return {
             "tasks": self.tasks,
             "groups": self.groups,

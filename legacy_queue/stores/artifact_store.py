@@ -1,4 +1,4 @@
-"""What is known of each artifact of each run."""
+"""The artifacts of each run, without their bytes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from legacy_queue.domain.artifact import Artifact
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
 
-_LONGEST_PREFIX = 400  # characters of a key, which may have 512
-_UNFIT = str.maketrans(
+_MAX_NAME = 400  # characters of a key, which may have 512
+_ESCAPES = str.maketrans(
     {character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"}
-)  # sorted as before
+)  # which keep the order
 _END = "!"  # the character behind the space, which ends a runId
 
 
@@ -27,7 +27,7 @@ class StoredArtifact:
 class ArtifactStore:
     """A row for each artifact: the partition is the taskId, the key ``<runId> <name>  <its SHA-256>``.
 
-    The name is escaped and cut there, so that it is for the order alone; whole, it is a property.
+    In the key, the name is escaped and cut: it gives the order only. The whole name is a property.
     """
 
     def __init__(self, table: Table) -> None:
@@ -39,7 +39,7 @@ class ArtifactStore:
         return read(row, _stored) if row else None
 
     def insert(self, artifact: Artifact) -> StoredArtifact:
-        """Store an artifact that was not there; raises AlreadyExists."""
+        """Store a new artifact; raises AlreadyExists."""
         return StoredArtifact(artifact, self._table.insert(*_keys(artifact), _values(artifact)))
 
     def replace(self, stored: StoredArtifact, artifact: Artifact) -> StoredArtifact:
@@ -51,20 +51,20 @@ class ArtifactStore:
         self._table.delete(*_keys(stored.artifact), stored.etag)
 
     def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
-        """Up to ``limit`` of the run's artifacts behind the one named ``after``, "" being the beginning.
+        """Up to ``limit`` of the run's artifacts behind the name ``after``, "" for the beginning.
 
-        Ordered by name as far as keys allow, always in the same order; fewer than ``limit`` at the end only.
+        The order is that of the keys, about that of the names. Only the last page is short.
         """
         run = _run_key(run_id)
         first = _key(run_id, after) if after else f"{run} "
         return between(self._table, task_id, first, run + _END, limit, _artifact)
 
     def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
-        """One of the run's artifacts that is neither complete nor expired, if there is any."""
+        """The first of the run's artifacts that is neither complete nor expired, if there is any."""
         run = _run_key(run_id)
-        open_ones = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
-        found = between(self._table, task_id, run, run + _END, 1, _artifact, further=open_ones)
-        return found[0] if found else None
+        conditions = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
+        artifacts = between(self._table, task_id, run, run + _END, 1, _artifact, further=conditions)
+        return artifacts[0] if artifacts else None
 
     def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
         """A page of the artifacts that expired before ``now``, and where to go on: see ``rows.page``."""
@@ -81,7 +81,7 @@ def _keys(artifact: Artifact) -> tuple[str, str]:
 
 def _key(run_id: int, name: str) -> str:
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return f"{_run_key(run_id)} {name.translate(_UNFIT)[:_LONGEST_PREFIX]}  {digest}"
+    return f"{_run_key(run_id)} {name.translate(_ESCAPES)[:_MAX_NAME]}  {digest}"
 
 
 def _values(artifact: Artifact) -> Mapping[str, Value]:

@@ -1,4 +1,4 @@
-"""The tasks that are pending or running, of all task queues, as a process knows them."""
+"""The pending and running tasks of all task queues, as this process last read and wrote them."""
 
 import heapq
 from collections import Counter
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 
-MAX_WRITES = 10_000  # of different tasks, after which it is read again
+MAX_WRITES = 10_000  # of different tasks; then the table is read again
 
 
 class Entry(NamedTuple):
-    """A task that is in ``state`` pending or running since then."""
+    """A task that has been ``pending`` or ``running`` since that time."""
 
     task_queue_id: str
     state: str
@@ -22,9 +22,9 @@ class Entry(NamedTuple):
 
 
 class Backlog:
-    """Read from the table once, and corrected by what this process writes from before that on.
+    """Read from the table once, and updated by all writes of this process.
 
-    So it is as old as its reading for what other processes do, and never old for what this one does.
+    Writes of other processes since it was read are missing.
     """
 
     def __init__(self) -> None:
@@ -36,21 +36,21 @@ class Backlog:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is too large to be corrected any longer."""
+        """Whether it holds so many writes that it is no longer updated."""
         return self._is_read and len(self._written) > MAX_WRITES
 
-    def read(self, found: Iterable[tuple[str, Entry]], is_last: bool) -> None:
-        """A page of the table: taskIds and what they are. What this process wrote meanwhile is newer."""
+    def read(self, entries: Iterable[tuple[str, Entry]], is_last: bool) -> None:
+        """Add a page of the table, by taskId. Tasks that this process wrote meanwhile are newer, and stay."""
         with self._lock:
-            for task_id, entry in found:
+            for task_id, entry in entries:
                 if task_id not in self._written:
                     self._put(task_id, entry)
             self._is_read = is_last
 
     def record_write(self, task: Task, before: str, etag: str) -> None:
-        """Correct it by a version of the task, written over the version ``before``, "" for a new task.
+        """Add the version ``etag`` of the task, written over the version ``before``, "" for a new task.
 
-        Of two changes that are recorded in reverse order, the later stays.
+        Of two versions that are recorded in reverse order, the later stays.
         """
         run = task.last_run
         with self._lock:
@@ -68,11 +68,13 @@ class Backlog:
             return self._counts[task_queue_id, "pending"], self._counts[task_queue_id, "running"]
 
     def places(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
-        """``<since>/<taskId>`` of the first ``limit`` tasks behind the place ``after``, the oldest first."""
+        """``<since>/<taskId>`` of up to ``limit`` tasks behind the place ``after``, the oldest first."""
         with self._lock:
             entries = [*self._entries.items()]
         wanted = task_queue_id, state
-        places = (f"{format_time(one.since)}/{task_id}" for task_id, one in entries if one[:2] == wanted)
+        places = (
+            f"{format_time(entry.since)}/{task_id}" for task_id, entry in entries if entry[:2] == wanted
+        )
         return heapq.nsmallest(limit, (place for place in places if place > after))
 
     def _put(self, task_id: str, entry: Entry | None) -> None:

@@ -10,41 +10,41 @@ from legacy_queue.ports.table import Change, Row, Table
 from legacy_queue.stores.rows import ExpiringRows, between, slugid_in
 
 _MARK, _END = "!", "~"  # before and behind every taskId
-_LASTS = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
+_MARK_KEPT = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
 
 
 @dataclass(frozen=True)
 class Dependent:
-    """A task that waits for another one: ``requires`` is all-completed or all-resolved."""
+    """A task that waits for another task: ``requires`` is all-completed or all-resolved."""
 
     task_id: str
     requires: str
 
 
 class DependencyStore(ExpiringRows):
-    """A partition for each task that others depend on: a row for each of those, and one that says so."""
+    """A partition for each required task: a row for each of its dependents, and a mark that there are any."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         super().__init__(table)
         self._clock = clock
 
     def add(self, required_id: str, dependent: Dependent, expires: datetime) -> None:
-        """Remember that ``dependent`` depends on ``required_id``. Safe to repeat."""
+        """Store that ``dependent`` depends on ``required_id``. Safe to repeat."""
         row = Change("put", dependent.task_id, {"requires": dependent.requires, "expires": expires})
-        mark = Change("put", _MARK, {"expires": self._clock.now() + _LASTS})
+        mark = Change("put", _MARK, {"expires": self._clock.now() + _MARK_KEPT})
         self._table.batch(required_id, [mark, row])
 
     def has_any(self, required_id: str) -> bool:
-        """Whether any task may wait for that one: at the cost of a point read."""
+        """Whether any task may wait for ``required_id``; costs one point read."""
         return self._table.get(required_id, _MARK) is not None
 
     def dependents(self, required_id: str, after: str, limit: int) -> Sequence[Dependent]:
-        """Up to ``limit`` with a taskId greater than ``after``, ordered as bytes: fewer at the end only."""
+        """Up to ``limit`` behind the taskId ``after``, ordered as bytes. Only the last page is short."""
         return between(self._table, required_id, after or _MARK, _END, limit, _dependent)
 
 
 def _dependent(row: Row) -> Dependent:
     requires = row.values["requires"]
     if requires not in ("all-completed", "all-resolved"):
-        raise ValueError("it requires something else")
+        raise ValueError("an unknown requirement")
     return Dependent(slugid_in(row.key), str(requires))

@@ -1,4 +1,4 @@
-"""Writes of several callers at once, in batches."""
+"""Group commit: concurrent writes of several callers go in batches."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ class _Call(Generic[Item]):
 
 
 class GroupCommit(Generic[Item]):
-    """What callers add while a batch is being written goes with the next batch, in the order of their calls.
+    """Items added while a batch is being written go with the next batch, in the order of their calls.
 
-    ``write`` is called by one caller at a time, with up to ``max_items`` items of together up to
-    ``max_size``, or with a single larger item.
+    ``write`` runs in one of the callers at a time, with up to ``max_items`` items of up to ``max_size``
+    together, or with a single larger item.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GroupCommit(Generic[Item]):
         return len(self._waiting)
 
     def add(self, item: Item) -> None:
-        """Return once the item was written; raises what ``write`` raised for its batch."""
+        """Return once the item is written; raises the error that ``write`` raised for its batch."""
         call = _Call(item)
         with self._changed:
             self._waiting.append(call)
@@ -53,7 +53,7 @@ class GroupCommit(Generic[Item]):
             raise call.error
 
     def _next_batch(self, call: _Call[Item]) -> list[_Call[Item]]:
-        """What the caller is to write now; nothing once its own call is done."""
+        """The batch that the caller has to write now; empty once its own call is done."""
         with self._changed:
             self._changed.wait_for(lambda: call.is_done or not self._is_writing)
             batch: list[_Call[Item]] = []
@@ -73,7 +73,7 @@ class GroupCommit(Generic[Item]):
             error = None
         except Exception as refusal:  # noqa: BLE001 - raised by every call of the batch
             error = refusal
-        finally:  # also when the thread is being ended: others wait
+        finally:  # also where the thread is being ended: other callers wait
             with self._changed:
                 for call in batch:
                     call.is_done, call.error = True, error

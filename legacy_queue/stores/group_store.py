@@ -11,7 +11,7 @@ from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
-    NOTHING,
+    KEYS_ONLY,
     ExpiringRows,
     between,
     of_kind,
@@ -21,11 +21,11 @@ from legacy_queue.stores.rows import (
     slugid_in,
 )
 
-_REMEMBERED = 2000  # groups
+_MAX_CACHED = 2000  # groups
 _MAX_STEPS = 33  # in a batch of 100 changes, each with up to two, and that of the group
 _GROUP, _MEMBER, _ACTIVE = "group", "member-", "active-"
 _MEMBERS_END, _ACTIVE_END = "member.", "active."  # "." is the character behind "-"
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_NO_EXPIRY = datetime.min.replace(tzinfo=UTC)
 
 
 class Sealed(Exception):
@@ -36,7 +36,7 @@ class Sealed(Exception):
 class Group:
     """A task group: one schedulerId, and an expiry no earlier than that of any of its tasks.
 
-    ``active`` of its members were not seen resolved yet. Since it was ``sealed`` it takes no new member.
+    ``active`` is the number of members not seen resolved yet. A ``sealed`` group takes no new member.
     ``etag`` is the version that a write names.
     """
 
@@ -50,7 +50,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ActiveTask:
-    """A member of a group that was not seen resolved yet, and since when; see ``Task.activation``."""
+    """A member that was not seen resolved yet, and since when it is active; see ``Task.activation``."""
 
     task_group_id: str
     task_id: str
@@ -60,13 +60,13 @@ class ActiveTask:
 
 @dataclass(eq=False)
 class _Step:
-    """What one member changes, first the row of its activation; ``group`` is the group after it, if any.
+    """The changes of one member, first the row of its activation; ``group`` is the group after them, if any.
 
-    ``is_done``: it needs nothing, since it has happened before. ``is_refused``: the group is sealed.
+    ``is_done``: the changes were made before. ``is_refused``: the group is sealed.
     """
 
     changes: Sequence[Change]
-    expires: datetime = _LONG_AGO
+    expires: datetime = _NO_EXPIRY
     is_done: bool = False
     is_refused: bool = False
     group: Group | None = None
@@ -76,7 +76,8 @@ class _Step:
         return self.changes[0].key
 
     @property
-    def more(self) -> int:
+    def delta(self) -> int:
+        """How the number of active members changes."""
         return -1 if self.changes[0].kind == "delete" else 1
 
     @property
@@ -86,18 +87,18 @@ class _Step:
 
 
 class GroupStore(ExpiringRows):
-    """Groups, their members, and how many of those are active. Expiry removes members too.
+    """Groups, their members, and the number of active members. Expiry removes members too.
 
     A partition for each group, with three kinds of rows: ``group``, ``member-<taskId>`` for each of its
-    tasks, and ``active-<taskId>-<activation>`` while it is so. The row ``group`` counts the active ones, and
-    is written together with them: steps of concurrent calls share a batch.
+    tasks, and ``active-<taskId>-<activation>`` for each active task. The row ``group`` counts the active
+    tasks and is written in one batch with them: concurrent calls share a batch.
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
-        self._recent: SharedLruCache[str, Group] = SharedLruCache(_REMEMBERED)
-        super().__init__(table, self._recent.remove)
+        self._cache: SharedLruCache[str, Group] = SharedLruCache(_MAX_CACHED)
+        super().__init__(table, self._cache.remove)
         self._clock = clock
-        self._commits = lru_cache(_REMEMBERED)(self._group_commit)
+        self._commits = lru_cache(_MAX_CACHED)(self._group_commit)
 
     def join(
         self,
@@ -107,74 +108,74 @@ class GroupStore(ExpiringRows):
         expires: datetime,
         founder: Callable[[], str | None] = lambda: None,
     ) -> Group:
-        """Make the task a member, active from run 0 on, and the group live at least until ``expires``.
+        """Make the task a member, active from run 0 on, and the group expire no earlier than ``expires``.
 
-        The group is created when there is none, with the schedulerId that ``founder`` says, if any. Where it
-        has another schedulerId, nothing is changed: the caller compares the group that is returned. Raises
-        Sealed, unless the task is a member. Safe to repeat.
+        A missing group is created, with the schedulerId that ``founder`` returns, if any. Where the group has
+        another schedulerId, nothing is changed: the caller compares the returned group. Raises Sealed, unless
+        the task is a member. Safe to repeat.
         """
         member = Change("put", _MEMBER + task_id, {"expires": expires})
         return self._enter(task_id, 0, Group(task_group_id, scheduler_id, expires), founder, member)
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
-        """The task is active again, from this run on, in the group, which may be new. Safe to repeat."""
+        """Make the task active again, from this run on; creates a missing group. Safe to repeat."""
         self._enter(task_id, activation, group)
 
     def leave(self, task_id: str, task_group_id: str) -> int:
-        """Undo ``join`` for a task that did not come into being; see ``end``. Safe to repeat."""
+        """Undo ``join`` for a task that was not created; returns as ``end``. Safe to repeat."""
         active = self.end(task_id, task_group_id, 0)
         self._table.delete(task_group_id, _MEMBER + task_id)
         return active
 
     def end(self, task_id: str, task_group_id: str, activation: int) -> int:
-        """The task is not active any more by this activation; how many members are then. Safe to repeat."""
+        """End this activation of the task; returns how many members are active then. Safe to repeat."""
         group = self._step(task_group_id, [Change("delete", _active_key(task_id, activation), {})])
         return group.active if group else 0
 
     def seal(self, group: Group, now: datetime) -> Group:
-        """The group as it is since it was sealed: ``group``, where it has no row yet. Safe to repeat.
+        """Seal the group, and create it as ``group`` where it is missing; the sealed group. Safe to repeat.
 
-        Who joins writes the row of the group too, on its version: so nobody does from here on.
+        A join writes the row of the group too, on its version: so no task joins after this returns.
         """
         while True:
-            known = self.load(group.task_group_id)
-            if known is None:
+            stored = self.load(group.task_group_id)
+            if stored is None:
                 self._create(group)
                 continue
-            if known.sealed:
-                return known
-            sealed = replace(known, sealed=now, expires=max(known.expires, group.expires))
+            if stored.sealed:
+                return stored
+            sealed = replace(stored, sealed=now, expires=max(stored.expires, group.expires))
             with suppress(Changed):
                 values = {"sealed": now, "expires": sealed.expires}
-                etag = self._table.merge(group.task_group_id, _GROUP, values, known.etag)
-                self._recent.put(group.task_group_id, replace(sealed, etag=etag))
+                etag = self._table.merge(group.task_group_id, _GROUP, values, stored.etag)
+                self._cache.put(group.task_group_id, replace(sealed, etag=etag))
                 return sealed
 
     def recall(self, task_group_id: str) -> Group | None:
-        """The group as this process saw it last, where it remembers it."""
-        return self._recent.get(task_group_id)
+        """The cached group, which may be outdated."""
+        return self._cache.get(task_group_id)
 
     def load(self, task_group_id: str) -> Group | None:
-        """The group, if any task ever joined it."""
+        """The group as it is now, if any task ever joined it."""
         row = self._table.get(task_group_id, _GROUP)
         if row is None:
-            self._recent.remove(task_group_id)
+            self._cache.remove(task_group_id)
             return None
         group = read(row, _group)
-        self._recent.put(task_group_id, group)
+        self._cache.put(task_group_id, group)
         return group
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
-        """Up to ``limit`` taskIds greater than ``after``, ordered as bytes: fewer at the end only."""
-        return between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, _member, NOTHING)
+        """Up to ``limit`` taskIds behind ``after``, ordered as bytes. Only the last page is short."""
+        return between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, _member, KEYS_ONLY)
 
     def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
-        """As ``members``, of the active ones; where a task is so twice, the page may hold it twice."""
+        """As ``members``, the active tasks. A task with two activations may be there twice."""
         first, end = f"{_ACTIVE}{after}." if after else _ACTIVE, _ACTIVE_END
         return between(self._table, task_group_id, first, end, limit, _active_task)
 
     def all_active(self, after: str, limit: int) -> tuple[Sequence[ActiveTask], str | None]:
-        """A page of the active tasks of all groups, and where to go on: see ``rows.page``."""
+        """A page of the active tasks of all groups, and the next ``after``: see ``rows.page``."""
         conditions = [Condition(KEY, "gt", _ACTIVE), Condition(KEY, "lt", _ACTIVE_END)]
         return page(self._table, conditions, after, limit, _active_task)
 
@@ -186,34 +187,34 @@ class GroupStore(ExpiringRows):
         founder: Callable[[], str | None] | None = None,
         *further: Change,
     ) -> Group:
-        """The group with the task active in it; of any schedulerId where no ``founder`` is given."""
+        """The group with the task active in it. Without ``founder``, its schedulerId is not compared."""
         values = {"since": self._clock.now(), "expires": wanted.expires}
         changes = [Change("insert", _active_key(task_id, activation), values), *further]
         while True:
-            group = self._recent.get(wanted.task_group_id)
+            group = self._cache.get(wanted.task_group_id)
             if group is None or (founder and group.scheduler_id != wanted.scheduler_id):
                 group = self.load(wanted.task_group_id)
-            found = group or replace(wanted, scheduler_id=(founder and founder()) or wanted.scheduler_id)
-            if founder and found.scheduler_id != wanted.scheduler_id:
-                return found
+            expected = group or replace(wanted, scheduler_id=(founder and founder()) or wanted.scheduler_id)
+            if founder and expected.scheduler_id != wanted.scheduler_id:
+                return expected
             if group is None:
                 self._create(wanted)
                 continue
             entered = self._step(wanted.task_group_id, changes, wanted.expires)
-            if entered:  # else what this process remembered has expired
+            if entered:  # otherwise the cached group has expired
                 return entered
 
     def _create(self, group: Group) -> None:
-        """The group is there; another process may have created it, with another schedulerId."""
+        """Create the group, unless another process does at the same time, maybe with another schedulerId."""
         values = {**_counts(group), "schedulerId": group.scheduler_id}
         with suppress(AlreadyExists):
             etag = self._table.insert(group.task_group_id, _GROUP, values)
-            self._recent.put(group.task_group_id, replace(group, etag=etag))
+            self._cache.put(group.task_group_id, replace(group, etag=etag))
 
     def _step(
-        self, task_group_id: str, changes: Sequence[Change], expires: datetime = _LONG_AGO
+        self, task_group_id: str, changes: Sequence[Change], expires: datetime = _NO_EXPIRY
     ) -> Group | None:
-        """The group after the changes of a member; None where there is no group any more."""
+        """The group after the changes of a member; None where the group has expired."""
         step = _Step(changes, expires)
         self._commits(task_group_id).add(step)
         if step.is_refused:
@@ -224,15 +225,15 @@ class GroupStore(ExpiringRows):
         return GroupCommit(partial(self._write, task_group_id), _MAX_STEPS)
 
     def _write(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """All of the steps, in one batch, unless a row is changed more than once."""
+        """Write all steps in one batch, or in several where a row is changed more than once."""
         while steps:
             first = {step.key: step for step in reversed(steps)}
             self._write_batch(task_group_id, [step for step in steps if first[step.key] is step])
             steps = [step for step in steps if first[step.key] is not step]
 
     def _write_batch(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """The steps in one batch; where it fails, those that have happened before are left out."""
-        group = self._recent.get(task_group_id) or self.load(task_group_id)
+        """Write the steps in one batch. If it fails, steps that were made before are left out."""
+        group = self._cache.get(task_group_id) or self.load(task_group_id)
         while group:
             before, changes = group, list[Change]()
             if group.sealed:
@@ -240,7 +241,7 @@ class GroupStore(ExpiringRows):
             for step in steps:
                 if not (step.is_done or step.is_refused):
                     expires = max(group.expires, step.expires)
-                    group = replace(group, active=group.active + step.more, expires=expires)
+                    group = replace(group, active=group.active + step.delta, expires=expires)
                     changes += step.changes
                 step.group = group
             if not changes:
@@ -250,18 +251,18 @@ class GroupStore(ExpiringRows):
                 etag = self._table.batch(task_group_id, changes)[0]
             except Changed:
                 group = self.load(task_group_id)
-                if group and group.etag == before.etag:  # so it is not the group that has changed
+                if group and group.etag == before.etag:  # so a row of a step made the batch fail
                     for step in steps:
                         is_active = self._table.get(task_group_id, step.key) is not None
-                        step.is_done = is_active == (step.more > 0)
+                        step.is_done = is_active == (step.delta > 0)
                 continue
-            self._recent.put(task_group_id, replace(group, etag=etag))
+            self._cache.put(task_group_id, replace(group, etag=etag))
             return
         for step in steps:  # the group has expired
             step.group = None
 
     def _refuse(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """Of the group, which is sealed, those that are to join and are no members."""
+        """Refuse the steps that would add a new member to a sealed group."""
         for step in steps:
             step.is_refused = step.joins and self._table.get(task_group_id, step.changes[1].key) is None
 

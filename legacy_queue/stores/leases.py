@@ -1,4 +1,4 @@
-"""Whose lease it is, among all processes."""
+"""Leases of jobs that one of all processes does at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _NEVER = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
 
 @dataclass(frozen=True)
 class JobLease:
-    """Work of one process at a time: ``cursor`` is how far it came, ``since`` when it was last done."""
+    """The right to do the job ``name``: ``cursor`` is its progress, ``since`` when it was last completed."""
 
     name: str
     cursor: str
@@ -23,36 +23,36 @@ class JobLease:
 
 
 class LeaseStore:
-    """A row for each lease; the process that writes it on its ETag has it. A corrupt row begins anew."""
+    """A row for each job; a process that writes it on its ETag holds the lease. A corrupt row begins anew."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._table, self._clock = table, clock
 
     def acquire(self, name: str, until: datetime) -> JobLease | datetime:
-        """The lease, which no other process gets before ``until``; or until when another process has it."""
+        """The lease, exclusive until ``until``; or the time until which another process holds it."""
         while True:
             row = self._table.get(name, _KEY)
             try:
                 if row is None:
                     return JobLease(name, "", None, self._table.insert(name, _KEY, _values(until, "", None)))
-                left, taken_until = _left(row)
-                if taken_until > self._clock.now():
-                    return taken_until
-                return self.renew(left, until, left.cursor, left.since)
+                last, held_until = _last_state(row)
+                if held_until > self._clock.now():
+                    return held_until
+                return self.renew(last, until, last.cursor, last.since)
             except (AlreadyExists, Changed):
                 continue
 
     def renew(self, lease: JobLease, until: datetime, cursor: str, since: datetime | None) -> JobLease:
-        """The same lease, longer and further on; to end it, let ``until`` be when it may be taken again.
+        """The same lease until ``until``, with this progress. To release it, pass the next due time.
 
-        Raises Changed where another process has taken it.
+        Raises Changed where another process has acquired it.
         """
         etag = self._table.merge(lease.name, _KEY, _values(until, cursor, since), lease.etag)
         return JobLease(lease.name, cursor, since, etag)
 
 
-def _left(row: Row) -> tuple[JobLease, datetime]:
-    """The lease as it was left, and until when it is taken."""
+def _last_state(row: Row) -> tuple[JobLease, datetime]:
+    """The lease as it was written last, and until when it is held."""
     try:
         return read(row, _stored)
     except Corrupt:
@@ -61,7 +61,9 @@ def _left(row: Row) -> tuple[JobLease, datetime]:
 
 def _stored(row: Row) -> tuple[JobLease, datetime]:
     cursor, until = properties(row, cursor=str, until=datetime)
-    since = of_kind(datetime, row.values.get("since", _NEVER))  # none where an earlier version wrote the row
+    since = of_kind(
+        datetime, row.values.get("since", _NEVER)
+    )  # missing where an earlier version wrote the row
     return JobLease(row.partition, cursor, None if since == _NEVER else since, row.etag), until
 
 

@@ -1,6 +1,6 @@
 """Rows of a table: converted, in pages, between two keys, and until they expire.
 
-A row that cannot be read is logged once and left out; the other rows are served.
+A corrupt row is logged once and left out.
 """
 
 import json
@@ -26,7 +26,7 @@ _UNREADABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticErr
 _MAX_PAGE = 1000
 _CHUNK = 64 * 1024  # bytes: Azure's limit for a property
 _CHUNKS = "chunks"
-NOTHING: Sequence[str] = ()  # of a row's properties: its keys are enough
+KEYS_ONLY: Sequence[str] = ()  # no properties of a row
 
 
 def page(
@@ -37,15 +37,15 @@ def page(
     convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
 ) -> tuple[list[Item], str | None]:
-    """What ``convert`` makes of up to ``limit`` (1..1000) rows, and where to go on, None at the end.
+    """Up to ``limit`` (1..1000) converted rows, and the next ``after``, None at the end.
 
-    Begins where ``after`` says, "" being the beginning. A page may be empty and not the last.
+    ``after`` is "" for the first page. An empty page may not be the last.
     """
-    found, items = table.page(conditions, after, limit, select), []
-    for row in found.rows:
+    rows, items = table.page(conditions, after, limit, select), []
+    for row in rows.rows:
         with suppress(Corrupt):
             items.append(read(row, convert))
-    return items, found.after
+    return items, rows.after
 
 
 def between(
@@ -58,7 +58,7 @@ def between(
     select: Sequence[str] | None = None,
     further: Sequence[Condition] = (),
 ) -> list[Item]:
-    """The first ``limit`` readable rows of the partition with keys between these two, neither included."""
+    """The first ``limit`` readable rows of the partition with keys between the two, exclusive."""
     keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
     return first_of(table, [*keys, *further], limit, convert, select)
 
@@ -71,16 +71,16 @@ def first_of(
     select: Sequence[str] | None = None,
 ) -> list[Item]:
     """The first ``limit`` readable rows that meet the conditions."""
-    found: list[Item] = []
+    items: list[Item] = []
     after: str | None = ""
-    while after is not None and len(found) < limit:
-        items, after = page(table, conditions, after, min(limit, _MAX_PAGE), convert, select)
-        found += items
-    return found[:limit]
+    while after is not None and len(items) < limit:
+        more, after = page(table, conditions, after, min(limit, _MAX_PAGE), convert, select)
+        items += more
+    return items[:limit]
 
 
 def read(row: Row, convert: Callable[[Row], Item]) -> Item:
-    """What ``convert`` makes of the row; raises Corrupt where it cannot, which is logged once."""
+    """The converted row; raises Corrupt for a row that cannot be converted, and logs it once."""
     try:
         return convert(row)
     except _UNREADABLE as error:
@@ -94,16 +94,16 @@ def _log_once(partition: str, key: str, _version: str, why: str) -> None:
 
 
 def slugid_in(key: str) -> str:
-    """The taskId or taskGroupId that a key holds; raises ValueError for what is none."""
+    """The taskId or taskGroupId that a key holds; raises ValueError for any other key."""
     if not re.fullmatch(TASK_ID, key):
-        raise ValueError("a key holds no slugid")
+        raise ValueError("a key is no slugid")
     return key
 
 
 def of_kind(kind: type[Kind], value: object) -> Kind:
-    """The value, which is of that type; raises TypeError."""
+    """The value, if it is of that type; raises TypeError."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"a {type(value).__name__} where {kind.__name__} is due")
+        raise TypeError(f"a {type(value).__name__} instead of {kind.__name__}")
     return value
 
 
@@ -118,9 +118,9 @@ def as_json(value: Any) -> bytes:
 
 
 def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
-    """The value as JSON in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and how many are good.
+    """The value as JSON in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and their number.
 
-    So it may be merged over a longer value: merge cannot remove a property.
+    The number allows a merge over a longer value: a merge cannot remove a property.
     """
     content = as_json(dict(value))
     chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
@@ -128,28 +128,28 @@ def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def json_in(name: str, row: Row) -> dict[str, Any]:
-    """The inverse of ``json_values``, also for rows of before the chunks were counted."""
+    """The inverse of ``json_values``, also for rows of earlier versions without the number."""
     count = of_kind(int, row.values.get(_CHUNKS, sum(key.startswith(name) for key in row.values)))
     content = b"".join(of_kind(bytes, row.values[f"{name}{number}"]) for number in range(count))
     return of_kind(dict, json.loads(content))
 
 
 class ExpiringRows:
-    """All rows of the table that have a property ``expires``, and meet the ``further`` conditions."""
+    """The rows of a table that have a property ``expires`` and meet the ``further`` conditions."""
 
     def __init__(
         self, table: Table, forget: Callable[[str], None] = lambda _: None, further: Sequence[Condition] = ()
     ) -> None:
-        """``forget`` is told the partition of each row that is removed."""
+        """``forget`` is called with the partition of each removed row."""
         self._table, self._forget, self._further = table, forget, further
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        """Remove up to ``limit`` of what expired before ``now``, from where ``after`` says, "" the beginning.
+        """Remove up to ``limit`` rows that expired before ``now``; the next ``after``, None at the end.
 
-        Returns where to go on, None at the end. A row that has changed since it was read stays.
-        Safe to repeat, and in several processes at once.
+        ``after`` is "" for the first call. A row that changes meanwhile stays. Safe to repeat, and in several
+        processes at once.
         """
-        expired = self._table.page([Condition("expires", "lt", now), *self._further], after, limit, NOTHING)
+        expired = self._table.page([Condition("expires", "lt", now), *self._further], after, limit, KEYS_ONLY)
         for row in expired.rows:
             try:
                 self._table.delete(row.partition, row.key, row.etag)

@@ -20,7 +20,7 @@ from legacy_queue.ports.table import PARTITION, Condition, Row, Table, Value
 from legacy_queue.stores.backlog import Backlog, Entry
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
-    NOTHING,
+    KEYS_ONLY,
     ExpiringRows,
     as_json,
     first_of,
@@ -33,8 +33,8 @@ from legacy_queue.stores.rows import (
 )
 
 KEY = "task"
-_REMEMBERED = 2000  # tasks
-_LARGEST_REMEMBERED = 16 * 1024  # bytes of a definition
+_MAX_CACHED = 2000  # tasks
+_MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition
 
 _LISTS = ("dependencies", "routes", "scopes")  # of a definition, of strings
 _STATES = ("pending", "running", "completed", "failed", "exception")
@@ -58,7 +58,7 @@ _OF_EARLIER_ROWS: Mapping[str, Value] = {
 class StoredTask:
     """A task and the version of it that a conditional write names.
 
-    ``is_own``: this process wrote it, so that no other process has events of it to publish first.
+    ``is_own``: this process wrote it, so no other process has unpublished events of this version.
     """
 
     task: Task
@@ -67,41 +67,41 @@ class StoredTask:
 
 
 class TaskStore(ExpiringRows):
-    """Every change is a conditional write on the row's ETag, so a remembered task needs no read.
+    """Every change is a conditional write on the row's ETag, so a cached task needs no read.
 
-    Only a resolved task expires: an unresolved one still has to end, and its dependents wait for that.
+    Only a resolved task expires: an unresolved task still has to end, and its dependents wait for that.
     """
 
     def __init__(self, table: Table) -> None:
-        self._recent: SharedLruCache[str, StoredTask] = SharedLruCache(_REMEMBERED)
-        super().__init__(table, self._recent.remove, (_EXPIRING,))
-        self._followers: WeakSet[Backlog] = WeakSet()
+        self._cache: SharedLruCache[str, StoredTask] = SharedLruCache(_MAX_CACHED)
+        super().__init__(table, self._cache.remove, (_EXPIRING,))
+        self._backlogs: WeakSet[Backlog] = WeakSet()
         self._lock = Lock()
 
     def load(self, task_id: str) -> StoredTask | None:
-        """The task as it is now. What is written while it is read, it does not replace in memory."""
-        before = self._recent.get(task_id)
-        row, known = self._table.get(task_id, KEY), self._recent.get(task_id)
+        """The task as it is now. A concurrent write of this process stays in the cache."""
+        before = self._cache.get(task_id)
+        row, cached = self._table.get(task_id, KEY), self._cache.get(task_id)
         if row is None or row.values.get("state") == _BARRED:
-            self._recent.remove(task_id)
+            self._cache.remove(task_id)
             return None
-        if known and known.etag == row.etag:
-            return known
-        return self._remember(read(row, _stored), row.values, before)
+        if cached and cached.etag == row.etag:
+            return cached
+        return self._store_in_cache(read(row, _stored), row.values, before)
 
     def recall(self, task_id: str) -> StoredTask | None:
-        """The task as this process saw it last, where it remembers it: only a write proves that it is so."""
-        return self._recent.get(task_id)
+        """The cached task, which may be outdated: only a conditional write proves that it is not."""
+        return self._cache.get(task_id)
 
     def insert(self, task: Task) -> StoredTask:
-        """Store a task that was not there; raises AlreadyExists."""
+        """Store a new task; raises AlreadyExists."""
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
-        self._tell(task, "", stored.etag)
-        return self._remember(stored, values, self._recent.get(task.task_id))
+        self._update_backlogs(task, "", stored.etag)
+        return self._store_in_cache(stored, values, self._cache.get(task.task_id))
 
     def bar(self, task_id: str, expires: datetime) -> bool:
-        """No task of that id comes into being until then, unless there is one: then the answer is False."""
+        """Prevent any task of that id until ``expires``; False where there is such a task already."""
         with suppress(AlreadyExists):
             self._table.insert(task_id, KEY, {"state": _BARRED, "expires": expires})
             return True
@@ -112,41 +112,41 @@ class TaskStore(ExpiringRows):
         try:
             etag = self._table.merge(task.task_id, KEY, changing_values(task), stored.etag)
         except Changed:
-            self._recent.remove(task.task_id)
+            self._cache.remove(task.task_id)
             raise
-        self._tell(task, stored.etag, etag)
-        stored_now, known = StoredTask(task, etag, is_own=True), self._recent.get(task.task_id)
-        if known and known.etag == stored.etag:
-            self._recent.replace(task.task_id, known, stored_now)
-        elif known:  # which of them is newer, nobody knows
-            self._recent.remove(task.task_id)
-        return stored_now
+        self._update_backlogs(task, stored.etag, etag)
+        written, cached = StoredTask(task, etag, is_own=True), self._cache.get(task.task_id)
+        if cached and cached.etag == stored.etag:
+            self._cache.replace(task.task_id, cached, written)
+        elif cached:  # either of them may be the newer version
+            self._cache.remove(task.task_id)
+        return written
 
     def begin_backlog(self) -> Backlog:
-        """A backlog that every write from now on corrects, until it is dropped; nothing is read yet."""
+        """An empty backlog that every write from now on updates, until it is dropped."""
         backlog = Backlog()
         with self._lock:
-            self._followers.add(backlog)
+            self._backlogs.add(backlog)
         return backlog
 
     def read_into(self, backlog: Backlog, after: str) -> str | None:
-        """Read a page of the tasks that are pending or running into it; where to go on, None at the end."""
+        """Read a page of the pending and running tasks into it; the next ``after``, None at the end."""
         entries, next_after = page(self._table, [_OPEN], after, _PAGE, self._entry, _OF_ENTRY)
-        backlog.read((one for one in entries if one), next_after is None)
+        backlog.read((entry for entry in entries if entry), next_after is None)
         return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
-        """A page of the unscheduled, pending or running tasks, and where to go on: see ``rows.page``."""
+        """A page of the unscheduled, pending or running tasks, and the next ``after``: see ``rows.page``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
     def ids(self, after: str, limit: int, *, resolved_too: bool) -> Sequence[str]:
-        """Up to ``limit`` taskIds behind that one, in order: of unresolved tasks, or of all."""
+        """Up to ``limit`` taskIds behind ``after``, in order: of unresolved tasks, or of all."""
         behind = [Condition(PARTITION, "gt", after)] if after else []
         conditions = [*behind, _ANY_STATE if resolved_too else _UNRESOLVED]
-        return first_of(self._table, conditions, limit, lambda row: row.partition, NOTHING)
+        return first_of(self._table, conditions, limit, lambda row: row.partition, KEYS_ONLY)
 
     def _entry(self, row: Row) -> tuple[str, Entry] | None:
-        """A task that an earlier version stored last is read whole; None for one that is gone meanwhile."""
+        """A row of an earlier version needs the whole task; None for a task that was removed meanwhile."""
         if "taskQueueId" in row.values:
             return row.partition, Entry(*properties(row, taskQueueId=str, state=str, since=datetime))
         stored = self.load(row.partition)
@@ -155,18 +155,18 @@ class TaskStore(ExpiringRows):
         task = stored.task
         return row.partition, Entry(task.work_queue.task_queue_id, task.state, task.since)
 
-    def _tell(self, task: Task, before: str, etag: str) -> None:
+    def _update_backlogs(self, task: Task, before: str, etag: str) -> None:
         with self._lock:
-            followers = [*self._followers]
-        for backlog in followers:
+            backlogs = [*self._backlogs]
+        for backlog in backlogs:
             backlog.record_write(task, before, etag)
 
-    def _remember(
+    def _store_in_cache(
         self, stored: StoredTask, values: Mapping[str, Value], before: StoredTask | None
     ) -> StoredTask:
         definition = values["definition0"]
-        if isinstance(definition, bytes) and len(definition) <= _LARGEST_REMEMBERED:
-            self._recent.replace(stored.task.task_id, before, stored)
+        if isinstance(definition, bytes) and len(definition) <= _MAX_CACHED_SIZE:
+            self._cache.replace(stored.task.task_id, before, stored)
         return stored
 
 
@@ -181,9 +181,9 @@ def new_values(task: Task) -> Mapping[str, Value]:
 
 
 def changing_values(task: Task) -> Mapping[str, Value]:
-    """What a transition may change: merged into the row, so that the definition is not sent again.
+    """The properties that a transition may change: a merge does not send the definition again.
 
-    A merge cannot unset a property: nothing held, and no blob, is an empty string.
+    A merge cannot unset a property: an empty string stands for no held message and no blob.
     """
     return {
         "state": task.state,
@@ -197,15 +197,15 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "newestBlob": task.newest_blob,
         "isUnpublished": task.is_unpublished,
         "priorityChanges": as_json(
-            [(one.old, one.new, format_time(one.changed)) for one in task.priority_changes]
+            [(change.old, change.new, format_time(change.changed)) for change in task.priority_changes]
         ),
     }
 
 
 def task_in(row: Row) -> Task:
-    """The inverse of ``new_values``; a row of an earlier version has not all of them.
+    """The inverse of ``new_values``; a row of an earlier version may lack some of them.
 
-    Raises an error of Python's for what is no task.
+    Raises a built-in exception for a corrupt row.
     """
     row = replace(row, values={**_OF_EARLIER_ROWS, **row.values})
     retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
@@ -230,7 +230,7 @@ def task_in(row: Row) -> Task:
 
 
 def _check(task: Task) -> None:
-    """That every part is there with which the task is worked on."""
+    """Raise a built-in exception where a part of the task is missing or of a wrong type."""
     definition, wire = task.definition, task.definition.wire
     for time in (definition.created, definition.deadline, definition.expires):
         of_kind(datetime, time)

@@ -1,4 +1,4 @@
-"""Messages that hold timers, in the internal queue ``<prefix>-timers``."""
+"""Timers, stored in messages of the internal queue ``<prefix>-timers``."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +16,8 @@ from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage, QueueNotFo
 
 log = structlog.get_logger()
 
-_BATCH = 8  # messages, of many timers each
-_MAX_KEPT = 8 * 1024  # characters of what cannot be read: in JSON and XML each may take six bytes
+_MAX_MESSAGES = 8  # in a receive; each holds many timers
+_MAX_DEAD_TEXT = 8 * 1024  # characters; in JSON and XML each may take six bytes
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class TimerMessage:
 
 
 class TimerStore:
-    """Messages stay until they are removed. What cannot be read goes to the queue ``<prefix>-dead-letters``.
+    """Messages stay until they are removed. Unreadable messages go to the queue ``<prefix>-dead-letters``.
 
-    A queue is made when a message cannot be put for want of it: no other call costs more than itself.
+    A queue is created when a put finds it missing.
     """
 
     def __init__(self, account: StorageAccount, prefix: str) -> None:
@@ -39,29 +39,29 @@ class TimerStore:
         self._dead_letters = account.queue(f"{prefix}-dead-letters")
 
     def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
-        """As few messages as hold all of the timers, each as it is put, invisible for so long."""
+        """Put the timers in as few messages as possible, hidden for so long; yields each."""
         for text, some in texts(timers):
             yield TimerMessage(_put(self._queue, text, hidden_for), some)
 
     def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
-        """Some of the visible messages, if there are any, invisible for so long from now."""
-        found = []
+        """Some of the visible messages, if there are any; they become hidden for ``hidden_for``."""
+        received = []
         with suppress(QueueNotFound):
-            for message in self._queue.receive(_BATCH, hidden_for):
+            for message in self._queue.receive(_MAX_MESSAGES, hidden_for):
                 try:
-                    found.append(TimerMessage(message.lease, timers_of(message.text)))
+                    received.append(TimerMessage(message.lease, timers_of(message.text)))
                 except ValueError as error:
-                    self._set_aside(message, str(error))
-        return found
+                    self._dead_letter(message, str(error))
+        return received
 
     def remove(self, lease: MessageLease) -> None:
-        """Delete the message, if that can be done: one that stays fires, and harms nothing."""
+        """Delete the message, if that is possible. A message that stays fires again, which is harmless."""
         with suppress(LeaseLost, ServiceUnavailable):
             self._queue.delete(lease)
 
-    def _set_aside(self, message: QueuedMessage, why: str) -> None:
-        """Move it to the dead letters: as JSON ``{queue, text, why}``, of a long text the beginning."""
-        text = json.dumps({"queue": self._queue.name, "text": message.text[:_MAX_KEPT], "why": why})
+    def _dead_letter(self, message: QueuedMessage, why: str) -> None:
+        """Move it to the dead-letter queue: JSON ``{queue, text, why}``, a long text cut."""
+        text = json.dumps({"queue": self._queue.name, "text": message.text[:_MAX_DEAD_TEXT], "why": why})
         _put(self._dead_letters, text, timedelta(0))
         log.error(
             "message-dead-lettered", queue=self._queue.name, message_id=message.lease.message_id, why=why

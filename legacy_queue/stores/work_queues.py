@@ -1,4 +1,4 @@
-"""The messages of pending runs, which workers poll."""
+"""The queues that workers poll: a message for each pending run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound
 from legacy_queue.stores.lru_cache import SharedLruCache
 
-_REMEMBERED = 10_000  # queues
-_UNUSED = timedelta(days=10)
-_SHORTEST = timedelta(seconds=1)
+_MAX_CACHED = 10_000  # queues
+_KEPT_UNUSED = timedelta(days=10)
+_MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """A message in a queue, with the lease on it."""
+    """A received message and the lease on it."""
 
     lease: MessageLease
     text: str
@@ -39,21 +39,21 @@ class SignedUrls:
 class WorkQueues:
     """A queue for each priority of a worker type.
 
-    It is made when it is first used; its metadata tells whose it is and the day of its last use. Those that
-    are empty and unused for 10 days have expired. Durations are counted in whole seconds, rounded up for
-    invisibility and down for the time to live. Source: docs/explanation/protocols.md#work-queues.
+    The first use creates a queue; its metadata holds its worker type and the day of its last use. A queue
+    that is empty and was unused for 10 days has expired. Durations are whole seconds: invisibility is rounded
+    up, the time to live down. Source: docs/explanation/protocols.md#work-queues.
     """
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
         self._account, self._prefix, self._clock = account, prefix, clock
-        self._used: SharedLruCache[str, str] = SharedLruCache(_REMEMBERED)
+        self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
-        """A fresh message, invisible for ``hidden_for``, gone after ``expires_in``, which is longer.
+        """Put a message, invisible for ``hidden_for``, gone after ``expires_in``, which is longer.
 
-        Where the queue was removed behind our back, it is made again first.
+        Creates the queue again where another process has removed it.
         """
-        time_to_live, messages = max(_SHORTEST, expires_in), self._use(queue)
+        time_to_live, messages = max(_MIN_TIME_TO_LIVE, expires_in), self._use(queue)
         try:
             return messages.put(text, hidden_for, time_to_live)
         except QueueNotFound:
@@ -61,7 +61,7 @@ class WorkQueues:
             return self._use(queue).put(text, hidden_for, time_to_live)
 
     def hide(self, queue: WorkQueue, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and make it invisible for so long; see ``Queue.update``."""
+        """Give the leased message this text and hide it for so long; see ``Queue.update``."""
         return self._queue(queue).update(lease, text, hidden_for)
 
     def remove(self, queue: WorkQueue, lease: MessageLease) -> None:
@@ -69,7 +69,7 @@ class WorkQueues:
         self._queue(queue).delete(lease)
 
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
-        """Up to ``count`` (1..32) visible messages, invisible for so long; none of a queue never used."""
+        """Up to ``count`` (1..32) visible messages, which become hidden; none of an unused queue."""
         try:
             received = self._queue(queue).receive(count, hidden_for)
         except QueueNotFound:
@@ -77,14 +77,14 @@ class WorkQueues:
         return [ReceivedMessage(message.lease, message.text) for message in received]
 
     def peek(self, queue: WorkQueue) -> Sequence[QueuedMessage]:
-        """The messages that can be seen without receiving any: see ``Queue.peek``."""
+        """Messages, without receiving them: see ``Queue.peek``."""
         try:
             return self._queue(queue).peek()
         except QueueNotFound:
             return []
 
     def count(self, queue: WorkQueue) -> int:
-        """How many messages there are, visible or not: 0 for a queue that was never used."""
+        """How many messages there are, visible or not; 0 for an unused queue."""
         try:
             return self._queue(queue).count()
         except QueueNotFound:
@@ -93,17 +93,17 @@ class WorkQueues:
     def signed_urls(
         self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta
     ) -> list[SignedUrls]:
-        """URLs good between the two times for receiving and deleting messages of that one queue.
+        """URLs, valid between the two times, that receive and delete messages of each queue.
 
-        ``poll`` carries the visibility timeout and takes an appended ``&numofmessages=N``; ``delete`` holds
-        ``{{messageId}}`` and ``{{popReceipt}}`` literally, and no other brace.
+        ``poll`` has the visibility timeout and takes an appended ``&numofmessages=N``; ``delete`` has the
+        placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other brace.
         Source: docs/explanation/protocols.md#signed-urls.
         """
         endpoint, names = self._account.public_queues, [self._use(queue).name for queue in queues]
         return [signed_urls(endpoint, name, start, expiry, visibility) for name in names]
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        """As ``ExpiringRows``; the queues are listed anew each time, since Azurite's markers skip some."""
+        """As ``ExpiringRows``. Each call lists all queues, since Azurite's markers skip some."""
         unused = (
             name
             for name, metadata in self._account.queues(f"{self._prefix}-")
@@ -118,7 +118,7 @@ class WorkQueues:
         return self._account.queue(queue.name(self._prefix))
 
     def _use(self, queue: WorkQueue) -> Queue:
-        """Make sure, once a day for each process, that the queue is there and says that it was used today."""
+        """Create the queue and note that it was used today, once a day in each process."""
         today, messages = self._clock.now().date().isoformat(), self._queue(queue)
         if self._used.get(messages.name) != today:
             owner = {"provisioner_id": queue.provisioner_id, "worker_type": queue.worker_type}
@@ -127,16 +127,18 @@ class WorkQueues:
         return messages
 
     def _is_unused(self, name: str, metadata: Mapping[str, str], now: datetime) -> bool:
-        """Whether it is a work queue of ours, last used on a day that ended 10 days ago."""
+        """Whether it is a work queue of this prefix whose last day of use ended 10 days ago."""
         try:
             queues = work_queues(metadata["provisioner_id"], metadata["worker_type"])
             last_used = date.fromisoformat(metadata["last_used"])
         except (KeyError, ValueError):
             return False
-        return now.date() - last_used > _UNUSED and any(queue.name(self._prefix) == name for queue in queues)
+        return now.date() - last_used > _KEPT_UNUSED and any(
+            queue.name(self._prefix) == name for queue in queues
+        )
 
     def _remove_queue(self, name: str, now: datetime) -> None:
-        """Remove it if it is empty and still unused; a message put in this moment goes with it."""
+        """Remove it if it is empty and still unused; a message put at the same time is lost."""
         queue = self._account.queue(name)
         try:
             if queue.count() or not self._is_unused(name, queue.metadata(), now):

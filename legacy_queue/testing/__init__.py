@@ -1,10 +1,10 @@
-"""A queue for a test suite: a server in a process of its own, and what a test does with it.
+"""A queue for a test suite: a server in its own process, and the methods that a test calls.
 
     with LegacyQueue(claim_timeout="30s") as queue:
         task_id = queue.create_task(worker_type="builds")
 
-The fixtures of ``legacy_queue.pytest_plugin`` are made of it. It talks HTTP to the server, shares the
-sample worker's signing of requests and reading of messages, and never imports gevent.
+The fixtures of ``legacy_queue.pytest_plugin`` use it. It calls the server over HTTP, signs requests and reads
+messages with the sample worker's code, and never imports gevent.
 Reference: docs/reference/testing.md.
 """
 

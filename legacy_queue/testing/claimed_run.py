@@ -1,4 +1,4 @@
-"""Claiming as a worker does, by each of the three protocols, and what is done with a claim."""
+"""Claims by each of the three protocols, and the calls that a claim allows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,14 +11,14 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.worker.polled_queue import PolledMessage, parse_messages
 from legacy_queue.worker.worker_settings import Credentials
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 Protocol = Literal["claimWork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
 
 
 def require_one_of(accepted: Any, name: str, value: str) -> None:
-    """Raises ValueError for a value that the type ``accepted``, a Literal, does not have."""
+    """Raises ValueError for a value that is not one of the Literal ``accepted``."""
     if value not in get_args(accepted):
         raise ValueError(f"{name} is {value!r}: one of {', '.join(get_args(accepted))} is accepted")
 
@@ -27,8 +27,8 @@ def require_one_of(accepted: Any, name: str, value: str) -> None:
 class ClaimedRun:
     """The right to run one run of a task until ``taken_until``.
 
-    ``credentials`` are the temporary ones that came with the claim, as Taskcluster's clients take them;
-    what is done with the run is signed with them. ``task`` is the definition.
+    ``credentials`` are the temporary credentials of the claim, as Taskcluster's clients take them. They sign
+    all calls about the run. ``task`` is the definition.
     """
 
     task_id: str
@@ -39,14 +39,14 @@ class ClaimedRun:
     _http: QueueHttp = field(repr=False)
 
     def report(self, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
-        """reportCompleted, reportFailed or, with its reason, reportException; the task's status."""
+        """Call reportCompleted, reportFailed or, with a reason, reportException; the task's status."""
         require_one_of(Resolution, "resolution", resolution)
         body = {"reason": reason} if reason else None
         status: dict[str, Any] = self._call("POST", f"/{resolution}", body)["status"]
         return status
 
     def reclaim(self) -> "ClaimedRun":
-        """The same claim with a later ``taken_until`` and new credentials: report with that."""
+        """Call reclaimTask; the same claim with a later ``taken_until`` and new credentials."""
         answer = self._call("POST", "/reclaim", None)
         taken_until = parse_time(answer["takenUntil"])
         return replace(self, taken_until=taken_until, credentials=answer["credentials"])
@@ -54,7 +54,7 @@ class ClaimedRun:
     def create_artifact(
         self, name: str, content: bytes, content_type: str = "application/octet-stream"
     ) -> None:
-        """Create an artifact of the storage type s3, and upload its content; it lives as long as the task."""
+        """Create an artifact of the storage type s3 that expires with the task, and upload its content."""
         body = {"storageType": "s3", "expires": self.task["expires"], "contentType": content_type}
         created = self._call("POST", f"/artifacts/{quote(name, safe='')}", body)
         headers = {"Content-Type": content_type}
@@ -66,16 +66,16 @@ class ClaimedRun:
 
 
 def claim_work(http: QueueHttp, pool: str, worker: Mapping[str, str]) -> ClaimedRun | None:
-    """A claim by claimWork, which does not wait for work; None if there is none now."""
+    """Claim by claimWork, without waiting for work; None if there is none."""
     headers = {"Prefer": "wait=0"}
     claims = http.call("POST", f"/v1/claim-work/{pool}", {**worker, "tasks": 1}, headers=headers)["tasks"]
     return _claimed_run(claims[0], http) if claims else None
 
 
 def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) -> ClaimedRun | None:
-    """A claim for the first message of the pool's Azure queues, the highest priority first.
+    """Claim for the first message in the pool's Azure queues, highest priority first; None without a message.
 
-    Deployed protocol: the message is deleted once the queue has answered, unless with a 5xx.
+    In the deployed protocol the message is deleted after the queue's answer, unless that is a 5xx.
     """
     for urls in http.call("GET", f"/v1/poll-task-url/{pool}")["queues"]:
         received = http.send("GET", f"{urls['signedPollUrl']}&numofmessages=1")

@@ -1,4 +1,4 @@
-"""Task definitions whose every required field has a default, and names of pools."""
+"""Task definitions with a default for each required field, and names of pools."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -27,9 +27,9 @@ def wire_name(name: str) -> str:
 def definition(
     now: datetime, fields: Mapping[str, Any], body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The body of createTask: ``fields``, named as in Python, over ``body`` or the defaults.
+    """The body of createTask: ``fields``, named as in Python, replace those of ``body`` or the defaults.
 
-    A time may be a datetime, or a timedelta from ``now`` on. Of the metadata only what is given is replaced.
+    A time may be a datetime, or a timedelta from ``now`` on. Given metadata replaces only the same names.
     """
     given = {wire_name(name): _wire_value(value, now) for name, value in fields.items()}
     rest = _defaults(now, "taskQueueId" in given) if body is None else body
@@ -44,7 +44,7 @@ def _defaults(now: datetime, has_pool: bool) -> dict[str, Any]:
 
 
 def pool_name(worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
-    """``<provisionerId>/<workerType>``, with defaults for what is None."""
+    """``<provisionerId>/<workerType>``, with a default for each None."""
     return task_queue_id or f"{provisioner_id or PROVISIONER_ID}/{worker_type or WORKER_TYPE}"
 
 

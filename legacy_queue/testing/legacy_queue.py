@@ -1,4 +1,4 @@
-"""``LegacyQueue``: a queue for a test, and everything that a test does with it."""
+"""``LegacyQueue``: a queue for a test, with a method for each thing that a test does."""
 
 import sys
 from collections.abc import Mapping
@@ -22,21 +22,21 @@ from legacy_queue.testing.definitions import WORKER, definition, pool_name
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.summary import summarize, task_line
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Duration = str | float | timedelta
 
-_OLDEST = "0" * 16  # an event id behind which are all
+_OLDEST = "0" * 16  # an event id before all events
 _TIMEOUT = 10.0  # seconds
 
 
 class LegacyQueue(QueueServer):
     """A context manager: the server runs within the ``with``.
 
-    ``settings`` are those of the server, by their names with ``_``: ``claim_timeout="30s"``, durations also
-    as a timedelta, ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. Entering it raises
-    ServerFailed for what the server refuses, with its sentence.
+    ``settings`` are the server's settings, named with ``_``: ``claim_timeout="30s"`` (or a timedelta),
+    ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. On entering, settings that the server
+    refuses raise ServerFailed with its sentence.
     """
 
     def __init__(self, storage: str = "memory", **settings: Any) -> None:
@@ -59,9 +59,9 @@ class LegacyQueue(QueueServer):
     ) -> str:
         """Create a task; its taskId.
 
-        ``fields`` are those of the definition, in Python's case: ``worker_type``, ``scopes``, ``payload``.
-        Those that are required have defaults. A time may be a datetime, or a timedelta from the queue's now
-        on. Instead of defaults ``body`` is the rest of the definition, as createTask takes it.
+        ``fields`` are fields of the definition, in Python's case: ``worker_type``, ``scopes``, ``payload``.
+        Required fields have defaults. A time may be a datetime, or a timedelta from the queue's time on.
+        ``body``, a definition as createTask takes it, replaces the defaults.
         """
         task_id, now = task_id or slugid(), self.now()
         sent = definition(now, fields, body)
@@ -89,10 +89,11 @@ class LegacyQueue(QueueServer):
         worker_group: str = WORKER["workerGroup"],
         worker_id: str = WORKER["workerId"],
     ) -> ClaimedRun | None:
-        """Claim a task as a worker does; None if there is no work now.
+        """Claim a task as a worker does; None if there is no work.
 
-        ``claimWork`` asks the queue. ``draft`` and ``deployed`` poll the Azure queues first and then call
-        claimTask: with the message's id, receipt and signature, or without, deleting the message afterwards.
+        ``claimWork`` calls claimWork. ``draft`` and ``deployed`` poll the Azure queues and then call
+        claimTask: ``draft`` sends the message's id, receipt and signature, ``deployed`` deletes the message
+        afterwards.
         """
         require_one_of(Protocol, "protocol", protocol)
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
@@ -102,14 +103,14 @@ class LegacyQueue(QueueServer):
         return poll(self._http, pool, worker, is_draft=protocol == "draft")
 
     def report(self, run: ClaimedRun, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
-        """Report how a run ended, ``reason`` with ``exception``; the task's status."""
+        """As ``run.report``; the task's status."""
         return run.report(resolution, reason)
 
     def wait_for(self, task_id: str, state: State, timeout: float = _TIMEOUT) -> dict[str, Any]:
-        """Wait until the task's state is, or becomes, ``state``; its status then.
+        """Wait until the task's state is ``state``; its status.
 
-        Follows the events. ``timeout`` is in seconds of real time. Raises TimeoutError, which shows the
-        task's runs, the messages and the last requests.
+        Follows the events, for ``timeout`` seconds of real time. Raises TimeoutError with the task's runs,
+        the messages and the last requests.
         """
         require_one_of(State, "state", state)
         with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
@@ -129,10 +130,11 @@ class LegacyQueue(QueueServer):
         timeout: float = _TIMEOUT,
         after: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The first event of the exchange since the server was reset, or behind the event ``after``.
+        """The first event of the exchange since the last reset, or after the event ``after``.
 
-        ``exchange`` is ``task-completed`` and the like, ``routing_key`` a pattern as queues are bound with.
-        Waits for it if need be, for ``timeout`` seconds of real time. Raises TimeoutError, as ``wait_for``.
+        ``exchange`` is a name such as ``task-completed``, ``routing_key`` a pattern as in a binding of a
+        queue. Waits for the event, for ``timeout`` seconds of real time. Raises TimeoutError, as
+        ``wait_for``.
         """
         last_id = after["id"] if after else _OLDEST
         query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
@@ -144,7 +146,7 @@ class LegacyQueue(QueueServer):
                 raise self._timed_out(what, timeout, end) from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
-        """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""
+        """The events since the last reset, in order: ``id exchange routingKey routes payload``."""
         query = {"routingKey": routing_key, "lastEventId": _OLDEST, "follow": "false"}
         query |= {"exchange": exchange} if exchange else {}
         with self._http.events(monotonic() + _TIMEOUT, **query) as events:
@@ -159,14 +161,15 @@ class LegacyQueue(QueueServer):
     ) -> list[dict[str, Any]]:
         """The messages in the pool's Azure queues: ``taskId runId priority visibleIn dequeueCount`` ...
 
-        ``visibleIn`` is in seconds, 0 is now. Nothing is dequeued. Azurite shows only what is visible.
+        ``visibleIn`` is in seconds; 0 means visible. No message is dequeued. Azurite lists only visible
+        messages.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         messages: list[dict[str, Any]] = self._http.call("GET", f"/control/v1/messages/{pool}")["messages"]
         return messages
 
     def requests(self, limit: int = 100) -> list[dict[str, Any]]:
-        """The last requests since the server was reset, the oldest first, those of signed URLs included."""
+        """The last requests since the last reset, the oldest first, also on signed URLs."""
         journal: list[dict[str, Any]] = self._http.call("GET", "/control/v1/requests", limit=limit)[
             "requests"
         ]
@@ -177,19 +180,19 @@ class LegacyQueue(QueueServer):
         return parse_time(self._http.call("GET", "/control/v1/clock")["now"])
 
     def advance(self, duration: Duration) -> datetime:
-        """Move the queue's clock forward: by ``"21m"``, a timedelta, or seconds. The queue's time then.
+        """Move the queue's clock forward, by ``"21m"``, a timedelta, or seconds; the queue's new time.
 
         Returns when all that became due has happened, events included. Raises RequestFailed with status 409
-        where the storage's clock cannot be moved.
+        if the storage's clock cannot be moved.
         """
         return self._move_clock(advance=_duration(duration))
 
     def freeze(self) -> datetime:
-        """Stop the queue's clock: time passes only by ``advance``. The queue's time."""
+        """Stop the queue's clock: only ``advance`` moves it. The queue's time."""
         return self._move_clock(freeze=True)
 
     def release(self) -> datetime:
-        """Let the queue's clock go on from where it stands. The queue's time."""
+        """Let the queue's clock run on from its time. The queue's time."""
         return self._move_clock(release=True)
 
     def fault(
@@ -213,12 +216,12 @@ class LegacyQueue(QueueServer):
         """Cause a fault in requests to ``endpoint``: a name of the reference, or ``azure.receive``,
         ``azure.delete``, ``upload``.
 
-        What happens: an answer with ``status`` (and ``message``), the connection is closed (``drop``, before
-        or after the change is stored), the URLs have expired (``sas``), the message is delivered twice
-        (``double``), not at all (``lose``), or with a receipt that is no longer good (``stale``); ``delay``
-        comes first. To which requests: of one ``task``, of one ``worker`` (``"<workerGroup>/<workerId>"``),
-        the first ``times``, each with a ``probability``. It ends with ``remove``, with a ``with``, with the
-        next reset; one that no request has met is warned of then (FaultNeverFired).
+        Effects: an answer with ``status`` (and ``message``), a closed connection (``drop``, before or after
+        the change is stored), expired URLs (``sas``), a message that is delivered twice (``double``), not at
+        all (``lose``), or with an invalid receipt (``stale``). ``delay`` comes first. Which requests: those
+        of a ``task``, those of a ``worker`` (``"<workerGroup>/<workerId>"``), the first ``times``, each with
+        a ``probability``. ``remove``, the end of a ``with`` or the next reset ends the fault; if no request
+        has met it, that warns FaultNeverFired.
         """
         given = {
             "endpoint": endpoint,
@@ -243,20 +246,20 @@ class LegacyQueue(QueueServer):
         return fault
 
     def check_faults(self) -> None:
-        """Warn FaultNeverFired for each fault that is in force and that no request has met, once."""
+        """Warn FaultNeverFired, once, of each fault in force that no request has met."""
         check(self._faults)
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
-        self._process.check()  # a worker process may answer for a moment after the server was killed
+        self._process.check()  # a child of a killed server may answer for a moment
         self.check_faults()
         self._http.call("POST", "/control/v1/reset")
         self._forget()
         self._process.begin_log_anew()
 
     def summary(self, limit: int = 20) -> str:
-        """What the server saw, for a person: the last ``limit`` requests, unresolved tasks, messages, faults,
-        the server's warnings. The section of a failed test's report is this.
+        """The section of a failed test's report: the last ``limit`` requests, unresolved tasks, messages,
+        the faults and the server's warnings.
         """
         return summarize(self._http, self._pools, self._process, limit)
 
@@ -266,7 +269,7 @@ class LegacyQueue(QueueServer):
         self._pools.clear()
 
     def _timed_out(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
-        """The error of a wait that ``end`` ended: its time is over, or the server closed the stream."""
+        """The error of a wait that ``end`` ended: a timeout, or a stream that the server closed."""
         is_over = isinstance(end, TimeoutError)
         when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
         return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))
@@ -281,7 +284,7 @@ class LegacyQueue(QueueServer):
 
 
 def _duration(duration: Duration) -> str:
-    """As the server reads it; a number is of seconds."""
+    """The duration as text for the server; a number is in seconds."""
     if isinstance(duration, str):
         return duration
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration

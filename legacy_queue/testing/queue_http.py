@@ -1,7 +1,7 @@
-"""Requests to the server under test: each signed, on a connection of its own, and sent once.
+"""Requests to the server under test: each is signed, has its own connection, and is sent once.
 
-Nothing is repeated: a fault that a test has asked for is seen by the test. Proxies and ~/.netrc are not
-looked at. What a failed request says of itself never holds its query, which may sign it.
+No request is repeated: a test must see the fault that it has created. Proxies and ~/.netrc are ignored. No
+error has a request's query, which may hold a signature.
 """
 
 import json
@@ -18,11 +18,11 @@ from legacy_queue.testing.server_sent_events import parse_events
 from legacy_queue.worker.http_client import unsigned
 from legacy_queue.worker.worker_settings import Credentials
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 _TIMEOUT = (5.0, 60.0)  # seconds to connect, and for an answer: claimWork may take 20
-_BEGINS_ANEW = "begins-anew"  # before the first event of a server, and where some are forgotten
-_MIN_WAIT = 0.001  # seconds: none at all would mean for ever
+_EVENTS_LOST = "begins-anew"  # comes before the first event of a server, and where events are missing
+_MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
 
 
 class RequestFailed(Exception):
@@ -39,9 +39,9 @@ class RequestFailed(Exception):
 
 
 class QueueHttp:
-    """``check`` is called when there is no answer: it raises an error of its own if the server has ended.
+    """Requests to one server. ``check`` is called without an answer; it raises if the server has ended.
 
-    ``verify`` is the bundle that its certificate is checked with, or True.
+    ``verify`` is the bundle of authorities that check the server's certificate, or True.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class QueueHttp:
         headers: Mapping[str, str] | None = None,
         **query: Any,
     ) -> Any:
-        """The JSON of the answer, to a request signed by the client of the tests if by no other.
+        """The JSON of the answer. ``credentials`` sign the request, by default those of the tests' client.
 
         Raises RequestFailed, and requests.RequestException if there is no answer.
         """
@@ -71,7 +71,7 @@ class QueueHttp:
         return self.send(method, self._root_url + path, sign=sign, **content).json()
 
     def send(self, method: str, url: str, sign: Any = unsigned, **content: Any) -> requests.Response:
-        """The answer to a request to any URL; raises as ``call`` does."""
+        """The answer to a request to any URL. Raises as ``call``."""
         headers = {"Connection": "close", **content.pop("headers", {})}
         options = {"timeout": _TIMEOUT, "allow_redirects": False, "headers": headers, **content}
         try:
@@ -79,16 +79,16 @@ class QueueHttp:
         except requests.RequestException as error:
             self._check()
             what = f"{method} {urlsplit(url).path}: there is no answer ({type(error).__name__})"
-            raise type(error)(what) from None  # its own text and traceback have the URL with its signature
+            raise type(error)(what) from None  # the original has the URL with its signature
         if answer.status_code >= 300:
             raise RequestFailed(method, urlsplit(url).path, answer)
         return answer
 
     @contextmanager
     def events(self, deadline: float, **query: str) -> Iterator[Iterator[Mapping[str, Any]]]:
-        """Follow ``GET /events``: from the moment that the context begins, no event is missed.
+        """Follow ``GET /events``. No event is missed from the begin of the context on.
 
-        An event is what the reference says, with its ``id``. The iterator raises TimeoutError at ``deadline``
+        Events are as in the reference, with their ``id``. The iterator raises TimeoutError at ``deadline``
         (monotonic), and ends when the server ends the stream.
         """
         options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
@@ -97,7 +97,7 @@ class QueueHttp:
             yield (
                 {"id": event.get("id", ""), **json.loads(event["data"])}
                 for event in events
-                if "data" in event and event.get("event") != _BEGINS_ANEW
+                if "data" in event and event.get("event") != _EVENTS_LOST
             )
 
 
@@ -105,8 +105,8 @@ def _lines(answer: requests.Response, deadline: float) -> Iterator[bytes]:
     """The lines of the answer, until the server ends it. Raises TimeoutError at ``deadline`` (monotonic)."""
     lines = answer.iter_lines(chunk_size=None)
     connection: Any = answer.raw.connection
-    while connection.sock:  # None where the server is ending, and has closed it
-        connection.sock.settimeout(max(deadline - monotonic(), _MIN_WAIT))
+    while connection.sock:  # None if the server is ending and has closed it
+        connection.sock.settimeout(max(deadline - monotonic(), _MIN_TIMEOUT))
         try:
             yield next(lines)
         except StopIteration:

@@ -1,4 +1,4 @@
-"""A server for tests: started and ended, and how its clients reach it."""
+"""A server for tests: its start and end, its URLs and its clients."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -10,13 +10,13 @@ from legacy_queue.testing.queue_http import QueueHttp
 from legacy_queue.testing.server_process import ServerProcess
 from legacy_queue.worker.worker_settings import Credentials
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 _CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
 
 
 def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables by which clients trust the authority of a server that is ``ready``, all others too."""
+    """The variables with which clients trust the server with this ready line, beside other servers."""
     if "ca" not in ready:
         return {}
     certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
@@ -25,7 +25,7 @@ def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
 
 
 class QueueServer:
-    """A context manager: the server runs within the ``with``, and everything else is for within it."""
+    """A context manager: the server runs within the ``with``. All other members need the server."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class QueueServer:
 
     def __enter__(self) -> Self:
         if self._started:
-            raise RuntimeError("the server is running already: it is entered once, as the fixtures are")
+            raise RuntimeError("the server is running already: a fixture has entered its queue")
         settings, own = dict(self._settings), {"accessToken": slugid() + slugid(), "scopes": ["*"]}
         if isinstance(clients := settings.get("clients"), Mapping):
             settings["clients"] = {**clients, _CLIENT_ID: own}
@@ -54,12 +54,12 @@ class QueueServer:
 
     @property
     def root_url(self) -> str:
-        """What today's clients take: ``http://127.0.0.1:<port>``."""
+        """The root URL for today's clients: ``http://127.0.0.1:<port>``."""
         return str(self._process.ready["rootUrl"])
 
     @property
     def base_url(self) -> str:
-        """What clients of the old API take: the root URL and ``/v1``."""
+        """The base URL for clients of the old API: the root URL and ``/v1``."""
         return str(self._process.ready["baseUrl"])
 
     @property
@@ -69,7 +69,7 @@ class QueueServer:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables by which Taskcluster's programs find the queue, trust it, and their credentials."""
+        """The variables with the queue's URL, trust and credentials, for Taskcluster's programs."""
         return {
             **trust_variables(self._process.ready),
             "TASKCLUSTER_ROOT_URL": self.root_url,

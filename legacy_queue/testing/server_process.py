@@ -18,7 +18,7 @@ from typing import Any
 
 from legacy_queue.domain.ids import slugid
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 _PREFIX = "LEGACY_QUEUE_"
 # variables that would change the server

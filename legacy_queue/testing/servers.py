@@ -2,29 +2,20 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from legacy_queue.testing.legacy_queue import LegacyQueue
 from legacy_queue.testing.server_process import ServerFailed
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 
-class Servers:
-    """A context manager, at whose end the servers end."""
+class Servers(ExitStack):
+    """The servers, started when they are first asked for. The end of the context stops them."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._running: dict[str, LegacyQueue | ServerFailed] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
 
     def running(self, settings: Mapping[str, Any]) -> LegacyQueue:
         """The server with these settings, as the tests have left it.
@@ -34,7 +25,7 @@ class Servers:
         name = repr(sorted(settings.items()))
         if name not in self._running:
             try:
-                self._running[name] = self._stack.enter_context(LegacyQueue(**settings))
+                self._running[name] = self.enter_context(LegacyQueue(**settings))
             except ServerFailed as failed:
                 self._running[name] = failed
         if isinstance(server := self._running[name], ServerFailed):

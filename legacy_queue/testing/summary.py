@@ -1,4 +1,4 @@
-"""What a server saw, as text for the person who reads why a test failed: compact, and without secrets."""
+"""The summary of a server for the report of a failed test: compact, and without secrets."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,8 +11,8 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
 _MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
-_REQUESTS_PER_LINE = 10  # that are looked at: a worker that finds nothing polls seven queues again and again
-_OF_ONE_REQUEST = ("sequence", "time", "requestId", "path", "ms")
+_REQUESTS_PER_LINE = 10  # that are read: an idle worker polls seven queues again and again
+_UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 
@@ -21,8 +21,8 @@ Lines = Iterable[str]
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
     """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
-    ``pools``, the faults, and the warnings of the server's log. What cannot be read says so; of a server that
-    has ended there are the last lines of its log.
+    ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says so. Of a
+    server that has ended there are only the last lines of its log.
     """
     try:
         process.check()
@@ -36,8 +36,8 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
         return [*map(task_line, statuses), *(["..."] if "continuationToken" in answer else [])]
 
     def messages() -> Lines:
-        known = {f"{one['provisionerId']}/{one['workerType']}" for one in statuses}
-        for pool in sorted({*pools, *known})[:_MAX_POOLS]:
+        of_tasks = {f"{status['provisionerId']}/{status['workerType']}" for status in statuses}
+        for pool in sorted({*pools, *of_tasks})[:_MAX_POOLS]:
             listed = http.call("GET", f"/control/v1/messages/{pool}")
             yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
@@ -79,12 +79,12 @@ def clock_line(clock: Mapping[str, Any]) -> str:
 
 
 def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each request; those in a row that say the same share the line of the first."""
+    """A line for each request. Equal requests in a row share the line of the first."""
 
-    def says(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: value for name, value in entry.items() if name not in _OF_ONE_REQUEST}
+    def comparable(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in entry.items() if name not in _UNIQUE_FIELDS}
 
-    same = [list(entries) for _, entries in groupby(journal, says)]
+    same = [list(entries) for _, entries in groupby(journal, comparable)]
     return [request_line(entries[0]) + f" ({len(entries)} times)" * (len(entries) > 1) for entries in same]
 
 
@@ -92,7 +92,9 @@ def request_line(entry: Mapping[str, Any]) -> str:
     """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
     by, reason = requester(entry), entry.get("reason", "")
-    is_new = "fault" in entry and entry["fault"] not in reason  # an answer that the fault gave names it
+    is_new = (
+        "fault" in entry and entry["fault"] not in reason
+    )  # the reason of a fault's answer names the fault
     words = [
         entry["time"][11:23],
         f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
@@ -107,7 +109,7 @@ def request_line(entry: Mapping[str, Any]) -> str:
 
 
 def requester(entry: Mapping[str, Any]) -> str:
-    """Who has sent a request: ``<workerGroup>/<workerId>`` where it is known, else the clientId or ""."""
+    """The sender of a request: ``<workerGroup>/<workerId>`` if it has one, else the clientId or ""."""
     if "workerId" in entry:
         return f"{entry.get('workerGroup')}/{entry['workerId']}"
     return _OF_A_CLAIM.sub(r"\1", entry.get("clientId", ""))

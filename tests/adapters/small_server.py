@@ -47,10 +47,10 @@ class SmallServer(ManagedProcess):
     def _free_ports(self) -> Ports:
         return {"first": 0, "second": 0}
 
-    def _listening(self, said: str, ports: Ports) -> Ports | None:
-        words = said.split()
+    def _listening(self, output: str, ports: Ports) -> Ports | None:
+        words = output.split()
         if words[:1] == ["busy"]:
             raise Busy(f"127.0.0.1:{words[1]}")
-        if words[:1] != ["listening"] or not said.endswith("\n"):
+        if words[:1] != ["listening"] or not output.endswith("\n"):
             return None
         return dict(zip(ports, map(int, words[1:]), strict=True))

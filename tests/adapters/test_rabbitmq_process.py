@@ -188,7 +188,7 @@ def test_a_rabbitmq_that_cannot_start_is_told_with_its_last_words(
 
 
 def test_a_rabbitmq_that_takes_too_long_is_given_up_and_ended(made: Callable[..., RabbitMQ]) -> None:
-    rabbitmq = made(patience=timedelta(seconds=0.1))
+    rabbitmq = made(timeout=timedelta(seconds=0.1))
     with pytest.raises(RabbitMQUnavailable, match=r"^RabbitMQ did not begin to listen within 0\.1 s; see "):
         rabbitmq.start()
     assert rabbitmq.pid is None

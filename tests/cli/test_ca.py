@@ -1,4 +1,4 @@
-"""``legacy-queue ca``: where the authority is, and how each kind of client is made to trust it."""
+"""``legacy-queue ca``: the path of the authority, and the variables of clients."""
 
 import re
 import subprocess
@@ -22,13 +22,13 @@ def test_it_makes_an_authority_once_and_prints_where_it_is(tmp_path: Path) -> No
     assert names_in(path.with_name("server.pem"))[3:] == ("a.example.com", "10.0.0.1")
     said = ca("--data-dir", str(tmp_path / "data")).stdout
     assert path.read_bytes() == made
-    told = re.findall(r"(NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|SSL_CERT_FILE)=(\S+)", said)
-    assert {name: Path(value).name for name, value in told} == {
+    variables = re.findall(r"(NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|SSL_CERT_FILE)=(\S+)", said)
+    assert {name: Path(value).name for name, value in variables} == {
         "NODE_EXTRA_CA_CERTS": "ca.pem",
         "REQUESTS_CA_BUNDLE": "bundle.pem",
         "SSL_CERT_FILE": "bundle.pem",
     }
-    assert all(Path(value).is_file() for _, value in told)
+    assert all(Path(value).is_file() for _, value in variables)
     assert "update-ca-certificates" in said
 
 

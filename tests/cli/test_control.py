@@ -34,7 +34,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared: Server) -> Iterator[Server]:
-    """It is as new after each test."""
+    """It is reset after each test."""
     yield shared
     assert asking(shared)("reset").output == "The queue is as new.\n"
 
@@ -56,7 +56,7 @@ def asking(server: Server) -> Asking:
 
 @pytest.fixture
 def ask(server: Server) -> Asking:
-    """Run ``legacy-queue`` with these words, and with a server that is as new."""
+    """Runs ``legacy-queue`` with these words, for a server that was reset."""
     return asking(server)
 
 
@@ -111,7 +111,7 @@ def test_peek_lists_visible_and_invisible_messages_and_dequeues_none(server: Ser
         assert re.fullmatch(r"in (19m( \d+s)?|20m)", rows[0][3])
         assert rows[1][:5] == [pending, "0", "lowest", "now", "0"]
     listed = from_json(ask("peek", "system/peeked", "--json"))
-    assert [one["taskId"] for one in listed["messages"]] == [claimed, pending]
+    assert [message["taskId"] for message in listed["messages"]] == [claimed, pending]
     assert printed(ask("peek", "system/unused")) == "There are no messages for system/unused.\n"
 
 
@@ -186,7 +186,7 @@ def test_following_prints_new_requests_across_a_reset_until_a_signal(
 
 @contextmanager
 def in_this_process(control: bool) -> Iterator[dict[str, str]]:
-    """The variables of a server here, for a client without scopes."""
+    """The variables of a server in this process, for a client without scopes."""
     client = Client("worker", "an-access-token-of-some-length", ())
     settings = Settings(storage="memory", control=control, clients=(client,), signing_secrets=("s" * 20,))
     app = build(settings, "http://127.0.0.1:1").app

@@ -1,4 +1,4 @@
-"""gunicorn's internals are those that this package was written for: the source of each is recorded here."""
+"""The source of each of gunicorn's internals that this package uses is recorded here."""
 
 import ast
 import hashlib
@@ -58,7 +58,7 @@ RECORDED: dict[Callable[..., Any], str] = {
 
 
 @pytest.mark.parametrize(
-    ("part", "digits"), RECORDED.items(), ids=[f"{one.__module__}.{one.__qualname__}" for one in RECORDED]
+    ("part", "digits"), RECORDED.items(), ids=[f"{part.__module__}.{part.__qualname__}" for part in RECORDED]
 )
 def test_the_source_of_each_internal_is_the_recorded_source(part: Callable[..., Any], digits: str) -> None:
     assert hashlib.sha256(inspect.getsource(part).encode()).hexdigest()[:12] == digits

@@ -13,7 +13,8 @@ from legacy_queue.cli.commands import COMMANDS, commands
 context = click.Context(commands)
 found = {name: commands.get_command(context, name) for name in COMMANDS}
 groups = {name: group for name, group in found.items() if isinstance(group, click.Group)}
-inner = {f"{name} {below}": one for name, group in groups.items() for below, one in group.commands.items()}
+inner = {f"{name} {below}": command for name, group in groups.items()
+         for below, command in group.commands.items()}
 print(json.dumps({
     f"{name} {option.opts[0]}": option.get_help_record(click.Context(command))[1]
     for name, command in (found | inner).items()

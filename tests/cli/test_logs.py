@@ -1,4 +1,4 @@
-"""Standard error of a server: JSON, or lines for a person at a terminal, also where a library speaks."""
+"""The log on standard error: JSON, or text at a terminal, also of libraries."""
 
 import json
 import os
@@ -54,18 +54,18 @@ REQUEST = {
 }
 
 
-def said(*options: str) -> str:
+def logged(*options: str) -> str:
     command = [sys.executable, "-c", ALL, *options]
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
 def at_a_terminal(*options: str, **env: str) -> str:
-    """What a process writes whose standard error is a terminal."""
-    ours, its = pty.openpty()
-    subprocess.run([sys.executable, "-c", ALL, *options], stderr=its, check=True, env={**os.environ, **env})
-    os.close(its)
-    text = os.read(ours, 65536).decode()
-    os.close(ours)
+    """The log of a process whose standard error is a terminal."""
+    master, slave = pty.openpty()
+    subprocess.run([sys.executable, "-c", ALL, *options], stderr=slave, check=True, env={**os.environ, **env})
+    os.close(slave)
+    text = os.read(master, 65536).decode()
+    os.close(master)
     return text
 
 
@@ -79,7 +79,7 @@ def test_a_connection_that_the_pool_drops_is_not_logged() -> None:
 
 
 def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
-    lines = [json.loads(line) for line in said().splitlines()]
+    lines = [json.loads(line) for line in logged().splitlines()]
     assert [(line["level"], line["event"]) for line in lines if line.get("logger") != "py.warnings"] == [
         ("info", "request"),
         ("warning", "azurite-restarted"),
@@ -104,8 +104,8 @@ def test_an_event_that_kept_its_name_has_no_former_name() -> None:
 
 
 def test_events_below_the_level_are_left_out() -> None:
-    assert [json.loads(line)["event"] for line in said("json", "error").splitlines()] == ["internal-error"]
-    assert json.loads(said("json", "debug").splitlines()[0])["event"] == "chatter"
+    assert [json.loads(line)["event"] for line in logged("json", "error").splitlines()] == ["internal-error"]
+    assert json.loads(logged("json", "debug").splitlines()[0])["event"] == "chatter"
 
 
 def test_each_line_is_coloured_text_at_a_terminal() -> None:
@@ -123,7 +123,7 @@ def test_no_color_and_json_are_obeyed_at_a_terminal() -> None:
 
 
 def test_text_in_a_file_has_no_colours() -> None:
-    text = said("text")
+    text = logged("text")
     assert "info    GET /v1/ping ping 200 0.4 ms req=an-id\n" in text
     assert "\x1b" not in text
 
@@ -156,7 +156,7 @@ def test_a_request_is_a_line_for_a_person(changes: dict[str, Any], line: str) ->
         ({"who": "é è"}, 'who="é è"'),
         ({"at": NOW.replace(tzinfo=UTC)}, "at=2018-03-04T12:34:56.789Z"),
         ({"sent": ["a", "b"]}, 'sent=["a", "b"]'),
-        ({"gone": None}, ""),
+        ({"missing": None}, ""),
     ],
 )
 def test_other_events_are_their_name_and_fields(fields: dict[str, Any], shown: str) -> None:

@@ -1,4 +1,4 @@
-"""``legacy-queue queues``: names that another implementation computes, too."""
+"""``legacy-queue queues``: its names are computed here by other code."""
 
 import base64
 import hashlib
@@ -14,8 +14,8 @@ def test_it_prints_the_queue_of_each_priority_highest_first() -> None:
     printed = CliRunner().invoke(commands, ["queues", *pool, "--queue-prefix", "q2"])
     assert printed.exit_code == 0
     names = [
-        base64.b32encode(hashlib.sha256(one.encode()).digest()[:15]).decode().lower()
-        for one in ("my-provisioner", "my-worker")
+        base64.b32encode(hashlib.sha256(name.encode()).digest()[:15]).decode().lower()
+        for name in ("my-provisioner", "my-worker")
     ]
     assert [line.split() for line in printed.output.splitlines()] == [
         [priority, f"q2-{names[0]}-{names[1]}-{7 - place}"] for place, priority in enumerate(PRIORITIES)

@@ -1,4 +1,4 @@
-"""``legacy-queue test``: a command that has a queue of its own."""
+"""``legacy-queue test``: a command with a new queue."""
 
 import re
 import signal
@@ -31,7 +31,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
     with run(folder, "test", *words, env={"TMPDIR": str(folder), **env}) as running:
         yield running
-    assert [one for one in folder.iterdir() if one.is_dir()] == [], "its files are removed"
+    assert [path for path in folder.iterdir() if path.is_dir()] == [], "its files are removed"
 
 
 def lines(running: Running, count: int) -> list[str]:

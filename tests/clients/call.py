@@ -11,10 +11,10 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-import taskcluster  # type: ignore[import-untyped]
-from taskcluster.download import downloadArtifactToBuf  # type: ignore[import-untyped]
-from taskcluster.exceptions import TaskclusterArtifactError, TaskclusterAuthFailure, TaskclusterRestFailure  # type: ignore[import-untyped]
-from taskcluster.upload import uploadFromBuf  # type: ignore[import-untyped]
+import taskcluster
+from taskcluster.download import downloadArtifactToBuf
+from taskcluster.exceptions import TaskclusterArtifactError, TaskclusterAuthFailure, TaskclusterRestFailure
+from taskcluster.upload import uploadFromBuf
 
 
 def _time(milliseconds: int) -> datetime:

@@ -8,7 +8,7 @@ setattr(base64, "encodestring", base64.encodebytes)  # noqa: B010  not in its ty
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # a fresh install compiles its old escapes here
-    import taskcluster  # type: ignore[import-untyped]
-    import taskcluster.client  # type: ignore[import-untyped]
+    import taskcluster
+    import taskcluster.client
 
 __all__ = ["taskcluster"]

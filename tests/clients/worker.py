@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import requests
-import taskcluster  # type: ignore[import-untyped]
+import taskcluster
 
 LOG = "public/logs/live.log"
 

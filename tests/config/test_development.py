@@ -1,4 +1,4 @@
-"""The development client and secret: made once, kept for their owner, and never on another address."""
+"""The development client and secret: generated once, stored privately, and never used on another address."""
 
 import json
 import stat
@@ -13,7 +13,7 @@ CLIENT = Client("a/client", "an-access-token-of-some-length", ("*",))
 SECRET = "a-signing-secret-of-some-length"
 
 
-def kept_in(data_dir: Path) -> Path:
+def development_file(data_dir: Path) -> Path:
     return data_dir / "development.json"
 
 
@@ -37,7 +37,7 @@ def test_a_client_and_a_secret_are_generated(settings: Settings) -> None:
 
 def test_the_file_is_private_to_its_owner(settings: Settings) -> None:
     complete(settings)
-    assert stat.S_IMODE(kept_in(settings.data_dir).stat().st_mode) == 0o600
+    assert stat.S_IMODE(development_file(settings.data_dir).stat().st_mode) == 0o600
 
 
 def test_the_directory_and_a_file_of_an_earlier_version_are_made_private(
@@ -45,13 +45,13 @@ def test_the_directory_and_a_file_of_an_earlier_version_are_made_private(
 ) -> None:
     settings.data_dir.mkdir(parents=True, mode=0o755)
     other = settings.data_dir / "not-ours"
-    for path in (kept_in(settings.data_dir), other):
+    for path in (development_file(settings.data_dir), other):
         path.write_text(json.dumps({"accessToken": "a" * 44, "signingSecret": "b" * 44}))
         path.chmod(0o644)
     complete(settings)
     assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700
-    assert stat.S_IMODE(kept_in(settings.data_dir).stat().st_mode) == 0o600
-    assert stat.S_IMODE(other.stat().st_mode) == 0o644, "somebody may keep more in there"
+    assert stat.S_IMODE(development_file(settings.data_dir).stat().st_mode) == 0o600
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644, "other files keep their mode"
 
 
 def test_azurites_data_directory_is_private_though_clients_and_secrets_are_configured(tmp_path: Path) -> None:
@@ -122,23 +122,23 @@ def test_a_configured_secret_is_kept_beside_a_generated_client(tmp_path: Path) -
 )
 def test_a_damaged_file_is_refused_and_left_as_it_is(settings: Settings, text: str) -> None:
     settings.data_dir.mkdir(parents=True)
-    kept_in(settings.data_dir).write_text(text)
+    development_file(settings.data_dir).write_text(text)
     with pytest.raises(SettingsError) as error:
         complete(settings)
-    assert str(error.value).startswith(f"{kept_in(settings.data_dir)} is damaged: remove it")
-    assert kept_in(settings.data_dir).read_text() == text
+    assert str(error.value).startswith(f"{development_file(settings.data_dir)} is damaged: remove it")
+    assert development_file(settings.data_dir).read_text() == text
 
 
 def test_a_file_that_is_not_text_is_refused(settings: Settings) -> None:
     settings.data_dir.mkdir(parents=True)
-    kept_in(settings.data_dir).write_bytes(b"\xff")
+    development_file(settings.data_dir).write_bytes(b"\xff")
     with pytest.raises(SettingsError, match="is damaged"):
         complete(settings)
 
 
 def test_the_file_has_the_generated_token_and_secret(tmp_path: Path) -> None:
     made = complete(Settings(data_dir=tmp_path))
-    kept = json.loads(kept_in(tmp_path).read_text())
+    kept = json.loads(development_file(tmp_path).read_text())
     assert kept == {"accessToken": made.clients[0].access_token, "signingSecret": made.signing_secrets[0]}
 
 
@@ -150,6 +150,6 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    kept_in(tmp_path).mkdir()
+    development_file(tmp_path).mkdir()
     with pytest.raises(SettingsError, match="cannot be written and read"):
         complete(Settings(data_dir=tmp_path))

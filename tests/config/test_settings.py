@@ -1,4 +1,4 @@
-"""Settings: where they are found, what is refused, and what is never repeated."""
+"""Settings: their sources, the refusal of wrong ones, and secrets that are never repeated."""
 
 import sys
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ ANY_TEXT = ("host", "data-dir", "azurite-dir", "connection-string", "tls-cert", 
 OWN_CERTIFICATE = {"tls-cert": "a.pem", "tls-key": "b.pem"}
 NEEDED_TOGETHER = [name for name in S3 if name != "s3-region"]
 
-# of each setting: as text, and what it is then
+# for each setting: its text, and the parsed value
 EACH: dict[str, tuple[str, Any]] = {
     "host": ("::1", "::1"),
     "port": ("0", 0),
@@ -111,7 +111,7 @@ def why_refused(options: Mapping[str, str] | None = None, environ: Mapping[str, 
 
 
 def test_each_setting_is_tested_here() -> None:
-    assert list(EACH) == [wire_name(one.name) for one in DECLARED]
+    assert list(EACH) == [wire_name(setting.name) for setting in DECLARED]
 
 
 def test_the_defaults_are_the_documented_values() -> None:
@@ -232,7 +232,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", EACH)
 def test_a_bad_value_is_refused_with_its_source(tmp_path: Path, name: str) -> None:
-    secret = next(one.metadata["secret"] for one in DECLARED if wire_name(one.name) == name)
+    secret = next(field.metadata["secret"] for field in DECLARED if wire_name(field.name) == name)
     bad = "" if name in ANY_TEXT else "b a d"
     for message, place in [
         (why_refused({name: bad}), f"--{name}"),

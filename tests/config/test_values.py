@@ -36,7 +36,7 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.duration, "432000s", timedelta(days=5)),
         (values.sas_life, "6m", timedelta(minutes=6)),
         (values.sas_life, "360s", timedelta(minutes=6)),
-        *((values.storage, one, one) for one in ("azurite", "azure", "memory")),
+        *((values.storage, name, name) for name in ("azurite", "azure", "memory")),
         (values.prefix, "l", "l"),
         (values.prefix, "abcdefghij1", "abcdefghij1"),
         (values.url, "http://h", "http://h"),
@@ -67,7 +67,7 @@ def client(**changes: Any) -> dict[str, Any]:
                 "amqp://h:65535",
             )
         ),
-        *((values.project, one, one) for one in ("a", "taskcluster-queue", "_-" * 32)),
+        *((values.project, name, name) for name in ("a", "taskcluster-queue", "_-" * 32)),
         (values.path, "a/b", Path("a/b")),
         (values.path, "~", Path.home()),
     ],
@@ -134,7 +134,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         ),
     ],
     values.project: ["", "a b", "a.b", "a/b", "p" * 65, "a\n", "\u00e4", None, []],
-    values.path: ["", 1, None, [], "~nobody-of-that-name/x"],
+    values.path: ["", 1, None, [], "~no-such-user/x"],
 }
 
 

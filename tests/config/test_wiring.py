@@ -1,4 +1,4 @@
-"""The server that settings make. What it answers is tested in tests/http; nothing is sent to storage here."""
+"""The server that ``build`` makes of settings. Nothing is sent to storage; tests/http has its answers."""
 
 import subprocess
 import sys
@@ -119,7 +119,13 @@ def test_the_repr_of_the_settings_hides_the_key_of_the_object_store() -> None:
 
 
 def test_an_invalid_s3_endpoint_is_refused_without_its_secret() -> None:
-    key = {"s3_access_key_id": "AKIAEXAMPLE", "s3_secret_access_key": "S3CRET"}
+    settings = replace(
+        SETTINGS,
+        s3_endpoint="http://my_minio:9000",
+        s3_bucket="bucket",
+        s3_access_key_id="AKIAEXAMPLE",
+        s3_secret_access_key="S3CRET",
+    )
     with pytest.raises(SettingsError, match="s3-endpoint cannot be used") as refused:
-        build(replace(SETTINGS, s3_endpoint="http://my_minio:9000", s3_bucket="bucket", **key), "http://h:1")
+        build(settings, "http://h:1")
     assert "S3CRET" not in str(refused.value)

@@ -95,7 +95,7 @@ def test_the_all_in_one_container_runs_tini_first_and_no_process_as_root(all_in_
 
 def test_the_image_holds_neither_secrets_nor_the_settings_of_the_machine_that_built_it() -> None:
     [image] = json.loads(podman("image", "inspect", IMAGE))
-    names = {one.partition("=")[0] for one in image["Config"]["Env"]}
+    names = {variable.partition("=")[0] for variable in image["Config"]["Env"]}
     assert names == {"PATH", *(f"LEGACY_QUEUE_{name}" for name in ("AZURITE_DIR", "DATA_DIR", "HOST"))}
     # files that only root reads, and files that a mount left empty
     script = "cat /etc/pip.conf /root/.npmrc /data/* 2>/dev/null; true"
@@ -110,7 +110,7 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Serv
         compose.wait_until_healthy(service)
     first, second = (queue_at(compose.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
-    first.createTask(late, definition("nobody", deadline=in_time(seconds=3)))
+    first.createTask(late, definition("unclaimed", deadline=in_time(seconds=3)))
     first.createTask(task_id, definition("outside", payload={"command": COMMAND}))
     work(tmp_path, compose.root_url(2), credentials)
     assert first.status(task_id)["status"]["state"] == "completed"

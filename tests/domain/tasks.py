@@ -16,7 +16,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLAIM_TIMEOUT = 20 * MINUTE
 TASK_ID = "dSlITZ4yQgmvxxAi4A8fHQ"
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
-PRESENTED = MessageLease("message-1", "receipt-1")
+POLLED = MessageLease("message-1", "receipt-1")
 HELD = MessageLease("message-1", "receipt-2")
 
 
@@ -49,7 +49,7 @@ def pending(**changes: Any) -> Task:
 
 def running(**changes: Any) -> Task:
     """Claimed by Alice at NOW, with its message held."""
-    task = transitions.claim(pending(**changes), 0, ALICE, PRESENTED, "message-1", CLAIM_TIMEOUT, NOW).task
+    task = transitions.claim(pending(**changes), 0, ALICE, POLLED, "message-1", CLAIM_TIMEOUT, NOW).task
     return replace(task, held=HELD)
 
 

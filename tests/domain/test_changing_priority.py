@@ -1,4 +1,4 @@
-"""Changing the priority of a task: what becomes of its messages is in tests/services."""
+"""A changed priority, as the pure function decides it; tests/services shows what happens to messages."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -53,14 +53,14 @@ def test_an_unscheduled_task_is_offered_once_it_is_scheduled() -> None:
     assert (outcome.task.priority, outcome.hold, outcome.after) == ("high", None, None)
 
 
-def test_the_message_after_a_running_run_is_held_in_the_new_queue_and_withdrawn_from_the_old() -> None:
+def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
     outcome = change(running())
     assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
     assert outcome.after == DeleteMessage(HELD, LOWEST)
     assert outcome.task.runs == running().runs
 
 
-def test_near_the_deadline_nothing_is_held() -> None:
+def test_near_the_deadline_the_held_message_is_only_deleted() -> None:
     task = running(deadline=(NOW + CLAIM_TIMEOUT).isoformat().replace("+00:00", "Z"))
     outcome = change(task)
     assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, DeleteMessage(HELD, LOWEST))
@@ -68,13 +68,13 @@ def test_near_the_deadline_nothing_is_held() -> None:
     assert (nothing_held.hold, nothing_held.after) == (None, None)
 
 
-def test_the_same_change_again_tells_and_offers_again() -> None:
+def test_a_repeated_change_publishes_and_offers_again() -> None:
     first = change(pending())
     again = change(first.task, after=2 * MINUTE)
     assert again == first
 
 
-def test_the_priority_that_it_has_always_had_tells_nothing() -> None:
+def test_a_change_to_the_priority_of_the_definition_publishes_nothing() -> None:
     assert change(UNSCHEDULED, "lowest") == Outcome(UNSCHEDULED)
     assert change(pending(), "lowest").events == ()
 
@@ -86,7 +86,7 @@ def test_a_resolved_task_keeps_its_priority(priority: str) -> None:
         change(task, priority)
 
 
-def test_past_its_deadline_a_task_keeps_its_priority() -> None:
+def test_a_task_after_its_deadline_keeps_its_priority() -> None:
     with pytest.raises(RequestConflict, match="deadline"):
         change(pending(), after=DAY)
 
@@ -96,7 +96,7 @@ def test_a_rerun_keeps_the_changed_priority() -> None:
     assert transitions.rerun(ended, NOW + MINUTE).task.priority == "high"
 
 
-def test_the_definition_that_created_the_task_is_the_same_as_before() -> None:
+def test_the_task_can_be_created_again_with_its_original_definition() -> None:
     task = change(pending()).task
     assert transitions.create_again(task, definition()).task == task
 
@@ -109,5 +109,5 @@ def test_the_last_fifty_changes_are_kept() -> None:
     assert task.priority_changes[0] == PriorityChange("high", "low", NOW + SECOND)
 
 
-def test_a_direction_is_up_or_down_or_none() -> None:
-    assert [direction("medium", one) for one in PRIORITIES] == ["raise"] * 3 + [""] + ["lower"] * 3
+def test_a_direction_is_raise_or_lower_or_empty() -> None:
+    assert [direction("medium", priority) for priority in PRIORITIES] == ["raise"] * 3 + [""] + ["lower"] * 3

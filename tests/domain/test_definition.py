@@ -22,7 +22,7 @@ def refusal(**changes: Any) -> InputError:
     return error.value
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_fields_that_are_left_out_have_defaults() -> None:
     assert definition().wire == {
         **body(),
         "schedulerId": "-",
@@ -39,7 +39,7 @@ def test_what_is_left_out_has_its_default() -> None:
     }
 
 
-def test_what_is_given_stays_as_it_was_given() -> None:
+def test_fields_that_are_given_are_kept() -> None:
     given = body(
         schedulerId="scheduler",
         taskGroupId="eWIgwMgxSfeXQ36iBbOxiQ",
@@ -61,7 +61,7 @@ def test_what_is_given_stays_as_it_was_given() -> None:
     assert made.expires == NOW + 2 * DAY
 
 
-def test_either_spelling_of_the_pool_is_stored_alike() -> None:
+def test_both_ways_of_naming_the_pool_give_the_same_definition() -> None:
     given = {**body(), "taskQueueId": "provisioner/worker-Type_1"}
     assert TaskDefinition.from_wire(TASK_ID, given, NOW) == definition()
     for name in ("provisionerId", "workerType"):
@@ -69,30 +69,32 @@ def test_either_spelling_of_the_pool_is_stored_alike() -> None:
         assert TaskDefinition.from_wire(TASK_ID, given, NOW) == definition()
 
 
-@pytest.mark.parametrize("changes", [{"taskQueueId": f"{one}/worker-Type_1"} for one in ("a", "Provisioner")])
-def test_two_pools_are_refused(changes: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"taskQueueId": f"{provisioner}/worker-Type_1"} for provisioner in ("a", "Provisioner")]
+)
+def test_a_definition_that_names_two_pools_is_refused(changes: dict[str, str]) -> None:
     assert "they must name the same pool" in str(refusal(**changes))
 
 
-def test_no_pool_is_refused() -> None:
+def test_a_definition_without_a_pool_is_refused() -> None:
     for missing in ("provisionerId", "workerType"):
         given = {name: value for name, value in body().items() if name != missing}
         with pytest.raises(InputError, match="names no pool"):
             TaskDefinition.from_wire(TASK_ID, given, NOW)
 
 
-def test_a_task_of_no_project_is_as_one_that_names_none() -> None:
+def test_a_task_without_a_project_id_has_the_project_id_none() -> None:
     assert definition(projectId="none") == definition()
     assert definition().to_wire()["projectId"] == "none"
     assert definition(projectId="a/project").to_wire()["projectId"] == "a/project"
 
 
-def test_definitions_differ_by_what_either_of_them_says() -> None:
+def test_differences_are_the_fields_of_either_definition_that_differ() -> None:
     mine, theirs = definition(), definition(projectId="a", workerType="another")
     assert mine.differences(theirs) == theirs.differences(mine) == ["projectId", "workerType"]
 
 
-def test_normal_is_the_lowest_priority() -> None:
+def test_the_priority_normal_is_lowest() -> None:
     assert definition(priority="normal") == definition(priority="lowest") == definition()
 
 
@@ -102,7 +104,7 @@ def test_the_same_times_in_another_form_are_the_same_definition() -> None:
 
 
 @pytest.mark.parametrize("name", ["created", "deadline", "expires"])
-def test_what_is_no_time_is_refused_by_name(name: str) -> None:
+def test_a_malformed_time_is_refused_with_the_name_of_its_field(name: str) -> None:
     assert str(refusal(**{name: "2030-02-30T00:00:00Z"})).startswith(f"{name}: '2030-02-30T00:00:00Z'")
 
 
@@ -112,50 +114,50 @@ def test_created_may_be_15_minutes_off(difference: timedelta) -> None:
 
 
 @pytest.mark.parametrize("difference", [15 * MINUTE + MS, -15 * MINUTE - MS])
-def test_created_may_not_be_further_off(difference: timedelta) -> None:
+def test_created_may_not_be_more_than_15_minutes_off(difference: timedelta) -> None:
     error = refusal(created=at(difference))
     assert "within 15 minutes of now" in str(error)
     assert at(difference) in str(error)
     assert error.details["now"] == at(timedelta(0))
 
 
-def test_the_deadline_is_not_before_created() -> None:
+def test_a_deadline_before_created_is_refused() -> None:
     definition(created=at(MINUTE), deadline=at(MINUTE))
     assert "must not be before created" in str(refusal(created=at(MINUTE), deadline=at(MINUTE - MS)))
 
 
-def test_the_deadline_is_in_the_future() -> None:
+def test_a_deadline_that_is_not_in_the_future_is_refused() -> None:
     definition(created=at(-HOUR / 4), deadline=at(MS))
     assert "must be in the future" in str(refusal(created=at(-MINUTE), deadline=at(timedelta(0))))
 
 
-def test_the_deadline_is_at_most_5_days_away_and_some_drift() -> None:
+def test_a_deadline_more_than_5_days_and_a_drift_away_is_refused() -> None:
     definition(deadline=at(5 * DAY + 15 * MINUTE))
     assert "at most 5 days away" in str(refusal(deadline=at(5 * DAY + 15 * MINUTE + MS)))
 
 
-def test_a_task_does_not_expire_before_its_deadline() -> None:
+def test_an_expiry_before_the_deadline_is_refused() -> None:
     definition(expires=at(DAY))
     assert "expires" in str(refusal(expires=at(DAY - MS)))
 
 
-def test_a_deadline_without_a_year_after_it_is_refused() -> None:
+def test_a_deadline_in_the_last_year_is_refused() -> None:
     assert "out of range" in str(refusal(deadline="9999-06-01T00:00:00Z"))
 
 
-def test_a_task_may_depend_on_others_and_on_itself() -> None:
+def test_a_task_may_depend_on_other_tasks_and_on_itself() -> None:
     made = definition(dependencies=["eWIgwMgxSfeXQ36iBbOxiQ", TASK_ID], requires="all-resolved")
     assert made.dependencies == ("eWIgwMgxSfeXQ36iBbOxiQ", TASK_ID)
     assert made.requires == "all-resolved"
     assert (definition().dependencies, definition().requires) == ((), "all-completed")
 
 
-def test_a_scope_may_end_in_one_star_only() -> None:
+def test_a_scope_that_ends_in_two_stars_is_refused() -> None:
     definition(scopes=["a:*", "**a"])
     assert "'a:**'" in str(refusal(scopes=["fine", "a:**"]))
 
 
-def test_a_definition_that_would_not_fit_an_entity_is_too_large() -> None:
+def test_a_definition_that_does_not_fit_a_row_is_too_large() -> None:
     empty = len(json.dumps(definition(payload={"long": ""}).wire))
     definition(payload={"long": "x" * (MAX_SIZE - empty)})
     with pytest.raises(InputTooLarge) as error:
@@ -163,7 +165,7 @@ def test_a_definition_that_would_not_fit_an_entity_is_too_large() -> None:
     assert f"{MAX_SIZE + 1} bytes" in str(error.value)
 
 
-def test_scopes_that_no_header_could_carry_in_a_certificate_are_accepted() -> None:
+def test_scopes_that_do_not_fit_the_header_of_a_certificate_are_too_large() -> None:
     fits = ["x" * 1000] * (MAX_SCOPES // 1004)
     definition(scopes=fits)
     with pytest.raises(InputTooLarge) as error:

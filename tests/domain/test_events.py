@@ -1,4 +1,4 @@
-"""What is published of a task: "Queue AMQP Exchanges" and docs/explanation/recovery.md#events."""
+"""The events of a task: "Queue AMQP Exchanges" and docs/explanation/recovery.md#events."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_there_are_eleven_exchanges_named_by_the_project() -> None:
     ]
 
 
-def test_an_exchange_is_named_in_the_reference_as_in_javascript() -> None:
+def test_an_exchange_has_a_camel_case_name_in_the_reference() -> None:
     entries = [exchange.entry for exchange in EXCHANGES.values()]
     assert entries[:2] + entries[-1:] == ["taskDefined", "taskPending", "taskGroupPriorityChanged"]
 
@@ -120,24 +120,26 @@ WORKER = {"workerGroup": "group", "workerId": "alice"}
         ("task-exception", transitions.cancel(pending(), NOW).task, ABOUT),
     ],
 )
-def test_an_event_says_what_its_schema_has(name: str, task: Task, beside_the_status: dict[str, Any]) -> None:
+def test_an_event_has_the_fields_of_its_schema(
+    name: str, task: Task, beside_the_status: dict[str, Any]
+) -> None:
     assert task_event(name, task).payload == {**beside_the_status, "status": task.status()}
 
 
-def test_an_event_about_an_earlier_run_names_that_run_and_shows_the_task_as_it_is() -> None:
+def test_an_event_about_an_earlier_run_names_that_run_and_shows_the_status_of_the_task() -> None:
     event = task_event("task-running", taken_over(), 0)
     assert event.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.")
     assert (event.payload["runId"], event.payload["workerId"]) == (0, "alice")
     assert event.payload["status"] == taken_over().status()
 
 
-def test_the_routes_of_a_task_go_with_each_of_its_events() -> None:
+def test_every_event_of_a_task_has_its_routes() -> None:
     task = pending(routes=["index.a", "b.c"])
     for name in ("task-defined", "task-pending"):
         assert task_event(name, task).routes == ("index.a", "b.c")
 
 
-def test_a_group_that_is_resolved_is_told_by_its_id_and_scheduler() -> None:
+def test_the_event_of_a_resolved_group_has_its_id_and_scheduler() -> None:
     assert group_resolved(GROUP, "a-scheduler") == Event(
         "task-group-resolved",
         f"primary.{GROUP}.a-scheduler._",
@@ -146,7 +148,7 @@ def test_a_group_that_is_resolved_is_told_by_its_id_and_scheduler() -> None:
     )
 
 
-def test_a_group_that_is_sealed_is_told_with_its_times() -> None:
+def test_the_event_of_a_sealed_group_has_its_times() -> None:
     assert group_sealed(GROUP, "a-scheduler", NOW + DAY, NOW) == Event(
         "task-group-sealed",
         f"primary.{GROUP}.a-scheduler._",
@@ -161,7 +163,7 @@ def test_a_group_that_is_sealed_is_told_with_its_times() -> None:
     )
 
 
-def test_a_group_whose_priority_is_changed_is_told_with_how_many_tasks_were() -> None:
+def test_the_event_of_a_changed_group_priority_has_the_number_of_tasks() -> None:
     event = group_priority_changed(GROUP, "a-scheduler", "high", 7)
     assert event.routing_key == f"primary.{GROUP}.a-scheduler._"
     assert event.payload == {
@@ -173,7 +175,7 @@ def test_a_group_whose_priority_is_changed_is_told_with_how_many_tasks_were() ->
     }
 
 
-def test_a_changed_priority_is_told_with_what_it_was_and_is() -> None:
+def test_the_event_of_a_changed_priority_has_the_old_and_the_new_priority() -> None:
     once = transitions.change_priority(running(), "high", NOW + MINUTE).task
     twice = transitions.change_priority(once, "low", NOW + HOUR).task
     event = priority_changed(twice, twice.priority_changes[0])
@@ -198,9 +200,9 @@ def canceled() -> Task:
     return transitions.cancel(unscheduled(), LATER).task
 
 
-def told(events: Sequence[Event]) -> list[str]:
+def names_of(events: Sequence[Event]) -> list[str]:
     """``task-pending 1``, ... for each event, with the run that its payload names."""
-    return [f"{one.exchange} {one.payload.get('runId', '')}".strip() for one in events]
+    return [f"{event.exchange} {event.payload.get('runId', '')}".strip() for event in events]
 
 
 @pytest.mark.parametrize(
@@ -224,17 +226,17 @@ def told(events: Sequence[Event]) -> list[str]:
         (rerun(), NOW + HOUR + MS, []),
     ],
 )
-def test_what_happened_since_is_derived_from_the_runs_in_order(
+def test_events_since_a_time_are_derived_from_the_runs_in_order(
     task: Task, since: datetime, names: list[str]
 ) -> None:
-    assert told(events_since(task, since)) == names
+    assert names_of(events_since(task, since)) == names
 
 
 CHANGED = "task-priority-changed"
 
 
 def changed(task: Task, *times: datetime) -> Task:
-    """Its priority was changed so often, at these times."""
+    """The task with a change of priority at each of these times."""
     for time, priority in zip(times, ("low", "high", "medium", "highest"), strict=False):
         task = transitions.change_priority(task, priority, time).task
     return task
@@ -256,45 +258,45 @@ def changed(task: Task, *times: datetime) -> Task:
         ),
     ],
 )
-def test_a_changed_priority_is_derived_where_it_happened(
+def test_the_event_of_a_changed_priority_is_derived_in_its_place(
     task: Task, since: datetime, names: list[str]
 ) -> None:
-    assert told(events_since(task, since)) == names
+    assert names_of(events_since(task, since)) == names
 
 
-def test_a_change_before_the_claim_is_told_before_it() -> None:
+def test_a_change_of_priority_before_the_claim_comes_before_task_running() -> None:
     task = transitions.claim(
         changed(pending(), NOW + MS), 0, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE
     ).task
-    assert told(events_since(task, NOW)) == [*FIRST, CHANGED, "task-running 0"]
+    assert names_of(events_since(task, NOW)) == [*FIRST, CHANGED, "task-running 0"]
 
 
-def test_a_change_that_is_derived_shows_the_task_without_later_runs() -> None:
+def test_a_derived_change_of_priority_shows_the_task_without_later_runs() -> None:
     task = transitions.schedule(changed(unscheduled(), NOW), LATER).task
     assert events_since(task, NOW)[1].payload["status"] == changed(unscheduled(), NOW).status()
 
 
-def test_an_event_that_is_derived_shows_the_task_up_to_the_run_that_it_is_about() -> None:
+def test_a_derived_event_shows_the_task_up_to_its_run() -> None:
     defined, pending_0, running_0, completed_0, pending_1 = events_since(rerun(), NOW)
-    as_it_ended = completed()
-    assert defined == task_event("task-defined", as_it_ended)
-    assert pending_0 == task_event("task-pending", as_it_ended)
-    assert running_0 == task_event("task-running", as_it_ended)
-    assert completed_0 == task_event("task-completed", as_it_ended)
+    ended = completed()
+    assert defined == task_event("task-defined", ended)
+    assert pending_0 == task_event("task-pending", ended)
+    assert running_0 == task_event("task-running", ended)
+    assert completed_0 == task_event("task-completed", ended)
     assert pending_1 == task_event("task-pending", rerun())
 
 
-def test_artifacts_of_a_run_come_before_its_end() -> None:
+def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:
     artifact = replace(task_event("task-running", running()), exchange="artifact-created")
     events = events_since(rerun(), NOW, {0: [artifact], 7: [artifact]})
-    assert told(events) == [
+    assert names_of(events) == [
         *FIRST,
         "task-running 0",
         "artifact-created 0",
         "task-completed 0",
         "task-pending 1",
     ]
-    assert told(events_since(completed(), NOW + MINUTE, {0: [artifact]})) == [
+    assert names_of(events_since(completed(), NOW + MINUTE, {0: [artifact]})) == [
         "artifact-created 0",
         "task-completed 0",
     ]
@@ -329,17 +331,17 @@ def test_artifacts_of_a_run_come_before_its_end() -> None:
         ("a.*", "a.b\n", True),
     ],
 )
-def test_a_pattern_matches_as_a_topic_exchange_does(pattern: str, key: str, is_matched: bool) -> None:
+def test_a_pattern_matches_like_in_a_topic_exchange(pattern: str, key: str, is_matched: bool) -> None:
     assert matches(pattern, key) is is_matched
 
 
-def test_a_pattern_of_many_wildcards_takes_long() -> None:
+def test_a_pattern_of_many_wildcards_is_matched_in_time() -> None:
     words = ".".join("a" * 120)
     assert not matches(".".join(["#.*"] * 60) + ".x", f"route.{words}")
     assert matches(".".join(["#.*"] * 60), f"route.{words}")
 
 
-def test_the_longest_routing_key_fits_amqp() -> None:
+def test_the_longest_routing_key_has_the_255_bytes_that_amqp_allows() -> None:
     """A short string of AMQP 0-9-1 has 255 bytes at most."""
     longest = dict.fromkeys(("provisionerId", "workerType", "schedulerId"), "x" * 38)
     task = with_last_run(pending(**longest), run_id=1000, worker=Worker("g" * 38, "w" * 38))

@@ -1,4 +1,4 @@
-"""Which faults are accepted, and which requests they are for."""
+"""The faults that are accepted, and the requests that they are for."""
 
 import re
 from datetime import timedelta
@@ -45,7 +45,7 @@ def never() -> str:
         ("claimTask", {"delay": "10m"}),
     ],
 )
-def test_a_fault_keeps_what_was_asked_for(endpoint: str, wire: dict[str, Any]) -> None:
+def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
     assert fault(endpoint, **wire).wire == {"endpoint": endpoint, **wire}
 
 
@@ -60,21 +60,21 @@ def test_a_fault_keeps_what_was_asked_for(endpoint: str, wire: dict[str, Any]) -
         ("claimTask", {"sas": "expired"}, "sas is for pollTaskUrls: claimTask takes status, drop and delay"),
         ("azure.delete", {"stale": True}, "stale is for azure.receive: azure.delete takes"),
         ("claimWork", {"status": 503, "taskId": "t"}, "a request to claimWork names no task"),
-        ("azure.receive", {"status": 503, "taskId": "t"}, "which task a message is of is known once"),
-        ("azure.receive", {"delay": "1s", "taskId": "t"}, "which task a message is of is known once"),
-        ("createTask", {"status": 503, "worker": "a/b"}, "does not tell which worker sent it"),
+        ("azure.receive", {"status": 503, "taskId": "t"}, "is known only after it is received"),
+        ("azure.receive", {"delay": "1s", "taskId": "t"}, "is known only after it is received"),
+        ("createTask", {"status": 503, "worker": "a/b"}, "does not name the worker that sent it"),
         ("claimTask", {"drop": "after", "message": "x"}, "message is what a status says"),
         ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),
         ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 21m, 2h and 5d are"),
         ("claimTask", {"delay": "11m"}, "delay is '11m': 10m is the longest"),
     ],
 )
-def test_a_fault_that_cannot_happen_is_refused(endpoint: str, wire: dict[str, Any], said: str) -> None:
+def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         fault(endpoint, **wire)
 
 
-def test_a_fault_is_for_all_requests_of_its_endpoint_that_it_does_not_narrow_down() -> None:
+def test_a_fault_is_for_the_requests_of_its_endpoint_task_and_worker() -> None:
     assert fault(status=503).is_for("t", never)
     assert fault(status=503, taskId="t").is_for("t", never)
     assert not fault(status=503, taskId="t").is_for("u", never)
@@ -83,7 +83,7 @@ def test_a_fault_is_for_all_requests_of_its_endpoint_that_it_does_not_narrow_dow
     assert not fault(status=503, worker="group/bob").is_for("t", alice)
 
 
-def test_a_request_with_a_status_or_dropped_before_does_nothing() -> None:
+def test_a_fault_with_a_status_or_a_drop_before_happens_before_the_request() -> None:
     assert fault(status=503).is_before
     assert fault(drop="before").is_before
     assert not fault(drop="after").is_before
@@ -102,15 +102,15 @@ def test_a_request_with_a_status_or_dropped_before_does_nothing() -> None:
         ({"delay": "1s"}, False),
     ],
 )
-def test_what_happens_to_a_message_needs_one(wire: dict[str, Any], needs: bool) -> None:
+def test_a_fault_of_a_received_message_needs_a_message(wire: dict[str, Any], needs: bool) -> None:
     assert fault("azure.receive", **wire).needs_message is needs
 
 
-def test_of_other_requests_no_fault_needs_a_message() -> None:
+def test_a_fault_of_another_request_needs_no_message() -> None:
     assert not fault("azure.delete", drop="after").needs_message
 
 
-def test_a_delay_is_read() -> None:
+def test_a_delay_is_a_duration() -> None:
     assert fault(delay="200ms").delay == timedelta(milliseconds=200)
     assert fault(status=503).delay == timedelta(0)
 
@@ -126,11 +126,11 @@ def test_a_seed_chooses_the_same_requests_each_time() -> None:
     assert 250 < sum(chosen[0]) < 350
 
 
-def test_the_probability_1_chooses_all() -> None:
+def test_the_probability_1_chooses_all_requests() -> None:
     assert all(fault(status=503, probability=1).is_chosen(number) for number in range(100))
     assert fault(status=503).is_chosen(0)
 
 
-def test_a_fault_with_a_probability_has_a_seed() -> None:
+def test_a_fault_with_a_probability_always_has_a_seed() -> None:
     assert fault(status=503, probability=0.5).wire["seed"] == 5
     assert fault(status=503, probability=0.5, seed=7).wire["seed"] == 7

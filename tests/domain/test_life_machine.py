@@ -46,7 +46,7 @@ SETTINGS = settings(max_examples=200, stateful_step_count=25)
 OTHERS = ("dependency-a", "dependency-b")
 RETRIED = ("claim-expired", "worker-shutdown", "intermittent-task")
 NEAR = 3 * SECOND  # to the deadline: nothing is held, Azure would refuse
-MOST_RUNS = 50
+MAX_RUNS = 50
 ENDS = ("completed", "failed", "exception")
 
 REPORTS = (
@@ -83,7 +83,7 @@ class Life(RuleBasedStateMachine):
         self.happened: set[tuple[str, int | None]] = set()  # the events of its life
         outcome = transitions.create(TASK_ID, self.definition, waits_for, self.now)
         self.task = outcome.task
-        assert self._told() == self.words
+        assert self._words_of_runs() == self.words
         self._check_change(None, outcome)
         again = transitions.create_again(self.task, self.definition)
         assert (again.task, again.events, again.after) == (self.task, outcome.events, outcome.after)
@@ -173,8 +173,8 @@ class Life(RuleBasedStateMachine):
                 words = self._ended("exception", "claim-expired")
                 return [*words[:-1], "running"] if words[-1] == "pending" else words
             held = self.task.held
-            is_stray = message_id is not None and held is not None and message_id != held.message_id
-            return RequestConflict if is_stray else ServiceUnavailable
+            is_duplicate = message_id is not None and held is not None and message_id != held.message_id
+            return RequestConflict if is_duplicate else ServiceUnavailable
         if self.state == "running" and ahead == 0 and worker == self.holder and not self.has_expired:
             return self.words
         return RequestConflict if self.words and (ahead <= 0 or self.is_resolved) else ResourceNotFound
@@ -206,7 +206,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.words)
     @rule(ahead=RUNS, worker=WORKERS, extended=st.sampled_from([0 * MS, 0 * MS, MS, MINUTE]))
     def release_claim(self, ahead: int, worker: Worker, extended: timedelta) -> None:
-        """``extended``: by how much its claim has grown since it was answered."""
+        """``extended``: by how much the claim was extended since its answer."""
         run_id, answered = max(0, self.last + ahead), self.taken_until - extended
         is_that_claim = run_id == self.last and self.state == "running" and worker == self.holder
         expected = [*self.words[:-1], "pending"] if is_that_claim and not extended else self.words
@@ -222,7 +222,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def rerun(self) -> None:
         expected: Expected = self.words
-        if self.is_late or (self.is_resolved and len(self.words) == MOST_RUNS):
+        if self.is_late or (self.is_resolved and len(self.words) == MAX_RUNS):
             expected = RequestConflict
         elif self.is_resolved:
             expected = [*self.words, "pending"]
@@ -252,7 +252,7 @@ class Life(RuleBasedStateMachine):
             expected = self._ended("exception", "claim-expired")
         self._step(lambda task: transitions.expire(task, self.now), expected)
 
-    # what the rules above come to too seldom
+    # what the rules above reach too seldom
 
     @precondition(lambda self: self.state == "pending" and not self.is_late)
     @rule(worker=WORKERS)
@@ -266,7 +266,7 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.state == "running")
     @rule()
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self.release_claim(0, self.holder, 0 * MS)
 
     @precondition(lambda self: self.state == "running")
@@ -286,9 +286,9 @@ class Life(RuleBasedStateMachine):
         self.expire()
 
     @precondition(lambda self: self.state == "pending" and not self.is_late and self.last < 10)
-    @rule(runs=st.sampled_from([3, MOST_RUNS]))
+    @rule(runs=st.sampled_from([3, MAX_RUNS]))
     def wear_out(self, runs: int) -> None:
-        """One worker after the other shuts down, and when that is the end the task is rerun."""
+        """Each worker shuts down, and a task that is resolved by that is rerun."""
         for _ in range(runs):
             self.now += MS  # so that few events are of the same moment: each of them is derived
             self.claim(0, ALICE, "its message")
@@ -300,7 +300,7 @@ class Life(RuleBasedStateMachine):
 
     def _ended(self, state: str, reason: str) -> list[str]:
         words = [*self.words[:-1], _words(state, reason)]
-        may_retry = self.retries_left > 0 and len(words) < MOST_RUNS and not self.is_late
+        may_retry = self.retries_left > 0 and len(words) < MAX_RUNS and not self.is_late
         return [*words, "pending"] if reason in RETRIED and may_retry else words
 
     def _step(
@@ -323,7 +323,7 @@ class Life(RuleBasedStateMachine):
         if outcome.task != before:
             self._follow(before, after)
         self.task = after
-        assert self._told() == list(expected), "the task lives another life than the model's"
+        assert self._words_of_runs() == list(expected), "the task differs from the model"
         self.words = list(expected)
         assert after.retries_left == self.retries_left, "retriesLeft counts something else than retries"
         assert set(after.waits_for) == self.waits_for
@@ -344,7 +344,7 @@ class Life(RuleBasedStateMachine):
         """What the model must remember of a change beside its words."""
         for run in after.runs[len(before.runs) :]:
             if run.reason_created == "rerun":
-                self.retries_left = min(self.definition.retries, MOST_RUNS - len(after.runs))
+                self.retries_left = min(self.definition.retries, MAX_RUNS - len(after.runs))
             elif run.reason_created in ("retry", "task-retry"):
                 self.retries_left -= 1
         last = after.last_run
@@ -355,9 +355,9 @@ class Life(RuleBasedStateMachine):
             assert last.worker
             self.holder = last.worker
         elif last and last.state == "pending":
-            self.workers.discard(last.run_id)  # it was taken back
+            self.workers.discard(last.run_id)  # the claim was released
 
-    def _told(self) -> list[str]:
+    def _words_of_runs(self) -> list[str]:
         return [_words(run.state, run.reason_resolved) for run in self.task.runs]
 
     def _check_repeated(
@@ -370,7 +370,7 @@ class Life(RuleBasedStateMachine):
             assert first.refusal or may_refuse, "refused when it was repeated"
             return
         assert replace(second.task, held=self.task.held) == self.task, "changed again when it was repeated"
-        assert all(event in first.events for event in second.events), "told something else when repeated"
+        assert all(event in first.events for event in second.events), "another event when repeated"
 
     def _check_change(self, before: Task | None, outcome: Outcome) -> None:
         """Every invariant of one change: ``before`` is None for a task that was not there."""
@@ -378,38 +378,38 @@ class Life(RuleBasedStateMachine):
         self._check_runs(before, after)
         self._check_messages(before, after, outcome)
         expected = list(_events_of(before, after))
-        told = list(map(_about, outcome.events))
+        published = list(map(_about, outcome.events))
         if not expected:
-            assert all(_is_so(event, after) for event in outcome.events), "told what is not so"
+            assert all(_is_so(event, after) for event in outcome.events), "an event is not true"
             return
-        assert told == expected, "the events are not those of the change"
+        assert published == expected, "the events are not those of the change"
         self.happened |= set(expected)
         ends = sum(name.removeprefix("task-") in ENDS for name, _ in self.happened)
         assert sum(after.ended_with(run.run_id) for run in after.runs) == ends
         assert outcome.events[-1].payload["status"] == after.status()
-        self._check_derived(before, told)
+        self._check_derived(before, published)
 
     def teardown(self) -> None:
-        """Of a task that has been told of nowhere, its whole life is."""
+        """All events of a task can be derived."""
         ever = {_about(event) for event in events_since(self.task, NOW)}
-        assert ever <= self.happened, "told what never happened"
+        assert ever <= self.happened, "an event never happened"
         unseen = {name for name, _ in self.happened - ever}
-        assert unseen <= {"task-running"}, "an event of the past is not seen"  # of a claim taken back
+        assert unseen <= {"task-running"}, "an event of the past is not seen"  # of a released claim
 
     def _check_runs(self, before: Task | None, after: Task) -> None:
         runs, earlier = after.runs, before.runs if before else ()
         assert [run.run_id for run in runs] == list(range(len(runs))), "runs out of order"
-        assert len(runs) <= MOST_RUNS, "too many runs"
+        assert len(runs) <= MAX_RUNS, "too many runs"
         assert all(run.is_resolved for run in runs[:-1]), "a run before the last one is not resolved"
         assert after.retries_left >= 0
         for was, now in zip(earlier, runs, strict=False):
             assert now == was or not was.is_resolved, "a resolved run was changed"
-            if was.taken_until and now != _taken_back(was):
+            if was.taken_until and now != _released(was):
                 assert now.taken_until, "a claim was forgotten"
                 assert now.taken_until >= was.taken_until, "takenUntil shrank"
         if self.is_late and before and after != before:
-            is_taken_back = (before.state, after.state) == ("running", "pending")
-            has_begun = not after.is_resolved and after.runs != before.runs and not is_taken_back
+            is_released = (before.state, after.state) == ("running", "pending")
+            has_begun = not after.is_resolved and after.runs != before.runs and not is_released
             assert not has_begun, "something began after the deadline"
 
     def _check_messages(self, before: Task | None, after: Task, outcome: Outcome) -> None:
@@ -431,21 +431,22 @@ class Life(RuleBasedStateMachine):
         if after.is_resolved:
             assert not isinstance(outcome.after, Offer)
 
-    def _check_derived(self, before: Task | None, told: list[tuple[str, int | None]]) -> None:
-        """What a crash after the write leaves untold is seen in the task, and nothing that never happened."""
+    def _check_derived(self, before: Task | None, published: list[tuple[str, int | None]]) -> None:
+        """The events that a crash leaves unpublished are derived from the task, and no other events."""
         since_now = [_about(event) for event in events_since(self.task, self.now)]
-        assert set(since_now) <= self.happened, "told what never happened"
-        is_taken_back = before and before.state == "running" and self.task.runs[-1].state == "pending"
-        if not (is_taken_back and before and len(before.runs) == len(self.task.runs)):
-            assert [one for one in since_now if one in told] == told, "a crash would leave it untold"
+        assert set(since_now) <= self.happened, "an event never happened"
+        is_released = before and before.state == "running" and self.task.runs[-1].state == "pending"
+        if not (is_released and before and len(before.runs) == len(self.task.runs)):
+            derived = [event for event in since_now if event in published]
+            assert derived == published, "a crash would leave it unpublished"
         ends = self.deadline
         if self.task.state == "running":
             ends = min(ends, self.task.runs[-1].taken_until or ends)
         assert next_due(self.task) == (None if self.task.is_resolved else ends), "nothing ends it in time"
 
 
-def _taken_back(run: Run) -> Run:
-    """As if nobody had ever claimed it."""
+def _released(run: Run) -> Run:
+    """The run as before its claim."""
     return replace(run, state="pending", worker=None, taken_until=None, started=None)
 
 
@@ -459,8 +460,8 @@ def _events_of(before: Task | None, after: Task) -> Sequence[tuple[str, int | No
     known = {run.run_id: run for run in before.runs} if before else {}
     for run in after.runs:
         was = known.get(run.run_id)
-        is_taken_back = was is not None and was != run and run == _taken_back(was)
-        if is_taken_back or (was is None and run.reason_created != "exception"):
+        is_released = was is not None and was != run and run == _released(was)
+        if is_released or (was is None and run.reason_created != "exception"):
             events.append(("task-pending", run.run_id))
         if run.worker and not (was and was.worker):
             events.append(("task-running", run.run_id))
@@ -475,7 +476,7 @@ def _about(event: Event) -> tuple[str, int | None]:
 
 
 def _is_so(event: Event, task: Task) -> bool:
-    """Whether it may be told of the task as it is, its last run or the definition."""
+    """Whether the event is true of the task as it is: of its last run, or of the definition."""
     state = {"task-pending": "pending", "task-running": "running"}
     state |= dict.fromkeys(("task-defined", "task-priority-changed"), task.state)
     return (
@@ -493,5 +494,5 @@ def run(settings: settings) -> None:
 
 @pytest.mark.timeout(600)  # many examples
 @pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
-def test_no_sequence_of_transitions_leaves_the_life_of_a_task() -> None:
+def test_every_sequence_of_transitions_agrees_with_the_model() -> None:
     run(SETTINGS)

@@ -23,28 +23,28 @@ SIGNATURES = {
     49: "ufzZ1xgK/+XIVcFJtHyl+ebO+ir+jlfqDqaf5gIH8Sk=",
 }
 BY_OLD_SECRET = "e6UMvMmq9JF4SWOMbkgTD7yTfI/gcqJqyr9DJc556tg="
-BY_A_STRANGER = "q5WW6nJiGv0XGiKEiJLhzvPYbJoj8is+BXAjqqKsxIw="
+BY_ANOTHER_SECRET = "q5WW6nJiGv0XGiKEiJLhzvPYbJoj8is+BXAjqqKsxIw="
 
 
 @pytest.mark.parametrize(("run_id", "signature"), SIGNATURES.items())
-def test_a_signature_is_the_hmac_that_openssl_makes(run_id: int, signature: str) -> None:
+def test_a_signature_is_the_hmac_of_openssl(run_id: int, signature: str) -> None:
     assert message_signature(TASK_ID, run_id, SECRET) == signature
 
 
-def test_a_rotated_secret_still_verifies_while_it_is_listed() -> None:
+def test_an_old_secret_is_accepted_while_it_is_listed() -> None:
     assert signature_is_valid(BY_OLD_SECRET, TASK_ID, 0, [SECRET, OLD_SECRET])
     assert signature_is_valid(SIGNATURES[0], TASK_ID, 0, [SECRET, OLD_SECRET])
     assert not signature_is_valid(BY_OLD_SECRET, TASK_ID, 0, [SECRET])
 
 
 @pytest.mark.parametrize(
-    "signature", ["", BY_A_STRANGER, SIGNATURES[1], SIGNATURES[0][:-1], SIGNATURES[0].lower(), "é" * 44]
+    "signature", ["", BY_ANOTHER_SECRET, SIGNATURES[1], SIGNATURES[0][:-1], SIGNATURES[0].lower(), "é" * 44]
 )
 def test_any_other_signature_is_not_valid(signature: str) -> None:
     assert not signature_is_valid(signature, TASK_ID, 0, [SECRET, OLD_SECRET])
 
 
-def test_a_message_is_base64_of_json_with_a_number_for_its_run() -> None:
+def test_a_message_is_base64_of_json_with_a_number_as_run_id() -> None:
     text = json.loads(base64.b64decode(message_text(TASK_ID, 1, SECRET), validate=True))
     assert text == {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1]}
 
@@ -54,7 +54,7 @@ def encoded(json_text: str, encoding: str = "utf-8") -> str:
 
 
 def wire(**changes: Any) -> str:
-    """A message in which some values are others; None leaves one out."""
+    """A message with some values changed; None leaves a value out."""
     values = {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1], **changes}
     return encoded(json.dumps({name: value for name, value in values.items() if value is not None}))
 
@@ -64,7 +64,7 @@ def test_a_message_is_read_as_it_was_written(run_id: int) -> None:
     assert read_message(message_text(TASK_ID, run_id, SECRET)) == (TASK_ID, run_id, SIGNATURES[run_id])
 
 
-def test_what_a_later_version_adds_to_a_message_is_no_hindrance() -> None:
+def test_unknown_fields_of_a_message_are_ignored() -> None:
     assert read_message(wire(more=["of", "it"])) == (TASK_ID, 1, SIGNATURES[1])
 
 
@@ -102,18 +102,18 @@ NO_MESSAGES = {
 
 
 @pytest.mark.parametrize("text", NO_MESSAGES.values(), ids=NO_MESSAGES)
-def test_any_other_text_is_refused_as_no_work_message(text: str) -> None:
+def test_another_text_is_not_a_work_message(text: str) -> None:
     with pytest.raises(ValueError, match="not a work message") as error:
         read_message(text)
     assert type(error.value) is ValueError
 
 
 @pytest.mark.parametrize("text", [wire(runId="1"), encoded(SIGNATURES[1])], ids=["values", "no JSON"])
-def test_a_text_that_is_refused_is_in_no_traceback(text: str) -> None:
+def test_a_refused_text_is_not_in_the_traceback(text: str) -> None:
     with pytest.raises(ValueError, match="not a work message") as error:
         read_message(text)
     assert SIGNATURES[1] not in "".join(traceback.format_exception(error.value))
 
 
-def test_a_receipt_is_in_no_log() -> None:
+def test_the_repr_of_a_lease_does_not_show_the_receipt() -> None:
     assert "the-receipt" not in repr(MessageLease("message", "the-receipt"))

@@ -35,15 +35,13 @@ UPLOAD = {"projectId": "a/project", "uploadId": ARTIFACT.details["uploadId"]}
 HASHES = {"sha256": "ab" * 32, "sha512": "cd" * 64}
 
 
-def test_the_name_of_an_object_leads_back_to_its_artifact() -> None:
+def test_the_name_of_an_object_is_the_key_of_its_artifact() -> None:
     assert object_name(ARTIFACT) == NAME
     assert artifact_key(NAME) == (TASK_ID, 0, "public/a//b c")
 
 
 @pytest.mark.parametrize(("expires", "life"), [(2 * DAY, DAY), (HOUR, HOUR)])
-def test_upload_credentials_are_for_one_object_and_end_after_a_day_or_with_it(
-    expires: timedelta, life: timedelta
-) -> None:
+def test_upload_credentials_are_for_one_object_and_at_most_a_day(expires: timedelta, life: timedelta) -> None:
     artifact = replace(ARTIFACT, expires=NOW + expires)
     answer = upload_access(artifact, ISSUER, NOW, artifact.expires)
     certificate = json.loads(answer["credentials"]["certificate"])
@@ -59,7 +57,7 @@ def test_upload_credentials_are_for_one_object_and_end_after_a_day_or_with_it(
     }
 
 
-def test_download_credentials_are_for_one_object_and_an_hour() -> None:
+def test_download_credentials_are_for_one_object_and_one_hour() -> None:
     answer = download_access(ARTIFACT, ISSUER, NOW)
     certificate = json.loads(answer["credentials"]["certificate"])
     assert certificate["scopes"] == [f"object:download:{NAME}"]
@@ -68,7 +66,7 @@ def test_download_credentials_are_for_one_object_and_an_hour() -> None:
     assert answer["credentials"]["clientId"] == f"artifact-download/{TASK_ID}/0"
 
 
-def test_an_upload_names_the_project_the_upload_id_and_the_expiry_of_its_object() -> None:
+def test_an_upload_with_the_fields_of_its_object_is_accepted() -> None:
     check_upload(ARTIFACT, UPLOAD)
     check_upload(ARTIFACT, {**UPLOAD, "expires": (NOW + 2 * DAY).isoformat()})
 
@@ -83,7 +81,7 @@ def test_an_upload_names_the_project_the_upload_id_and_the_expiry_of_its_object(
     ],
     ids=["project", "upload", "expires", "no time"],
 )
-def test_another_upload_than_the_objects_is_refused(
+def test_an_upload_with_other_fields_than_its_object_is_refused(
     changes: dict[str, str], kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said) as refused:
@@ -91,7 +89,7 @@ def test_another_upload_than_the_objects_is_refused(
     assert UPLOAD["uploadId"] not in str(refused.value)
 
 
-def test_an_upload_is_finished_with_the_hashes_that_are_known_here() -> None:
+def test_an_upload_is_finished_with_the_hashes_of_known_algorithms() -> None:
     done = finished(ARTIFACT, {**HASHES, "sha3": "ef"})
     assert done == replace(ARTIFACT, details={**ARTIFACT.details, "hashes": HASHES})
     for repeated in (HASHES, {}, {"sha256": HASHES["sha256"], "sha3": "01"}):
@@ -99,7 +97,7 @@ def test_an_upload_is_finished_with_the_hashes_that_are_known_here() -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), [(HASHES, {"sha256": "0" * 64}), ({}, HASHES)])
-def test_the_hashes_of_a_finished_upload_stay(first: dict[str, str], then: dict[str, str]) -> None:
+def test_a_finished_upload_cannot_get_other_hashes(first: dict[str, str], then: dict[str, str]) -> None:
     with pytest.raises(RequestConflict, match="finished already"):
         finished(finished(ARTIFACT, first), then)
 
@@ -112,9 +110,7 @@ def test_the_hashes_of_a_finished_upload_stay(first: dict[str, str], then: dict[
         ({"simple": True, "getUrl": True}, "getUrl"),
     ],
 )
-def test_the_preferred_download_method_of_those_accepted_is_taken(
-    accepted: dict[str, Any], method: str
-) -> None:
+def test_a_download_uses_the_preferred_method_that_is_accepted(accepted: dict[str, Any], method: str) -> None:
     assert download_method(accepted) == method
 
 

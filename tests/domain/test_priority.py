@@ -7,7 +7,7 @@ from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, work_q
 AZURE_QUEUE_NAME = r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*"
 
 
-def test_the_queues_are_polled_from_the_highest_priority_to_the_lowest() -> None:
+def test_the_queues_of_a_pool_are_sorted_from_the_highest_priority() -> None:
     queues = work_queues("provisioner", "worker-Type_1")
     assert [queue.priority for queue in queues] == [
         "highest",
@@ -21,7 +21,7 @@ def test_the_queues_are_polled_from_the_highest_priority_to_the_lowest() -> None
     assert [queue.name("queue")[-2:] for queue in queues] == [f"-{rank}" for rank in (7, 6, 5, 4, 3, 2, 1)]
 
 
-def test_a_higher_priority_is_at_least_a_lower_one() -> None:
+def test_at_least_a_priority_are_the_priority_and_all_higher_priorities() -> None:
     assert at_least("highest") == ("highest",)
     assert at_least("medium") == ("highest", "very-high", "high", "medium")
     assert at_least("lowest") == PRIORITIES
@@ -40,18 +40,18 @@ def test_a_higher_priority_is_at_least_a_lower_one() -> None:
         ("a", "WORKER", "lowest", "q-zklycewkdo64v6wcggzzui64-orua5jvkxmg5es72ex3rxelr-1"),
     ],
 )
-def test_a_queue_is_named_after_hashes(
+def test_the_name_of_a_queue_is_made_of_hashes_and_the_rank(
     provisioner_id: str, worker_type: str, priority: str, name: str
 ) -> None:
     assert WorkQueue(provisioner_id, worker_type, priority).name("q") == name
 
 
-def test_any_ids_give_a_name_that_azure_takes() -> None:
+def test_the_name_of_a_queue_is_valid_in_azure_for_any_ids() -> None:
     for ids in [("A" * 22, "-_-"), ("_", "-"), ("a--b", "Z_9")]:
         for queue in work_queues(*ids):
             assert re.fullmatch(AZURE_QUEUE_NAME, queue.name("legacy1"))
 
 
-def test_ids_that_differ_in_case_have_queues_of_their_own() -> None:
+def test_ids_that_differ_in_case_have_different_queues() -> None:
     names = {WorkQueue(p, w, "low").name("q") for p in ("p", "P") for w in ("w", "W")}
     assert len(names) == 4

@@ -1,4 +1,4 @@
-"""A claim that never reached its worker, taken back: see also the machine in test_life_machine."""
+"""A claim that never reached its worker is released; see also test_life_machine."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from tests.domain.tasks import (
 TAKEN_UNTIL = NOW + CLAIM_TIMEOUT
 
 
-def taken_back(
+def released(
     task: Task,
     run_id: int = 0,
     worker: Worker = ALICE,
@@ -38,36 +38,36 @@ def resolved(reason: str, state: str = "exception") -> Task:
 
 
 def claimed_again(worker: Worker, later: timedelta) -> Task:
-    task = taken_back(running()).task
+    task = released(running()).task
     claim = transitions.claim(task, 0, worker, HELD, HELD.message_id, CLAIM_TIMEOUT, NOW + later)
     return replace(claim.task, held=HELD)
 
 
 @pytest.mark.parametrize("retries", [0, 5])
-def test_the_task_is_as_if_nobody_had_claimed_it(retries: int) -> None:
-    assert taken_back(running(retries=retries)).task == pending(retries=retries)
+def test_a_released_task_is_as_before_the_claim(retries: int) -> None:
+    assert released(running(retries=retries)).task == pending(retries=retries)
 
 
-def test_the_held_message_leads_to_the_run_again() -> None:
-    outcome = taken_back(running())
+def test_the_held_message_offers_the_run_again() -> None:
+    outcome = released(running())
     assert (outcome.hold, outcome.after) == (None, Offer(0, HELD))
 
 
-def test_a_fresh_message_is_offered_where_none_was_held() -> None:
-    assert taken_back(replace(running(), held=None)).after == Offer(0)
+def test_a_new_message_is_offered_if_none_was_held() -> None:
+    assert released(replace(running(), held=None)).after == Offer(0)
 
 
-def test_it_is_told_that_the_run_is_pending() -> None:
-    outcome = taken_back(running())
+def test_a_release_publishes_task_pending() -> None:
+    outcome = released(running())
     ((name, payload),) = [(event.exchange, event.payload) for event in outcome.events]
     assert (name, payload["runId"], payload["status"]) == ("task-pending", 0, pending().status())
 
 
-def test_a_claim_of_a_retry_leaves_the_retry_pending() -> None:
+def test_a_released_retry_is_pending_again() -> None:
     task = transitions.resolve(running(retries=1), 0, "exception", "worker-shutdown", NOW).task
     claimed = transitions.claim(task, 1, ALICE, None, None, CLAIM_TIMEOUT, NOW).task
-    assert taken_back(replace(claimed, held=HELD), 1).task == task
-    assert taken_back(replace(claimed, held=HELD), 0).task.state == "running"
+    assert released(replace(claimed, held=HELD), 1).task == task
+    assert released(replace(claimed, held=HELD), 0).task.state == "running"
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_claim_of_a_retry_leaves_the_retry_pending() -> None:
         "claimed again",
     ],
 )
-def test_whatever_is_not_that_claim_stays_as_it_is(task: Task) -> None:
-    assert taken_back(task) == Outcome(task)
+def test_a_release_of_another_claim_changes_nothing(task: Task) -> None:
+    assert released(task) == Outcome(task)
 
 
-def test_taking_it_back_twice_does_so_once() -> None:
-    task = taken_back(running()).task
-    assert taken_back(task) == Outcome(task)
+def test_a_repeated_release_changes_nothing() -> None:
+    task = released(running()).task
+    assert released(task) == Outcome(task)

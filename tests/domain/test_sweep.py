@@ -1,4 +1,4 @@
-"""When somebody looks after what waits: after 10 minutes, 20, 40, and so on."""
+"""The sweeper looks at a waiting task after 10 minutes, 20, 40, and so on."""
 
 import itertools
 from datetime import timedelta
@@ -10,30 +10,30 @@ from tests.domain.tasks import DAY, MINUTE, MS, NOW
 
 
 @pytest.mark.parametrize("minutes", [10, 20, 40, 80, 160, 10 * 2**10])
-def test_what_waits_is_looked_after_when_its_age_has_doubled(minutes: int) -> None:
+def test_a_waiting_task_is_due_each_time_its_age_has_doubled(minutes: int) -> None:
     due = NOW + minutes * MINUTE
     assert is_due(NOW, due - MS, due)
     assert not is_due(NOW, due - 2 * MS, due - MS)
     assert not is_due(NOW, due, due + MS)
 
 
-def test_nothing_is_looked_after_in_its_first_ten_minutes() -> None:
+def test_a_task_is_not_due_in_its_first_ten_minutes() -> None:
     for last_pass in (None, NOW - DAY, NOW):
         assert not is_due(NOW, last_pass, NOW + 10 * MINUTE - MS)
 
 
 @pytest.mark.parametrize("age", [10 * MINUTE, 15 * MINUTE, DAY])
-def test_the_first_pass_looks_after_all_that_is_old_enough(age: timedelta) -> None:
+def test_every_task_older_than_ten_minutes_is_due_in_the_first_pass(age: timedelta) -> None:
     assert is_due(NOW, None, NOW + age)
 
 
-def test_a_pass_that_comes_late_looks_after_what_was_due_meanwhile() -> None:
+def test_a_task_that_was_due_between_two_passes_is_due_in_the_next_pass() -> None:
     assert is_due(NOW, NOW + 15 * MINUTE, NOW + 30 * MINUTE)
     assert is_due(NOW, NOW - DAY, NOW + 15 * MINUTE)
     assert not is_due(NOW, NOW + 21 * MINUTE, NOW + 39 * MINUTE)
 
 
-def test_passes_of_ten_minutes_look_after_a_day_of_waiting_eight_times() -> None:
+def test_a_task_that_waits_for_a_day_is_due_eight_times_in_passes_of_ten_minutes() -> None:
     passes = [NOW + 3 * MINUTE + number * 10 * MINUTE for number in range(144)]
     looks = [is_due(NOW, last, now) for last, now in itertools.pairwise(passes)]
     assert looks.count(True) == 8

@@ -27,7 +27,7 @@ def test_the_state_is_that_of_the_last_run() -> None:
     assert running().state == "running"
 
 
-def test_the_status_is_the_structure_of_the_contract() -> None:
+def test_the_status_has_the_fields_of_the_contract() -> None:
     assert pending(schedulerId="scheduler").status() == {
         "taskId": TASK_ID,
         "provisionerId": "provisioner",
@@ -47,7 +47,7 @@ def test_the_status_is_the_structure_of_the_contract() -> None:
     }
 
 
-def test_a_resolved_run_shows_everything_that_happened_to_it() -> None:
+def test_a_resolved_run_shows_its_worker_and_all_its_times() -> None:
     task = transitions.resolve(running(), 0, "failed", "failed", NOW + MINUTE).task
     assert task.runs[0].to_wire() == {
         "runId": 0,
@@ -60,13 +60,13 @@ def test_a_resolved_run_shows_everything_that_happened_to_it() -> None:
     }
 
 
-def test_a_run_is_read_as_it_was_written() -> None:
+def test_a_run_is_read_as_written() -> None:
     resolved = transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW + MINUTE).task
     for run in (*resolved.runs, *running().runs):
         assert Run.from_wire(run.to_wire()) == run
 
 
-def test_a_run_that_there_is_not_is_not_found() -> None:
+def test_a_run_that_does_not_exist_is_not_found() -> None:
     with pytest.raises(ResourceNotFound, match=r"no run 1: its runs are 0\.\.0"):
         pending().run(1)
     with pytest.raises(ResourceNotFound, match="no run 0: it has no runs yet"):
@@ -83,7 +83,7 @@ def test_a_run_that_there_is_not_is_not_found() -> None:
         (("scheduled", "rerun", "rerun"), [True, True, True], [0, 1, 2]),
     ],
 )
-def test_a_task_ends_with_a_run_that_nothing_but_a_rerun_follows(
+def test_a_task_ended_with_its_last_run_and_each_run_before_a_rerun(
     reasons: tuple[str, ...], ended: list[bool], activations: list[int]
 ) -> None:
     done = transitions.resolve(running(), 0, "completed", "completed", NOW + MINUTE).task.runs[0]
@@ -94,7 +94,7 @@ def test_a_task_ends_with_a_run_that_nothing_but_a_rerun_follows(
     assert task.up_to(0).runs == runs[:1]
 
 
-def test_a_task_does_not_end_with_a_run_that_is_not_resolved_or_not_there() -> None:
+def test_a_task_did_not_end_with_an_unresolved_or_missing_run() -> None:
     assert not running().ended_with(0)
     assert not UNSCHEDULED.ended_with(0)
     assert UNSCHEDULED.activation(-1) == 0
@@ -107,7 +107,7 @@ def test_the_held_message_is_not_in_the_status() -> None:
     assert "the-message" not in status
 
 
-def test_an_error_has_the_code_of_its_class_and_says_when_to_ask_again() -> None:
+def test_an_error_has_the_code_of_its_class_and_a_time_to_retry() -> None:
     error = ServiceUnavailable("storage is away", retry_after=MINUTE)
     assert (error.code, error.status, error.retry_after) == ("ServiceUnavailable", 503, MINUTE)
     assert error.details == {}

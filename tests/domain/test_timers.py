@@ -1,4 +1,4 @@
-"""Timers in messages to ourselves: what they say, how many share a message, and when they are due."""
+"""Timers: their text in internal queues, how many share a message, and when a task is due."""
 
 import json
 from dataclasses import replace
@@ -11,27 +11,27 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.timer import MAX_TEXT, Timer, next_due, text_length, texts, timers_of
 from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, TASK_ID, definition, pending, running
 
-LEAST = Timer(TASK_ID, NOW)
-MOST = Timer(
+SHORT = Timer(TASK_ID, NOW)
+LONG = Timer(
     TASK_ID,
     NOW + HOUR,
     since=NOW,
     task_group_id="Zb0_Wh1pTLahDBzFxUqIyw",
     artifacts=((0, "public/a"), (49, 'a "name"\n\u20ac')),
 )
-EPOCH = replace(MOST, due=datetime(1970, 1, 1, tzinfo=UTC), since=datetime(1970, 1, 1, tzinfo=UTC))
-WIRE = LEAST.to_wire()
+EPOCH = replace(LONG, due=datetime(1970, 1, 1, tzinfo=UTC), since=datetime(1970, 1, 1, tzinfo=UTC))
+WIRE = SHORT.to_wire()
 
 
-@pytest.mark.parametrize("timer", [LEAST, MOST, replace(MOST, artifacts=()), EPOCH])
-def test_timers_are_read_as_they_were_written(timer: Timer) -> None:
-    ((text, some),) = texts([timer, LEAST])
-    assert timers_of(text) == some == [timer, LEAST]
+@pytest.mark.parametrize("timer", [SHORT, LONG, replace(LONG, artifacts=()), EPOCH])
+def test_timers_are_read_as_written(timer: Timer) -> None:
+    ((text, some),) = texts([timer, SHORT])
+    assert timers_of(text) == some == [timer, SHORT]
     assert text.isascii()
 
 
-def test_what_a_timer_does_not_have_takes_no_room() -> None:
-    ((text, _),) = texts([LEAST])
+def test_empty_fields_of_a_timer_are_left_out() -> None:
+    ((text, _),) = texts([SHORT])
     assert text == f'{{"timers":[{{"taskId":"{TASK_ID}","due":1893553445678}}]}}'
 
 
@@ -39,8 +39,8 @@ def test_no_timers_need_no_message() -> None:
     assert list(texts([])) == []
 
 
-def test_timers_share_as_few_messages_as_hold_them() -> None:
-    timers = [replace(MOST, task_id=f"{number:04}{TASK_ID[4:]}") for number in range(1000)]
+def test_timers_share_as_few_messages_as_possible() -> None:
+    timers = [replace(LONG, task_id=f"{number:04}{TASK_ID[4:]}") for number in range(1000)]
     written = list(texts(timers))
     assert [timer for text, _ in written for timer in timers_of(text)] == timers
     assert [timer for _, some in written for timer in some] == timers
@@ -48,9 +48,9 @@ def test_timers_share_as_few_messages_as_hold_them() -> None:
     assert len(written) == -(-sum(map(text_length, timers)) // MAX_TEXT)
 
 
-def test_a_timer_that_is_longer_than_a_message_has_one_of_its_own() -> None:
-    long = replace(MOST, artifacts=((0, "x" * MAX_TEXT),))
-    assert [some for _, some in texts([LEAST, long, LEAST])] == [[LEAST], [long], [LEAST]]
+def test_a_timer_that_is_longer_than_a_message_has_its_own_message() -> None:
+    long = replace(LONG, artifacts=((0, "x" * MAX_TEXT),))
+    assert [some for _, some in texts([SHORT, long, SHORT])] == [[SHORT], [long], [SHORT]]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_timer_that_is_longer_than_a_message_has_one_of_its_own() -> None:
         ),
     ],
 )
-def test_what_is_no_timers_is_a_value_error(text: str) -> None:
+def test_a_malformed_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         timers_of(text)
 

@@ -31,7 +31,7 @@ TIMES = st.datetimes(timezones=st.just(UTC))
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
     ],
 )
-def test_every_form_that_clients_send_is_read_and_written_in_one(text: str, formatted: str) -> None:
+def test_every_form_of_a_time_that_clients_send_is_read(text: str, formatted: str) -> None:
     assert format_time(parse_time(text)) == formatted
 
 
@@ -55,25 +55,25 @@ def test_every_form_that_clients_send_is_read_and_written_in_one(text: str, form
         "9999-12-31T23:59:59-01:00",
     ],
 )
-def test_what_is_no_time_is_refused_by_naming_it(text: str) -> None:
+def test_a_malformed_time_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time like|is out of range") as error:
         parse_time(text)
     assert repr(text) in str(error.value)
 
 
 @given(TIMES)
-def test_a_written_time_is_read_back(time: datetime) -> None:
+def test_a_time_is_read_as_written(time: datetime) -> None:
     assert parse_time(format_time(time)) == to_milliseconds(time)
 
 
 @given(TIMES)
-def test_a_time_is_cut_to_milliseconds_never_rounded_up(time: datetime) -> None:
+def test_a_time_is_cut_to_milliseconds_and_not_rounded_up(time: datetime) -> None:
     cut = to_milliseconds(time)
     assert timedelta(0) <= time - cut < timedelta(milliseconds=1)
     assert cut.microsecond % 1000 == 0
 
 
-def test_a_time_of_another_zone_is_kept_in_utc() -> None:
+def test_a_time_of_another_zone_is_converted_to_utc() -> None:
     there = datetime(2015, 1, 22, 20, 5, 57, 89_402, timezone(timedelta(hours=1)))
     assert to_milliseconds(there).isoformat() == "2015-01-22T19:05:57.089000+00:00"
     assert format_time(there) == "2015-01-22T19:05:57.089Z"
@@ -85,7 +85,7 @@ def test_milliseconds_are_counted_from_1970() -> None:
 
 
 @pytest.mark.parametrize(("milliseconds", "seconds"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (-1, 0)])
-def test_a_part_of_a_second_is_a_whole_one(milliseconds: int, seconds: int) -> None:
+def test_a_part_of_a_second_is_rounded_up(milliseconds: int, seconds: int) -> None:
     assert whole_seconds(timedelta(milliseconds=milliseconds)) == seconds
 
 
@@ -98,7 +98,7 @@ def test_a_part_of_a_second_is_a_whole_one(milliseconds: int, seconds: int) -> N
         ("9999-12-31T01:02:03.004Z", "9999-12-31T01:02:03.004Z"),
     ],
 )
-def test_a_day_ends_at_midnight_unless_it_is_the_last(time: str, end: str) -> None:
+def test_a_day_ends_at_midnight_except_the_last_day(time: str, end: str) -> None:
     assert format_time(end_of_day(parse_time(time))) == end
 
 
@@ -123,7 +123,7 @@ def test_a_duration_is_a_number_and_its_unit(text: str, duration: timedelta) -> 
     "text",
     ["", "5", "s", "-5s", "1.5s", "5 s", "5S", "5s\n", "5w", "1" * 10 + "s", "1" * 14 + "ms", "\uff15s"],
 )
-def test_what_is_no_duration_is_refused_by_naming_it(text: str) -> None:
+def test_a_malformed_duration_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ValueError, match="is no duration") as error:
         parse_duration(text)
     assert repr(text) in str(error.value)

@@ -1,4 +1,4 @@
-"""Many patterns at once; what one pattern matches is in test_events."""
+"""An index of many patterns; test_events shows what a single pattern matches."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ KEYS = st.lists(st.sampled_from(["a", "b", "", "c"]), min_size=1, max_size=6).ma
 
 
 def matches(pattern: list[str], key: list[str]) -> bool:
-    """Said as plainly as can be."""
+    """The simplest implementation."""
     match pattern:
         case []:
             return not key
@@ -23,7 +23,7 @@ def matches(pattern: list[str], key: list[str]) -> bool:
 
 
 @given(st.lists(PATTERNS, max_size=8), st.lists(PATTERNS, max_size=4), st.lists(KEYS, max_size=3))
-def test_exactly_the_patterns_that_are_left_and_match_are_found(
+def test_an_index_finds_the_patterns_that_match_and_are_not_removed(
     added: list[str], removed: list[str], keys: list[str]
 ) -> None:
     index: TopicIndex[str] = TopicIndex()
@@ -32,11 +32,13 @@ def test_exactly_the_patterns_that_are_left_and_match_are_found(
     for pattern in removed:
         index.remove(pattern, pattern)
     left = set(added) - set(removed)
-    expected = {one for one in left if any(matches(one.split("."), key.split(".")) for key in keys)}
+    expected = {
+        pattern for pattern in left if any(matches(pattern.split("."), key.split(".")) for key in keys)
+    }
     assert index.matching(keys) == expected
 
 
-def test_an_index_whose_items_are_removed_is_empty_and_removing_again_does_nothing() -> None:
+def test_removing_an_item_again_does_nothing() -> None:
     index: TopicIndex[int] = TopicIndex()
     for item, pattern in enumerate(("a.b", "a.#", "a.#.c", "a.b")):
         index.add(pattern, item)
@@ -45,4 +47,4 @@ def test_an_index_whose_items_are_removed_is_empty_and_removing_again_does_nothi
         for item, pattern in enumerate(("a.b", "a.#", "a.#.c", "a.b")):
             index.remove(pattern, item)
     assert index.matching(["a.b"]) == set()
-    assert not index._root.next
+    assert index.is_empty

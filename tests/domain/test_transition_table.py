@@ -20,7 +20,7 @@ from tests.domain.tasks import (
     HELD,
     MINUTE,
     NOW,
-    PRESENTED,
+    POLLED,
     TASK_ID,
     definition,
     pending,
@@ -66,7 +66,7 @@ def claim(
     task: Task, now: datetime, ahead: int = 0, worker: Worker = ALICE, message_id: str = HELD.message_id
 ) -> Outcome:
     run_id = max(0, len(task.runs) - 1) + ahead
-    return transitions.claim(task, run_id, worker, PRESENTED, message_id, CLAIM_TIMEOUT, now)
+    return transitions.claim(task, run_id, worker, POLLED, message_id, CLAIM_TIMEOUT, now)
 
 
 def resolve(task: Task, now: datetime, state: str, reason: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""Each change of state, as the pure function decides it; what becomes of messages is in tests/services."""
+"""Each change of state, as the pure function decides it; tests/services shows what happens to messages."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.domain.tasks import (
     MINUTE,
     MS,
     NOW,
-    PRESENTED,
+    POLLED,
     SECOND,
     TASK_ID,
     definition,
@@ -44,7 +44,7 @@ def claim(
     task: Task,
     run_id: int = 0,
     worker: Worker = ALICE,
-    lease: MessageLease | None = PRESENTED,
+    lease: MessageLease | None = POLLED,
     now: datetime = NOW,
 ) -> Outcome:
     message_id = lease.message_id if lease else None
@@ -60,14 +60,14 @@ def resolved(reason: str, task: Task | None = None, state: str = "exception") ->
     return transitions.resolve(task, len(task.runs) - 1, state, reason, NOW + MINUTE).task
 
 
-def told(outcome: Outcome) -> list[str]:
+def published(outcome: Outcome) -> list[str]:
     """``task-pending 1``, ... for each event, with the run that its payload names."""
-    return [f"{one.exchange} {one.payload.get('runId', '')}".strip() for one in outcome.events]
+    return [f"{event.exchange} {event.payload.get('runId', '')}".strip() for event in outcome.events]
 
 
-def told_after_a_crash(outcome: Outcome, since: datetime) -> list[str]:
-    """What is derived from the written task alone, when its process died before it published."""
-    return told(Outcome(outcome.task, events=tuple(events_since(outcome.task, since))))
+def published_after_a_crash(outcome: Outcome, since: datetime) -> list[str]:
+    """The events derived from the written task alone, after its process died before it published."""
+    return published(Outcome(outcome.task, events=tuple(events_since(outcome.task, since))))
 
 
 def unscheduled(waits_for: Sequence[str] = (TASK_ID,), **changes: Any) -> Task:
@@ -81,91 +81,91 @@ def test_a_new_task_is_pending_and_its_message_offered() -> None:
     assert (run.run_id, run.state, run.reason_created, run.scheduled) == (0, "pending", "scheduled", NOW)
     assert outcome.task.retries_left == 3
     assert (outcome.hold, outcome.after) == (None, Offer(0))
-    assert told(outcome) == ["task-defined", "task-pending 0"]
-    assert told_after_a_crash(outcome, NOW) == told(outcome)
+    assert published(outcome) == ["task-defined", "task-pending 0"]
+    assert published_after_a_crash(outcome, NOW) == published(outcome)
 
 
 def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() -> None:
     outcome = transitions.create(TASK_ID, definition(), [OTHER_TASK], NOW)
     assert (outcome.task.runs, outcome.task.waits_for) == ((), (OTHER_TASK,))
     assert (outcome.hold, outcome.after) == (None, None)
-    assert told(outcome) == ["task-defined"]
-    assert told_after_a_crash(outcome, NOW) == told(outcome)
+    assert published(outcome) == ["task-defined"]
+    assert published_after_a_crash(outcome, NOW) == published(outcome)
 
 
-def test_creating_the_same_again_offers_a_pending_run_again_and_changes_nothing() -> None:
+def test_creating_a_pending_task_again_offers_its_run_again() -> None:
     for task, run_id in ((pending(), 0), (resolved("worker-shutdown"), 1)):
         outcome = transitions.create_again(task, definition())
         assert (outcome.task, outcome.hold, outcome.after) == (task, None, Offer(run_id))
-        assert told(outcome) == ["task-defined", f"task-pending {run_id}"]
+        assert published(outcome) == ["task-defined", f"task-pending {run_id}"]
 
 
 @pytest.mark.parametrize("task", [running(), resolved("completed", state="completed")])
-def test_creating_the_same_again_offers_nothing_that_is_not_pending(task: Task) -> None:
+def test_creating_a_task_that_is_not_pending_again_offers_nothing(task: Task) -> None:
     outcome = transitions.create_again(task, definition())
     assert (outcome.task, outcome.hold, outcome.after) == (task, None, None)
-    assert told(outcome) == ["task-defined"]
+    assert published(outcome) == ["task-defined"]
 
 
-def test_creating_another_under_the_same_task_id_shows_both() -> None:
+def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
         transitions.create_again(pending(), other)
     assert error.value.details == {"existing": definition().to_wire(), "given": other.to_wire()}
 
 
-def test_one_and_true_are_the_same_definition() -> None:
+def test_the_number_1_and_true_are_different_definitions() -> None:
     number, boolean = definition(payload={"x": 1}), definition(payload={"x": True})
     with pytest.raises(RequestConflict):
         transitions.create_again(transitions.create(TASK_ID, number, (), NOW).task, boolean)
 
 
-def test_scheduling_makes_a_task_pending_whatever_it_waits_for() -> None:
+def test_a_scheduled_task_is_pending_although_it_waits_for_others() -> None:
     outcome = transitions.schedule(unscheduled([OTHER_TASK, TASK_ID]), NOW + MINUTE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.scheduled) == ("pending", "scheduled", NOW + MINUTE)
     assert outcome.after == Offer(0)
-    assert told(outcome) == ["task-pending 0"]
-    assert told_after_a_crash(outcome, NOW + MINUTE) == ["task-defined", *told(outcome)]
+    assert published(outcome) == ["task-pending 0"]
+    assert published_after_a_crash(outcome, NOW + MINUTE) == ["task-defined", *published(outcome)]
 
 
-def test_scheduling_again_tells_and_offers_a_pending_task_again_and_changes_nothing() -> None:
+def test_scheduling_again_publishes_and_offers_only_a_pending_task() -> None:
     again = transitions.schedule(pending(), NOW)
     assert (again.task, again.after) == (pending(), Offer(0))
-    assert told(again) == ["task-pending 0"]
+    assert published(again) == ["task-pending 0"]
     for task in (running(), resolved("completed", state="completed")):
         assert transitions.schedule(task, NOW) == Outcome(task)
 
 
 @pytest.mark.parametrize("task", [pending(), Task(TASK_ID, definition(), 5)])
-def test_nothing_is_scheduled_from_the_deadline_on(task: Task) -> None:
+def test_no_task_is_scheduled_after_the_deadline(task: Task) -> None:
     assert transitions.schedule(task, DEADLINE - MS).task.state == "pending"
     with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
         transitions.schedule(task, DEADLINE)
 
 
-def test_a_task_is_pending_once_it_waits_for_no_other() -> None:
+def test_a_task_is_pending_after_its_last_dependency() -> None:
     task = unscheduled([OTHER_TASK, THIRD_TASK])
     first = transitions.satisfy(task, OTHER_TASK, NOW + SECOND)
     assert first == Outcome(replace(task, waits_for=(THIRD_TASK,)))
     last = transitions.satisfy(first.task, THIRD_TASK, NOW + MINUTE)
     assert (last.task.state, last.task.waits_for) == ("pending", ())
     assert last.task.runs[0].scheduled == NOW + MINUTE
-    assert (last.after, told(last)) == (Offer(0), ["task-pending 0"])
-    assert told_after_a_crash(last, NOW + MINUTE) == ["task-defined", *told(last)]
+    assert (last.after, published(last)) == (Offer(0), ["task-pending 0"])
+    assert published_after_a_crash(last, NOW + MINUTE) == ["task-defined", *published(last)]
 
 
-def test_what_a_task_does_not_wait_for_changes_nothing() -> None:
+def test_another_task_than_a_dependency_changes_nothing() -> None:
     for task in (unscheduled([OTHER_TASK]), pending()):
         assert transitions.satisfy(task, THIRD_TASK, NOW) == Outcome(task)
 
 
-def test_what_a_scheduled_task_waited_for_gives_it_no_second_run() -> None:
+def test_a_dependency_of_a_scheduled_task_gives_it_no_second_run() -> None:
     task = transitions.schedule(unscheduled([OTHER_TASK]), NOW).task
     assert transitions.satisfy(task, OTHER_TASK, NOW) == Outcome(replace(task, waits_for=()))
 
 
-def test_no_task_becomes_pending_by_another_from_its_deadline_on() -> None:
+def test_no_dependency_makes_a_task_pending_after_the_deadline() -> None:
     task = unscheduled([OTHER_TASK])
     assert transitions.satisfy(task, OTHER_TASK, DEADLINE - MS).task.state == "pending"
     assert transitions.satisfy(task, OTHER_TASK, DEADLINE) == Outcome(replace(task, waits_for=()))
@@ -183,7 +183,7 @@ def test_no_task_becomes_pending_by_another_from_its_deadline_on() -> None:
         (resolved("completed", state="completed"), True, True),
     ],
 )
-def test_a_dependency_is_satisfied_by_its_completion_or_by_any_end(
+def test_a_dependency_is_satisfied_by_completion_or_by_any_resolution(
     required: Task, completed: bool, is_resolved: bool
 ) -> None:
     assert required.satisfies("all-completed") is completed
@@ -198,32 +198,32 @@ def test_a_rerun_task_is_pending_with_all_its_retries() -> None:
     assert (run.run_id, run.state, run.reason_created, run.scheduled) == (2, "pending", "rerun", NOW + HOUR)
     assert outcome.task.runs[:2] == task.runs
     assert outcome.task.retries_left == 5
-    assert (outcome.after, told(outcome)) == (Offer(2), ["task-pending 2"])
-    assert told_after_a_crash(outcome, NOW + HOUR) == told(outcome)
+    assert (outcome.after, published(outcome)) == (Offer(2), ["task-pending 2"])
+    assert published_after_a_crash(outcome, NOW + HOUR) == published(outcome)
 
 
-def test_rerunning_what_is_not_resolved_changes_nothing() -> None:
+def test_a_rerun_of_an_unresolved_task_changes_nothing() -> None:
     again = transitions.rerun(pending(), NOW)
-    assert (again.task, again.after, told(again)) == (pending(), Offer(0), ["task-pending 0"])
+    assert (again.task, again.after, published(again)) == (pending(), Offer(0), ["task-pending 0"])
     for task in (running(), Task(TASK_ID, definition(), 5)):
         assert transitions.rerun(task, NOW) == Outcome(task)
 
 
 @pytest.mark.parametrize("task", [pending(), resolved("completed", state="completed")])
-def test_nothing_is_rerun_from_the_deadline_on(task: Task) -> None:
+def test_no_task_is_rerun_after_the_deadline(task: Task) -> None:
     assert transitions.rerun(task, DEADLINE - MS).task.state == "pending"
     with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
         transitions.rerun(task, DEADLINE)
 
 
 @pytest.mark.parametrize(("runs", "retries_left"), [(1, 5), (44, 5), (45, 4), (49, 0)])
-def test_a_rerun_leaves_no_more_retries_than_there_is_room_for_runs(runs: int, retries_left: int) -> None:
+def test_a_rerun_leaves_no_more_retries_than_runs_that_are_left(runs: int, retries_left: int) -> None:
     done = resolved("completed", state="completed")
     task = replace(done, runs=tuple(replace(done.runs[0], run_id=run_id) for run_id in range(runs)))
     assert transitions.rerun(task, NOW + HOUR).task.retries_left == retries_left
 
 
-def test_the_51st_run_is_not_created_by_a_rerun() -> None:
+def test_a_rerun_does_not_create_the_51st_run() -> None:
     done = resolved("completed", state="completed")
     task = replace(done, runs=tuple(replace(done.runs[0], run_id=run_id) for run_id in range(MAX_RUNS)))
     with pytest.raises(RequestConflict, match="it has had 50 runs") as error:
@@ -235,26 +235,28 @@ def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
     outcome = claim(pending())
     (run,) = outcome.task.runs
     assert (run.state, run.worker, run.started, run.taken_until) == ("running", ALICE, NOW, TAKEN_UNTIL)
-    assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
+    assert outcome.hold == Hold(1, TAKEN_UNTIL, POLLED)
     assert (outcome.after, outcome.refusal) == (None, None)
-    assert told(outcome) == ["task-running 0"]
+    assert published(outcome) == ["task-running 0"]
     earlier = ["task-defined", "task-pending 0"]  # at the same time
-    assert told_after_a_crash(outcome, NOW) == [*earlier, *told(outcome)]
+    assert published_after_a_crash(outcome, NOW) == [*earlier, *published(outcome)]
 
 
-def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
+def test_a_claim_without_a_message_holds_a_new_message() -> None:
     assert claim(pending(), lease=None).hold == Hold(1, TAKEN_UNTIL, None)
 
 
-def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
+def test_a_worker_that_claims_again_gets_the_same_claim() -> None:
     for now in (NOW, TAKEN_UNTIL - MS):
         again = claim(running(), now=now)
         assert (again.task, again.hold, again.after) == (running(), None, None)
-        assert told(again) == ["task-running 0"]
+        assert published(again) == ["task-running 0"]
 
 
 @pytest.mark.parametrize(("worker", "now"), [(BOB, NOW), (BOB, TAKEN_UNTIL), (ALICE, TAKEN_UNTIL)])
-def test_a_running_run_is_not_claimed_again(worker: Worker, now: datetime) -> None:
+def test_a_running_run_is_not_claimed_by_another_worker_or_after_it_expired(
+    worker: Worker, now: datetime
+) -> None:
     with pytest.raises(RequestConflict, match="run 0 is running") as error:
         claim(running(), worker=worker, now=now)
     assert error.value.details == {"status": running().status()}
@@ -271,21 +273,21 @@ def test_the_run_before_a_retry_is_not_claimed() -> None:
         claim(resolved("worker-shutdown"), 0)
 
 
-def test_a_run_that_there_is_not_is_not_claimed() -> None:
+def test_a_run_that_does_not_exist_is_not_claimed() -> None:
     with pytest.raises(ResourceNotFound):
         claim(pending(), 3)
     with pytest.raises(ResourceNotFound):
         claim(Task(TASK_ID, definition(), 5), 0)
 
 
-def test_nothing_is_claimed_from_the_deadline_on() -> None:
+def test_no_run_is_claimed_after_the_deadline() -> None:
     assert claim(pending(), now=DEADLINE - MS).task.state == "running"
     with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
         claim(pending(), now=DEADLINE)
 
 
 @pytest.mark.parametrize("rest", [DAY, CLAIM_TIMEOUT, MINUTE, MS])
-def test_a_claim_lasts_as_long_as_any_other_however_near_the_deadline_is(rest: timedelta) -> None:
+def test_a_claim_near_the_deadline_lasts_as_long_as_any_claim(rest: timedelta) -> None:
     outcome = claim(pending(), now=DEADLINE - rest)
     assert outcome.task.runs[0].taken_until == DEADLINE - rest + CLAIM_TIMEOUT
 
@@ -294,25 +296,23 @@ def test_a_claim_lasts_as_long_as_any_other_however_near_the_deadline_is(rest: t
     ("rest", "is_held"),
     [(3 * SECOND, True), (2 * SECOND + MS, True), (2 * SECOND, False), (SECOND, False), (0 * SECOND, False)],
 )
-def test_nothing_is_held_so_near_to_the_deadline_that_azure_would_refuse(
-    rest: timedelta, is_held: bool
-) -> None:
+def test_no_message_is_held_until_within_two_seconds_of_the_deadline(rest: timedelta, is_held: bool) -> None:
     outcome = claim(pending(), now=DEADLINE - CLAIM_TIMEOUT - rest)
     if is_held:
-        assert outcome.hold == Hold(1, DEADLINE - rest, PRESENTED)
+        assert outcome.hold == Hold(1, DEADLINE - rest, POLLED)
         assert outcome.after is None
     else:
         assert outcome.hold is None
-        assert outcome.after == DeleteMessage(PRESENTED, QUEUE)
+        assert outcome.after == DeleteMessage(POLLED, QUEUE)
 
 
-def test_near_the_deadline_a_claim_without_a_message_has_none_to_withdraw() -> None:
+def test_a_claim_without_a_message_near_the_deadline_deletes_nothing() -> None:
     outcome = claim(pending(), lease=None, now=DEADLINE - MINUTE)
     assert (outcome.hold, outcome.after, outcome.task.held) == (None, None, None)
     assert outcome.task.state == "running"
 
 
-def test_the_held_message_of_an_expired_claim_gives_the_next_run() -> None:
+def test_the_held_message_of_an_expired_claim_claims_the_next_run() -> None:
     outcome = claim(running(), 1, BOB, OTHER, TAKEN_UNTIL)
     first, second = outcome.task.runs
     assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
@@ -320,30 +320,30 @@ def test_the_held_message_of_an_expired_claim_gives_the_next_run() -> None:
     assert (second.state, second.reason_created, second.worker) == ("running", "retry", BOB)
     assert outcome.task.retries_left == 4
     assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
-    assert told(outcome) == ["task-pending 1", "task-running 1"]
-    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
+    assert published(outcome) == ["task-pending 1", "task-running 1"]
+    assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
     assert outcome.events[0].payload["status"]["state"] == "pending"
 
 
-def test_a_message_two_runs_ahead_of_an_expired_claim_gives_the_next_run() -> None:
+def test_a_message_two_runs_ahead_of_an_expired_claim_claims_the_next_run() -> None:
     """It is what a crash leaves between holding and writing, in a claim that recovers an expired one."""
     outcome = claim(running(), 2, BOB, OTHER, TAKEN_UNTIL)
     assert [run.state for run in outcome.task.runs] == ["exception", "running"]
     assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
 
 
-def test_without_retries_an_expired_claim_ends_the_task() -> None:
+def test_claiming_after_an_expired_claim_without_retries_resolves_the_task() -> None:
     outcome = claim(running(retries=0), 1, BOB, OTHER, TAKEN_UNTIL)
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
     assert (outcome.hold, outcome.after, outcome.task.held) == (None, None, None)
     assert isinstance(outcome.refusal, RequestConflict)
     assert outcome.refusal.details == {"status": outcome.task.status()}
-    assert told(outcome) == ["task-exception 0"]
-    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
+    assert published(outcome) == ["task-exception 0"]
+    assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
 
 
 @pytest.mark.parametrize("run_id", [1, 2])
-def test_a_stray_double_is_a_conflict_while_the_claim_lasts(run_id: int) -> None:
+def test_a_duplicate_message_is_a_conflict_while_the_claim_lasts(run_id: int) -> None:
     with pytest.raises(RequestConflict, match="duplicate"):
         claim(running(), run_id, BOB, OTHER, TAKEN_UNTIL - MS)
 
@@ -351,7 +351,7 @@ def test_a_stray_double_is_a_conflict_while_the_claim_lasts(run_id: int) -> None
 @pytest.mark.parametrize(
     ("task", "lease"), [(running(), HELD), (running(), None), (replace(running(), held=None), OTHER)]
 )
-def test_the_held_message_before_its_time_is_kept_by_the_worker(
+def test_claiming_with_the_held_message_too_early_is_service_unavailable(
     task: Task, lease: MessageLease | None
 ) -> None:
     with pytest.raises(ServiceUnavailable, match=r"is claimed until 2030-01-02T03:24:05\.678Z"):
@@ -361,7 +361,7 @@ def test_the_held_message_before_its_time_is_kept_by_the_worker(
 def test_a_message_for_the_next_run_of_a_pending_one_claims_the_pending_one() -> None:
     outcome = claim(pending(), 1)
     assert [run.state for run in outcome.task.runs] == ["running"]
-    assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
+    assert outcome.hold == Hold(1, TAKEN_UNTIL, POLLED)
 
 
 def test_a_reclaim_extends_the_claim_and_uses_the_held_message() -> None:
@@ -379,7 +379,7 @@ def test_a_reclaim_never_shortens_a_claim() -> None:
     assert outcome.hold == Hold(1, TAKEN_UNTIL, HELD)
 
 
-def test_a_claim_that_has_ended_is_not_extended() -> None:
+def test_an_expired_claim_is_not_extended() -> None:
     assert reclaim(running(), TAKEN_UNTIL - MS).hold
     with pytest.raises(RequestConflict, match=r"ended at 2030-01-02T03:24:05\.678Z"):
         reclaim(running(), TAKEN_UNTIL)
@@ -393,7 +393,7 @@ def test_only_a_running_run_is_extended(task: Task) -> None:
         reclaim(task, NOW, 1)
 
 
-def test_a_claim_that_reaches_the_deadline_gives_up_its_message() -> None:
+def test_a_reclaim_that_reaches_the_deadline_deletes_the_held_message() -> None:
     task = running(deadline="2030-01-02T03:34:05.678Z")  # 30 minutes
     outcome = reclaim(task, NOW + 15 * MINUTE)
     assert outcome.task.runs[0].taken_until == NOW + 15 * MINUTE + CLAIM_TIMEOUT
@@ -402,7 +402,7 @@ def test_a_claim_that_reaches_the_deadline_gives_up_its_message() -> None:
     assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
 
 
-def test_nothing_is_reclaimed_from_the_deadline_on() -> None:
+def test_no_run_is_reclaimed_after_the_deadline() -> None:
     task = claim(pending(), now=DEADLINE - MINUTE).task
     assert reclaim(task, DEADLINE - MS).task.runs[0].taken_until == DEADLINE - MS + CLAIM_TIMEOUT
     with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
@@ -420,40 +420,40 @@ def test_nothing_is_reclaimed_from_the_deadline_on() -> None:
         ("exception", "superseded"),
     ],
 )
-def test_a_run_that_ends_for_good_ends_the_task(state: str, reason: str) -> None:
+def test_a_run_that_is_not_retried_resolves_the_task(state: str, reason: str) -> None:
     outcome = transitions.resolve(running(), 0, state, reason, NOW + MINUTE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_resolved, run.resolved) == (state, reason, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (5, None)
     assert (outcome.hold, outcome.after) == (None, DeleteMessage(HELD, QUEUE))
-    assert told(outcome) == [f"task-{state} 0"]
-    assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
+    assert published(outcome) == [f"task-{state} 0"]
+    assert published_after_a_crash(outcome, NOW + MINUTE) == published(outcome)
 
 
 @pytest.mark.parametrize(
     ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
 )
-def test_what_may_be_retried_is_while_there_are_retries(reason: str, created: str) -> None:
+def test_a_retriable_exception_is_retried_while_retries_are_left(reason: str, created: str) -> None:
     outcome = transitions.resolve(running(retries=1), 0, "exception", reason, NOW + MINUTE)
     first, second = outcome.task.runs
     assert (first.state, first.reason_resolved) == ("exception", reason)
     assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (0, None)
     assert outcome.after == Offer(1, HELD)
-    assert told(outcome) == ["task-pending 1"]
-    assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
+    assert published(outcome) == ["task-pending 1"]
+    assert published_after_a_crash(outcome, NOW + MINUTE) == published(outcome)
     last = claim(outcome.task, 1, BOB, lease=None).task
     assert resolved(reason, last).state == "exception"
 
 
-def test_a_retry_without_a_held_message_is_offered_afresh() -> None:
+def test_a_retry_without_a_held_message_is_offered_by_a_new_message() -> None:
     outcome = transitions.resolve(
         replace(running(), held=None), 0, "exception", "worker-shutdown", NOW + MINUTE
     )
     assert outcome.after == Offer(1)
 
 
-def test_a_run_without_a_held_message_is_resolved_too() -> None:
+def test_a_run_without_a_held_message_is_resolved_and_deletes_nothing() -> None:
     outcome = transitions.resolve(replace(running(), held=None), 0, "completed", "completed", NOW)
     assert outcome.after is None
 
@@ -466,30 +466,30 @@ def test_at_most_50_runs_are_ever_created() -> None:
     assert (task.state, len(task.runs), task.retries_left) == ("exception", 50, 0)
 
 
-def test_a_task_of_50_runs_has_no_other_whatever_its_retries() -> None:
+def test_a_task_with_50_runs_is_not_retried() -> None:
     task = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
     assert resolved("worker-shutdown", task).state == "exception"
 
 
-def test_a_repeated_report_changes_nothing_and_tells_again() -> None:
+def test_a_repeated_report_changes_nothing_and_publishes_again() -> None:
     done = resolved("completed", state="completed")
     again = transitions.resolve(done, 0, "completed", "completed", NOW)
     assert (again.task, again.hold, again.after) == (done, None, None)
-    assert told(again) == ["task-completed 0"]
+    assert published(again) == ["task-completed 0"]
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     task = resolved("worker-shutdown")
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
     assert (again.task, again.hold, again.after) == (task, None, Offer(1))
-    assert told(again) == ["task-pending 1"]
+    assert published(again) == ["task-pending 1"]
     claimed = claim(task, 1, BOB).task
     assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
     second = resolved("worker-shutdown", claimed)
     assert transitions.resolve(second, 0, "exception", "worker-shutdown", NOW) == Outcome(second)
 
 
-def test_a_run_is_resolved_once() -> None:
+def test_a_resolved_run_is_not_reported_otherwise() -> None:
     done = resolved("completed", state="completed")
     with pytest.raises(RequestConflict, match=r"run 0 is completed \(completed\)"):
         transitions.resolve(done, 0, "failed", "failed", NOW)
@@ -497,7 +497,7 @@ def test_a_run_is_resolved_once() -> None:
         transitions.resolve(resolved("worker-shutdown"), 0, "exception", "internal-error", NOW)
 
 
-def test_a_run_that_no_worker_held_is_not_reported() -> None:
+def test_a_run_without_a_worker_is_not_reported() -> None:
     with pytest.raises(RequestConflict, match="run 0 is pending, only a running run"):
         transitions.resolve(pending(), 0, "completed", "completed", NOW)
     canceled = transitions.cancel(pending(), NOW).task
@@ -507,22 +507,22 @@ def test_a_run_that_no_worker_held_is_not_reported() -> None:
         transitions.resolve(pending(), 1, "completed", "completed", NOW)
 
 
-def test_a_report_after_the_claim_ended_counts_while_nobody_has_taken_over() -> None:
+def test_a_report_after_takenuntil_counts_while_the_run_is_still_running() -> None:
     assert transitions.resolve(running(), 0, "completed", "completed", TAKEN_UNTIL).task.state == "completed"
 
 
 @pytest.mark.parametrize("task", [pending(), running()])
-def test_a_canceled_task_has_ended_and_is_not_retried(task: Task) -> None:
+def test_a_canceled_task_is_resolved_and_not_retried(task: Task) -> None:
     outcome = transitions.cancel(task, NOW + MINUTE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "canceled", NOW + MINUTE)
     assert outcome.task.retries_left == 5
     assert outcome.after == (DeleteMessage(HELD, QUEUE) if task.held else None)
-    assert told(outcome) == ["task-exception 0"]
-    assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
+    assert published(outcome) == ["task-exception 0"]
+    assert published_after_a_crash(outcome, NOW + MINUTE) == published(outcome)
 
 
-def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
+def test_a_canceled_unscheduled_task_gets_a_run_with_the_reason() -> None:
     outcome = transitions.cancel(Task(TASK_ID, definition(), 5), NOW)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.reason_resolved) == ("exception", "exception", "canceled")
@@ -530,40 +530,40 @@ def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("task", [resolved("completed", state="completed"), resolved("internal-error")])
-def test_canceling_what_has_ended_otherwise_changes_nothing(task: Task) -> None:
+def test_canceling_a_resolved_task_changes_nothing(task: Task) -> None:
     assert transitions.cancel(task, NOW) == Outcome(task)
 
 
-def test_canceling_again_changes_nothing_and_tells_again() -> None:
+def test_canceling_again_changes_nothing_and_publishes_again() -> None:
     canceled = transitions.cancel(pending(), NOW).task
     again = transitions.cancel(canceled, NOW + MINUTE)
-    assert (again.task, again.after, told(again)) == (canceled, None, ["task-exception 0"])
+    assert (again.task, again.after, published(again)) == (canceled, None, ["task-exception 0"])
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("completed", state="completed")])
-def test_nothing_is_canceled_from_the_deadline_on(task: Task) -> None:
+def test_no_task_is_canceled_after_the_deadline(task: Task) -> None:
     assert transitions.cancel(task, DEADLINE - MS).task.state in ("exception", "completed")
     with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
         transitions.cancel(task, DEADLINE)
 
 
-def test_a_run_whose_claim_has_ended_is_retried() -> None:
+def test_an_expired_run_is_retried() -> None:
     outcome = transitions.expire(running(), TAKEN_UNTIL)
     first, second = outcome.task.runs
     assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
     assert (second.state, second.reason_created, second.scheduled) == ("pending", "retry", TAKEN_UNTIL)
     assert (outcome.task.retries_left, outcome.task.held) == (4, None)
     assert (outcome.hold, outcome.after) == (None, Offer(1, HELD))
-    assert told(outcome) == ["task-pending 1"]
-    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
+    assert published(outcome) == ["task-pending 1"]
+    assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
 
 
-def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
+def test_an_expired_run_without_retries_resolves_the_task() -> None:
     outcome = transitions.expire(running(retries=0), TAKEN_UNTIL)
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
     assert outcome.after == DeleteMessage(HELD, QUEUE)
-    assert told(outcome) == ["task-exception 0"]
-    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
+    assert published(outcome) == ["task-exception 0"]
+    assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
 
 
 @pytest.mark.parametrize(
@@ -576,28 +576,28 @@ def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
         (resolved("worker-shutdown"), TAKEN_UNTIL + HOUR),
     ],
 )
-def test_a_claim_that_has_not_ended_is_not_expired(task: Task, now: datetime) -> None:
+def test_a_task_without_an_expired_claim_does_not_expire(task: Task, now: datetime) -> None:
     assert transitions.expire(task, now) == Outcome(task)
 
 
-def test_a_claim_that_outlives_its_task_ends_as_the_deadline_says() -> None:
+def test_a_running_task_after_its_deadline_ends_as_deadline_exceeded() -> None:
     outcome = transitions.expire(running(), DEADLINE)
     assert [run.reason_resolved for run in outcome.task.runs] == ["deadline-exceeded"]
     assert outcome.task.retries_left == 5
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("worker-shutdown")])
-def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
+def test_an_unresolved_task_ends_at_its_deadline(task: Task) -> None:
     outcome = transitions.expire(task, DEADLINE)
     run = outcome.task.runs[-1]
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "deadline-exceeded", DEADLINE)
     assert len(outcome.task.runs) == len(task.runs)
     assert outcome.after == (DeleteMessage(HELD, QUEUE) if task.held else None)
-    assert told(outcome) == [f"task-exception {run.run_id}"]
-    assert told_after_a_crash(outcome, DEADLINE) == told(outcome)
+    assert published(outcome) == [f"task-exception {run.run_id}"]
+    assert published_after_a_crash(outcome, DEADLINE) == published(outcome)
 
 
-def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline() -> None:
+def test_an_unscheduled_task_gets_a_run_with_the_reason_at_its_deadline() -> None:
     outcome = transitions.expire(unscheduled(), DEADLINE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.reason_resolved) == (
@@ -605,7 +605,7 @@ def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline
         "exception",
         "deadline-exceeded",
     )
-    assert told(outcome) == ["task-exception 0"]
+    assert published(outcome) == ["task-exception 0"]
 
 
 @pytest.mark.parametrize(
@@ -616,14 +616,16 @@ def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline
         (resolved("completed", state="completed"), DEADLINE),
     ],
 )
-def test_a_deadline_that_has_not_passed_or_came_too_late_changes_nothing(task: Task, now: datetime) -> None:
+def test_an_unresolved_task_before_its_deadline_or_a_resolved_task_does_not_expire(
+    task: Task, now: datetime
+) -> None:
     assert transitions.expire(task, now) == Outcome(task)
 
 
 @pytest.mark.parametrize("reason", ["worker-shutdown", "intermittent-task"])
-def test_nothing_is_retried_from_the_deadline_on(reason: str) -> None:
+def test_no_run_is_retried_after_the_deadline(reason: str) -> None:
     report = transitions.resolve(running(), 0, "exception", reason, DEADLINE - MS)
     assert report.task.state == "pending"
     late = transitions.resolve(running(), 0, "exception", reason, DEADLINE)
     assert (late.task.state, len(late.task.runs), late.task.retries_left) == ("exception", 1, 5)
-    assert told(late) == ["task-exception 0"]
+    assert published(late) == ["task-exception 0"]

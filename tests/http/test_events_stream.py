@@ -3,10 +3,10 @@
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from threading import Event as Flag
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -285,9 +285,9 @@ class Feed:
         self.followers = list(followers)
         if self._items and isinstance(self._items[0], Exception):
             raise self._items[0]
-        return self._given()
+        return self._next_items()
 
-    def _given(self) -> Iterator[Any]:
+    def _next_items(self) -> Iterator[Any]:
         for item in self._items:
             if isinstance(item, Exception):
                 raise item
@@ -302,12 +302,8 @@ def serving(
     clients: Sequence[ConfiguredClient] = (),
     **more: Any,
 ) -> Client:
-    services: Any = SimpleNamespace(
-        event_feed=feed,
-        claim_work=SimpleNamespace(waiting=int),
-        clock=clock or FakeClock(NOW),
-        stopping=stopping or Flag(),
-    )
+    fakes: Any = {"event_feed": feed, "clock": clock or FakeClock(NOW), "stopping": stopping or Flag()}
+    services = replace(Queue().server.services, **fakes)
     authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
     return Client(create_app(services, authenticator, ROOT_URL, **more))
 

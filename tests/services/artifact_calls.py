@@ -1,4 +1,4 @@
-"""What a worker does to have its artifacts stored, and an object store kept by hand."""
+"""The calls with which a worker stores artifacts, and a fake object store."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -22,13 +22,13 @@ def sha256(content: bytes) -> str:
 
 
 def etag(content: bytes) -> str:
-    """Of a blob, or of a part of one."""
+    """The ETag of a blob or of a part."""
     return f"{sha256(content)}-{len(content)}"
 
 
 def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """What createArtifact is given; it expires in an hour."""
-    beside = {
+    """The body of createArtifact. The artifact expires in an hour."""
+    details: dict[str, dict[str, Any]] = {
         "s3": {"contentType": TEXT},
         "azure": {"contentType": TEXT},
         "object": {"contentType": TEXT},
@@ -36,8 +36,13 @@ def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, An
         "reference": {"contentType": TEXT, "url": "https://elsewhere.example.com/live.log"},
         "link": {"contentType": TEXT, "artifact": "public/logs/live_backing.log"},
         "error": {"reason": "too-large-file-on-worker", "message": "it has 5 TiB"},
-    }[storage_type]
-    return {"storageType": storage_type, "expires": format_time(now + HOUR), **beside, **changes}
+    }
+    return {
+        "storageType": storage_type,
+        "expires": format_time(now + HOUR),
+        **details[storage_type],
+        **changes,
+    }
 
 
 def in_parts(*parts: bytes, **changes: Any) -> dict[str, Any]:
@@ -82,7 +87,7 @@ def upload(
 
 
 class FakeObjects(ObjectStore):
-    """Signs with the words of its call, and keeps what it was told to remove."""
+    """Puts its arguments into the URLs, and records the removed names."""
 
     def __init__(self) -> None:
         self.removed: list[str] = []

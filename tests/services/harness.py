@@ -105,6 +105,12 @@ def call_through(_name: str, call: Callable[[], Any]) -> Any:
     return call()
 
 
+def visible_at(message: QueuedMessage) -> datetime:
+    """When a leased or hidden message becomes visible."""
+    assert message.next_visible
+    return message.next_visible
+
+
 def published_event(event: Event) -> PublishedEvent:
     payload = event.payload
     if event.exchange.startswith("task-group-"):
@@ -203,7 +209,7 @@ class Harness:
         """Each stored timer, and how long its message stays invisible. The next timer is first."""
         now = self.clock.now()
         return [
-            (timer, message.next_visible - now)
+            (timer, visible_at(message) - now)
             for message in self.timer_messages()
             for timer in timers_of(message.text)
         ]
@@ -221,7 +227,7 @@ class Harness:
     def duplicate_timers(self) -> None:
         """Put a copy of each timer message."""
         for message in self.timer_messages():
-            delay = max(timedelta(0), message.next_visible - self.clock.now())
+            delay = max(timedelta(0), visible_at(message) - self.clock.now())
             self.timer_queue.put(message.text, delay)
 
     def make_timers_visible(self) -> None:
@@ -322,7 +328,7 @@ class Harness:
     def offered_runs(self) -> list[tuple[int, timedelta]]:
         """For each message: its run, and how long it stays invisible."""
         now = self.clock.now()
-        return [(Message.read(message).run_id, message.next_visible - now) for message in self.messages()]
+        return [(Message.read(message).run_id, visible_at(message) - now) for message in self.messages()]
 
 
 class CallRecorder:

@@ -1,7 +1,7 @@
 """Fake ports, and wrappers that intercept each call of a store or a port."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from copy import copy
 from datetime import timedelta
@@ -12,6 +12,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.services.event_feed import EventFeed, FedEvent
 from legacy_queue.stores import (
     ArtifactStore,
     Blobs,
@@ -79,7 +80,7 @@ class FakeBroker(Broker):
         if self.capacity == 0:
             raise BrokerAway
 
-    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None, None, None]:
         seen = len(self.published)
         while True:
             self.check()
@@ -154,6 +155,12 @@ class _EagerTimers(TimerStore):
 
     def remove(self, lease: MessageLease) -> None:
         self._timers.remove(lease)
+
+
+def events_in(feed: EventFeed) -> list[FedEvent]:
+    """The events in the memory of a feed without a broker, with their ids."""
+    entries = feed.follow(None, "#", "0" * 16, is_endless=False)
+    return [entry for entry in entries if isinstance(entry, tuple)]
 
 
 def with_stores(storage: Storage, **stores: object) -> Storage:

@@ -108,11 +108,10 @@ class RealTime:
         return self._clock.now()
 
     def _is_unfinished(self, task_id: str) -> bool:
-        state = self._server.services.timers._states.get(task_id)
-        if state and state.is_unfinished:
+        if self._server.services.timers.is_unfinished(task_id):
             return True
         stored = self._server.storage.tasks.load(task_id)
-        due = stored and next_due(stored.task)
+        due = next_due(stored.task) if stored else None
         return due is not None and due <= self._clock.now()
 
     def _sleep_until(self, until: datetime) -> None:

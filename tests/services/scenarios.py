@@ -21,7 +21,7 @@ from legacy_queue.services.assembly import build_services
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
-from tests.services.harness import ISSUER, PREFIX, SECRET, UPLOAD_URL, Message, task_body
+from tests.services.harness import ISSUER, PREFIX, SECRET, UPLOAD_URL, Message, task_body, visible_at
 from tests.services.ports import FakeBroker
 
 NO_TIME = timedelta(0)
@@ -166,7 +166,7 @@ class Calls:
             received = self.server.account.queue(queue).receive(32, INVISIBLE * self.server.unit)
         except QueueNotFound:
             received = []
-        self.visible_again += [(before + INVISIBLE * self.server.unit, one.next_visible) for one in received]
+        self.visible_again += [(before + INVISIBLE * self.server.unit, visible_at(one)) for one in received]
         messages = sorted(
             map(Message.read, received), key=lambda one: (self.ids.index(one.task_id), one.run_id)
         )
@@ -236,7 +236,7 @@ class Calls:
 
     def _load(self, task_id: str) -> Task | None:
         stored = self.server.storage.tasks.load(task_id)
-        return stored and stored.task
+        return stored.task if stored else None
 
     def tasks(self) -> list[Task]:
         return [task for task_id in self.ids if (task := self._load(task_id))]

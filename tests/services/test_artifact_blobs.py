@@ -84,7 +84,7 @@ def test_the_parts_are_joined_in_their_order() -> None:
 def test_an_empty_blob_can_be_completed() -> None:
     harness = Harness()
     task_id = harness.claimed()
-    nothing = {"contentLength": 0, "contentSha256": sha256(b"")}
+    nothing: dict[str, Any] = {"contentLength": 0, "contentSha256": sha256(b"")}
     (request,) = create(harness, task_id, "blob", **nothing)["requests"]
     assert request["headers"]["content-length"] == "0"
     assert upload(harness, request["url"], b"") == etag(b"")

@@ -53,9 +53,9 @@ def connected() -> bool:
     return False
 
 
-def disconnects_after(asked: int) -> Callable[[], bool]:
+def disconnects_after(checks: int) -> Callable[[], bool]:
     """A client that the server finds disconnected at the check of that number, from 0."""
-    answers = iter([False] * asked)
+    answers = iter([False] * checks)
     return lambda: next(answers, True)
 
 
@@ -81,7 +81,7 @@ def finds_nothing(harness: Harness, **changes: Any) -> bool:
 def waiting(
     services: Services, *workers: Worker, worker_type: str = WORKER_TYPE
 ) -> Iterator[list[Mapping[str, Any]]]:
-    """Each of them waits for work; at the end all have what they claims, and it is in the list."""
+    """Each worker waits for work in a thread. At the end all have answers, and the list has their claims."""
     claims: list[Mapping[str, Any]] = []
 
     def wait(worker: Worker) -> None:
@@ -257,12 +257,12 @@ def test_the_wait_goes_on_after_a_stale_message() -> None:
     assert [claim["status"]["taskId"] for claim in claims] == [pending]
 
 
-@pytest.mark.parametrize("asked", [0, 1, 2, 3])
-def test_a_disconnected_client_leaves_the_task_pending(asked: int) -> None:
+@pytest.mark.parametrize("checks", [0, 1, 2, 3])
+def test_a_disconnected_client_leaves_the_task_pending(checks: int) -> None:
     """The poller checks before and after its poll; claimWork checks before and after it claims."""
     harness = Harness()
     task_id = harness.create(retries=0)
-    assert claim_work(harness.services, is_disconnected=disconnects_after(asked)) == []
+    assert claim_work(harness.services, is_disconnected=disconnects_after(checks)) == []
     assert harness.states(task_id) == ["pending"]
     assert harness.task(task_id).retries_left == 0
     (claim,) = claim_work(harness.services, worker=BOB)
@@ -424,7 +424,7 @@ def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_ord
     claimed = threading.Semaphore(0)
 
     def slow_at_first(name: str, call: Callable[[], Any]) -> Any:
-        """The first to be written waits for another one."""
+        """The first task is written after another."""
         if name == "replace" and next(started) == 0:
             assert claimed.acquire(timeout=30)
         answer = call()

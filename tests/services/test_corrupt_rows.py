@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -43,7 +43,7 @@ class CorruptTasks(DelegatingTasks):
 
 def server(harness: Harness, corrupt: set[str]) -> Services:
     """One that finds these tasks corrupt; what is added later too."""
-    return harness.replica(wrap_tasks=lambda tasks: CorruptTasks(tasks, corrupt))
+    return harness.replica(wrap_tasks=lambda tasks: cast(TaskStore, CorruptTasks(tasks, corrupt)))
 
 
 def name_of(task: Any) -> bytes:
@@ -57,7 +57,8 @@ def test_lists_leave_out_a_corrupt_task(limit: int) -> None:
     tasks = sorted(harness.create(taskGroupId=group, dependencies=[required]) for _ in range(5))
     listing = server(harness, {tasks[2]}).listing
     for ask, about in ((listing.group, group), (listing.dependents, required)):
-        found, after = [], ""
+        found: list[str] = []
+        after: str | None = ""
         while after is not None:
             page = ask(about, after, limit, name_of)
             found += [item.decode() for item in page.items]

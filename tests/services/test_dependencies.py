@@ -194,10 +194,10 @@ def resolved_at(call: str) -> Callable[[Harness, str], Any]:
 @pytest.mark.parametrize("call", ["join", "timer.put", "insert", "broker.publish", "dependency.add"])
 def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness, call: str) -> None:
     required, task_id = harness.create(), slugid()
-    meanwhile = resolved_at(call)(harness, required)
+    resolution = resolved_at(call)(harness, required)
     body = task_body(dependencies=[required], taskGroupId=slugid())
-    task = harness.replica(meanwhile).tasks.create(task_id, body)
-    assert meanwhile.happened
+    task = harness.replica(resolution).tasks.create(task_id, body)
+    assert resolution.happened
     assert dependents(harness, required) == [task_id]
     assert task.state == "pending"
     assert harness.task(task_id) == task

@@ -1,4 +1,4 @@
-"""What happens to a task that nobody asks for: claims and tasks end in time, and others go on."""
+"""Timers end claims and tasks on time, and apply the effects that calls left missing."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -47,15 +47,28 @@ def defined(harness: Harness) -> str:
 
 
 def restarted(harness: Harness) -> None:
-    """The process is stopped, and another one is started."""
+    """Stop the process, and start another."""
     harness.services.timers.hand_over()
     harness.services = harness.replica()
 
 
 def killed(harness: Harness) -> None:
-    """The process is killed, and another one is started some seconds later."""
+    """Kill the process, and start another some seconds later."""
     harness.services = harness.replica()
     harness.run_timers(LEASE)
+
+
+def let_timers_wait(harness: Harness) -> None:
+    """All effects are applied, and the timers are in messages that are hidden until they are due."""
+    harness.run_timers(LEASE)
+
+
+def in_turn(*mishaps: Mishap) -> Mishap:
+    def act(harness: Harness) -> None:
+        for mishap in mishaps:
+            mishap(harness)
+
+    return act
 
 
 MISHAPS: dict[str, Mishap] = {
@@ -64,11 +77,11 @@ MISHAPS: dict[str, Mishap] = {
     "early": Harness.make_timers_visible,
     "restarted": restarted,
     "killed": killed,
-    "killed and doubled": lambda harness: (harness.duplicate_timers(), killed(harness)),
-    "killed and early": lambda harness: (harness.make_timers_visible(), killed(harness)),
-    "done, and killed": lambda harness: (harness.run_timers(LEASE), killed(harness)),
-    "done, and doubled": lambda harness: (harness.run_timers(LEASE), harness.duplicate_timers()),
-    "done, and early": lambda harness: (harness.run_timers(LEASE), harness.make_timers_visible()),
+    "killed and doubled": in_turn(Harness.duplicate_timers, killed),
+    "killed and early": in_turn(Harness.make_timers_visible, killed),
+    "done, and killed": in_turn(let_timers_wait, killed),
+    "done, and doubled": in_turn(let_timers_wait, Harness.duplicate_timers),
+    "done, and early": in_turn(let_timers_wait, Harness.make_timers_visible),
 }
 MISHAP = pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
 
@@ -117,7 +130,7 @@ def test_a_claim_that_expires_without_retries_resolves_the_task(harness: Harness
     assert harness.states(task_id) == ["exception claim-expired"]
     assert harness.events() == [("task-exception", task_id, 0), ("task-group-resolved", task_id, None)]
     harness.run_timers()
-    assert harness.messages() == harness.timers() == []
+    assert (harness.messages(), harness.timers()) == ([], [])
 
 
 def test_timers_alone_use_up_the_retries(harness: Harness) -> None:
@@ -232,12 +245,14 @@ def test_an_unresolved_task_ends_once_at_its_deadline(
     harness.run_timers(11 * SECOND)
     assert harness.states(task_id)[-1] == "exception deadline-exceeded"
     assert len(harness.task(task_id).runs) == runs
-    assert harness.task(task_id).runs[-1].resolved <= NOW + DAY + 11 * SECOND
-    told = [("task-exception", task_id, runs - 1), ("task-group-resolved", task_id, None)]
-    assert list(dict.fromkeys(harness.events())) == told
+    resolved = harness.task(task_id).runs[-1].resolved
+    assert resolved
+    assert resolved <= NOW + DAY + 11 * SECOND
+    expected = [("task-exception", task_id, runs - 1), ("task-group-resolved", task_id, None)]
+    assert list(dict.fromkeys(harness.events())) == expected
     harness.run_timers()
     harness.run_timers(10 * MINUTE)
-    assert harness.messages() == harness.timers() == []
+    assert (harness.messages(), harness.timers()) == ([], [])
 
 
 def test_the_event_of_a_deadline_names_the_worker_of_the_run(harness: Harness) -> None:
@@ -268,7 +283,9 @@ def test_a_task_ends_when_a_server_starts_after_its_deadline(harness: Harness) -
     harness.clock.advance(3 * DAY)
     killed(harness)
     assert harness.states(task_id) == ["exception deadline-exceeded"]
-    assert harness.task(task_id).runs[0].resolved >= NOW + 3 * DAY
+    resolved = harness.task(task_id).runs[0].resolved
+    assert resolved
+    assert resolved >= NOW + 3 * DAY
 
 
 # what is resolved, and what is gone
@@ -345,9 +362,9 @@ def test_the_effects_of_a_resolution_follow_within_the_lease_of_a_dead_process(h
         harness.complete(task_id, services=harness.replica(FaultAt(0, of="replace", after=failing(Crash()))))
     harness.events()
     harness.run_timers(LEASE)
-    told = [event for event in harness.events() if event[0] not in ("task-defined", "task-running")]
-    assert told[-1] == ("task-group-resolved", task_id, None)
-    assert told.index(("task-completed", task_id, 0)) < told.index(("task-pending", waiting, 0))
+    events = [event for event in harness.events() if event[0] not in ("task-defined", "task-running")]
+    assert events[-1] == ("task-group-resolved", task_id, None)
+    assert events.index(("task-completed", task_id, 0)) < events.index(("task-pending", waiting, 0))
 
 
 def test_the_timer_of_an_unwritten_resolution_publishes_nothing(harness: Harness) -> None:
@@ -362,7 +379,7 @@ def test_the_timer_of_an_unwritten_resolution_publishes_nothing(harness: Harness
 
 
 def lost(harness: Harness) -> Services:
-    """Its first write is repeated by the SDK, as the answer was lost, and finds a newer ETag: its own."""
+    """The SDK repeats the first write, as its answer was lost, and finds a newer ETag: its own."""
     return harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
 
 
@@ -388,7 +405,7 @@ def test_a_claim_whose_answer_was_lost_expires_on_time(harness: Harness) -> None
 def test_a_claim_whose_answer_was_lost_is_published_though_the_task_was_canceled_meanwhile(
     harness: Harness,
 ) -> None:
-    """It was taken for lost, and cancelled before it was looked at."""
+    """The SDK repeated the write, and found the ETag of the cancellation."""
     task_id = harness.create()
 
     def overtaken() -> None:
@@ -400,8 +417,8 @@ def test_a_claim_whose_answer_was_lost_is_published_though_the_task_was_canceled
         harness.claim(harness.receive_one(), services=server)
     harness.run_timers(services=server)
     harness.run_timers()
-    told = [event for event, about, _ in harness.events() if about == task_id]
-    assert set(told) == {
+    events = [event for event, about, _ in harness.events() if about == task_id]
+    assert set(events) == {
         "task-defined",
         "task-pending",
         "task-running",
@@ -434,9 +451,9 @@ def test_transitions_while_the_broker_is_away_are_published_in_order_when_it_is_
     harness.services.tasks.rerun(task_id)  # not before what happened before
     assert harness.events() == []
     harness.run_timers(2 * SECOND)
-    told = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
+    expected = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
     assert [(event, run_id) for event, _, run_id in harness.events() if event != "task-group-resolved"] == [
-        *told,
+        *expected,
         ("task-pending", 1),
     ]
 
@@ -452,9 +469,8 @@ def test_transitions_while_the_broker_was_away_are_published_though_their_server
     harness.run_timers(HOUR)
     harness.broker.capacity = None
     harness.run_timers(2 * SECOND)
-    told = [event for event, _, _ in harness.events()]
-    first = {event: told.index(event) for event in told}
-    assert list(first) == [
+    events = [event for event, _, _ in harness.events()]
+    assert list(dict.fromkeys(events)) == [
         "task-defined",
         "task-pending",
         "task-running",
@@ -516,7 +532,7 @@ def test_a_repeated_create_of_a_resolved_task_succeeds_while_the_broker_is_away(
 def test_a_completion_that_was_rerun_at_once_has_all_its_effects(
     harness: Harness,
 ) -> None:
-    """Its write was taken for lost."""
+    """The answer of its write was lost."""
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
 
@@ -528,8 +544,8 @@ def test_a_completion_that_was_rerun_at_once_has_all_its_effects(
     harness.complete(task_id, services=server)
     harness.run_timers(services=server)
     assert harness.states(waiting) == ["pending"]
-    told = [event for event in harness.events() if event[1] == task_id]
-    assert ("task-completed", task_id, 0) in told
+    events = [event for event in harness.events() if event[1] == task_id]
+    assert ("task-completed", task_id, 0) in events
 
 
 def test_a_call_that_lost_a_race_decides_again(harness: Harness) -> None:
@@ -555,7 +571,7 @@ def test_a_write_that_failed_by_a_defect_has_its_effects_if_it_happened(harness:
 
 
 class TickingClock(FakeClock):
-    """A millisecond passes whenever it is looked at."""
+    """A millisecond passes at each look."""
 
     def now(self) -> datetime:
         self.advance(MS)

@@ -1,4 +1,4 @@
-"""Events reach the broker at least once and in order for each task, whatever becomes of it."""
+"""Events of each task reach the broker at least once and in order."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,10 +25,11 @@ from tests.services.harness import (
     FaultAt,
     Harness,
     PublishedEvent,
+    call_through,
     failing,
     task_body,
 )
-from tests.services.ports import FakeBroker
+from tests.services.ports import FakeBroker, Intercept, events_in
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 OF_ITS_GROUP = [*LIFE, ("task-group-resolved", None)]  # the task is a group of its own
@@ -54,14 +55,14 @@ def back(harness: Harness) -> None:
 
 
 def live(services: Services, task_id: str) -> None:
-    """A task is created, claimed and completed."""
+    """Create, claim and complete the task."""
     services.tasks.create(task_id, task_body())
     services.claims.claim(services.tasks.load(task_id), 0, ALICE, ClaimProof())
     services.tasks.report(task_id, 0, "completed", "completed")
 
 
 def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int | None]]:
-    """What was published of the task: each when it first came."""
+    """The events of the task, each once, in the order of their first publication."""
     return list(dict.fromkeys((name, run_id) for name, about, run_id in events if about == task_id))
 
 
@@ -75,7 +76,7 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
     publisher.check()
     publisher.close()
     assert not publisher.is_away
-    assert [one for _, one in feed._events] == [ONE, TWO]
+    assert [event for _, event in events_in(feed)] == [ONE, TWO]
 
 
 def test_publishing_no_events_does_not_ask_the_broker(broker: FakeBroker) -> None:
@@ -99,7 +100,7 @@ def test_while_the_broker_is_away_only_the_check_asks_it(broker: FakeBroker) -> 
     assert (publisher.is_away, broker.published) == (False, [ONE])
 
 
-# What a task's events are promised
+# Guarantees for the events of a task
 
 
 def test_each_call_publishes_its_events_at_once_while_the_broker_is_there(harness: Harness) -> None:
@@ -171,7 +172,7 @@ def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
     task_id = harness.create()
     harness.clock.advance(SECOND)
     other = harness.replica()
-    other.tasks.create(slugid(), task_body())  # it finds that the broker is away
+    other.tasks.create(slugid(), task_body())  # finds that the broker is away
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     back(harness)
     harness.run_timers(SECOND, services=other)
@@ -184,7 +185,7 @@ def test_a_task_that_is_marked_unpublished_is_not_marked_again(harness: Harness)
     task_id = harness.create()
     assert harness.task(task_id).is_unpublished
     other = harness.replica(calls)
-    other.tasks.create(slugid(), task_body())  # it finds that the broker is away
+    other.tasks.create(slugid(), task_body())  # finds that the broker is away
     calls.names.clear()
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     assert calls.names.count("replace") == 1
@@ -209,9 +210,9 @@ def test_events_that_the_broker_did_not_confirm_are_published_again(harness: Har
     task_id = harness.create()
     harness.broker.confirms = True
     harness.run_timers(MINUTE)
-    told = harness.events()
-    assert of_task(told, task_id) == LIFE[:2]
-    assert told.count(("task-defined", task_id, None)) == 2
+    events = harness.events()
+    assert of_task(events, task_id) == LIFE[:2]
+    assert events.count(("task-defined", task_id, None)) == 2
 
 
 def test_a_broker_that_goes_away_again_gets_the_remaining_events_later(harness: Harness) -> None:
@@ -248,7 +249,7 @@ def test_expired_claims_and_deadlines_while_the_broker_was_away_are_published(ha
     assert of_task(events, late)[-2:] == [("task-exception", 0), ("task-group-resolved", None)]
 
 
-def create(_bench: Harness, services: Services, task_id: str) -> None:
+def create(_harness: Harness, services: Services, task_id: str) -> None:
     services.tasks.create(task_id, task_body())
 
 
@@ -291,12 +292,12 @@ def test_a_crash_while_unpublished_events_are_published_loses_none(
 ) -> None:
     task_id = slugid()
     fault = FaultAt(call, after=failing(Crash())) if is_done else FaultAt(call, before=failing(Crash()))
-    arounds = [lambda _, act: act()]
-    dying = harness.replica(lambda name, act: arounds[-1](name, act))
+    intercepts: list[Intercept] = [call_through]
+    dying = harness.replica(lambda name, act: intercepts[-1](name, act))
     away(harness)
     live(dying, task_id)
     back(harness)
-    arounds.append(fault)
+    intercepts.append(fault)
     try:
         harness.run_timers(services=dying)
     except Crash:

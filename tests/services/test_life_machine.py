@@ -1,8 +1,8 @@
 """Any sequence of calls, timers, faults and mishaps keeps invariants 1-3 and promises 1-4.
 
-Two replicas and two workers of any protocol live on one storage; clients of claimWork may hang up. At the
-end of each example, however it went so far, nothing fails any more: with somebody who polls every task that
-can run is run, without every task is resolved by its deadline, and everybody was told.
+Two replicas and two workers of any protocol use one storage. Clients of claimWork may disconnect. At the
+end of each example nothing fails any more: with a worker every task that can run is run, without one every
+task is resolved by its deadline, and all events are published.
 """
 
 import sys
@@ -62,14 +62,15 @@ from tests.services.harness import (
     PublishedEvent,
     failing,
     task_body,
+    visible_at,
 )
 from tests.services.invariants import (
     Claim,
     check,
     check_history,
     check_order,
+    check_published,
     check_runs,
-    check_told,
     is_genuine,
 )
 
@@ -80,7 +81,7 @@ REPLICAS = st.integers(0, 1)
 WORKERS = st.sampled_from([ALICE, BOB])
 LEGACY = ("draft", "deployed", "without receipt")
 PROTOCOLS = st.sampled_from([*LEGACY, "claimWork", "claimWork", "claimWork, not answered yet"])
-# who goes on, and for how many steps
+# which action continues, and for how many steps
 SCHEDULES = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([1, 2, 3, 5, 20])), max_size=6)
 WAITS = st.sampled_from([SECOND, 31 * SECOND, 5 * MINUTE, 10 * MINUTE, 19 * MINUTE, 21 * MINUTE])
 REPORTS = st.sampled_from(
@@ -93,25 +94,25 @@ REPORTS = st.sampled_from(
     ]
 )
 KINDS = st.sampled_from(["crash before", "crash after", "unavailable", "answer lost", "retried write"])
-# which call, and of what: the first of those that matter, or any
+# number and method of the call: the first of important methods, or any call
 CALLS = st.sampled_from(
     [
         *((0, of) for of in ("put", "hide", "insert", "replace", "broker.publish") * 2),
         *((call, "") for call in range(9)),
     ]
 )
-MOST_TASKS = 4
+MAX_TASKS = 4
 OURS = (HIGH, QUEUE)
 ANOTHER_QUEUE = WorkQueue(PROVISIONER, "another-type", "lowest")
 
-# all that may be answered here
+# the refusals that calls may get here
 REFUSALS = (AuthorizationFailed, InputError, RequestConflict, ResourceNotFound, ServiceUnavailable)
 
-Action = Callable[[Services], None]
+Action = Callable[[Services], object]
 
 
 def _task_id(number: int) -> str:
-    """The same in every run, and as the pattern wants it."""
+    """A valid taskId, the same in every run."""
     return f"Task{number:04}Q0C0000000000A"
 
 
@@ -120,7 +121,7 @@ GROUP = _task_id(0)
 
 @dataclass(frozen=True)
 class Shape:
-    """What is said of a task; it may wait for tasks that were asked for before."""
+    """The definition of a task, which may depend on earlier tasks."""
 
     retries: int
     lasts: timedelta
@@ -156,16 +157,16 @@ def faults(call: int, of: str, kind: str) -> FaultAt:
 
 
 class Life(RuleBasedStateMachine):
-    """``polled`` is what was received, and from where. ``granted`` is what workers believe; ``unanswered``
-    what claimWork has claimed for somebody who has not heard of it yet; whoever hung up then has his claim in
-    ``taken_back``, whatever came of that. A worker that asks by claimTask too, and so has heard of the claim,
-    does not hang up. ``lost`` is the state in which a message of the task was lost.
+    """``polled``: the received messages and their queues. ``granted``: the claims that workers know.
+    ``unanswered``: claims of claimWork that the client has not received yet. ``taken_back``: claims of
+    clients that disconnected, whatever became of them. A worker that got the claim by claimTask too
+    does not disconnect. ``lost``: the state of a task when a message of it was lost.
 
-    Events of a task ``without_timer`` may be missing: a crash, or the end of a server that had not published
-    all, and the loss of its timer came together.
-    Somebody who schedules or reruns a task that was not ``announced`` yet, its creation being cut off or
-    under way, may make task-pending come before task-defined: it is ``hurried``. ``registered`` is when a
-    task was first seen among the dependents of another: what ended before then, and was rerun, it waits for.
+    Events of a task ``without_timer`` may be missing: a crash, or the end of a server with unpublished
+    events, came together with the loss of its timer. Scheduling or rerunning a task that is not
+    ``announced`` yet, because its creation was cut off or is under way, may publish task-pending before
+    task-defined: it is ``hurried``. ``registered``: when a task was first seen among the dependents of
+    another. If the other ended before that and was rerun, the task waits for it.
     """
 
     is_intact = False
@@ -193,10 +194,10 @@ class Life(RuleBasedStateMachine):
         is_required: bool,
         shapes: list[Shape],
     ) -> None:
-        """``tick`` is what a port call takes; ``end_well``: at the end servers are stopped, not killed.
-        ``is_alone``: there is one server, which does one thing after the other: its events are in order.
+        """``tick``: duration of a port call. ``end_well``: at the end the servers are stopped, not killed.
+        ``is_alone``: one server makes one call after the other, so its events are in order.
 
-        ``at_last`` is the protocol of the worker that there is then.
+        ``at_last``: the protocol of the worker at the end.
         """
         self.tick, self.end_well, self.at_last = tick, end_well, at_last
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
@@ -239,7 +240,7 @@ class Life(RuleBasedStateMachine):
         except ServiceUnavailable as away:
             raise BrokerAway if name.startswith("broker.") else away from None
 
-    # what clients do
+    # the clients
 
     def _create(self, shape: Shape, *others: str) -> Action:
         task_id, now, known = _task_id(len(self.bodies) + 1), self.harness.clock.now(), list(self.bodies)
@@ -380,7 +381,7 @@ class Life(RuleBasedStateMachine):
         key = list(self.unanswered)[pick % len(self.unanswered)]
         return lambda _: self._answer(key)
 
-    def _hang_up(self, pick: int) -> Action:
+    def _disconnect(self, pick: int) -> Action:
         key = list(self.unanswered)[pick % len(self.unanswered)]
 
         def act(server: Services) -> None:
@@ -445,16 +446,16 @@ class Life(RuleBasedStateMachine):
     def _schedule(self, task_id: str) -> Action:
         self.scheduled.add(task_id)
         self._hurry(task_id)
-        return lambda server: server.tasks.schedule(task_id) and None
+        return lambda server: server.tasks.schedule(task_id)
 
     def _rerun(self, task_id: str) -> Action:
         self._hurry(task_id)
-        return lambda server: server.tasks.rerun(task_id) and None
+        return lambda server: server.tasks.rerun(task_id)
 
     def _hurry(self, task_id: str) -> None:
         self.hurried |= {task_id} - self.announced
 
-    # what the servers do
+    # the servers
 
     @staticmethod
     def _look(server: Services) -> None:
@@ -469,17 +470,17 @@ class Life(RuleBasedStateMachine):
     def _action(self, data: st.DataObject) -> Action:
         pick = data.draw(PICKS, "pick")
         task_id = list(self.bodies)[pick % len(self.bodies)]
-        kinds = ["create"] if len(self.bodies) < MOST_TASKS else []
+        kinds = ["create"] if len(self.bodies) < MAX_TASKS else []
         kinds += ["claim"] * 4 if self.polled else []
         kinds += ["reclaim", "report", "report"] * 2 if self.granted else []
-        kinds += ["answer", "hang up", "hang up"] if self.unanswered else []
+        kinds += ["answer", "disconnect", "disconnect"] if self.unanswered else []
         kinds += ["poll", "look", "look", "tick", "receive", "again", "schedule", "cancel", "rerun", "sweep"]
         kinds += ["priority", "priority", "seal", "cancel group"]
         whoever: dict[str, Action] = {
             "poll": lambda _: self._poll(),
             "look": self._look,
             "tick": lambda server: server.timers.tick(),
-            "receive": lambda server: server.timers.receive() and None,
+            "receive": lambda server: server.timers.receive(),
             "sweep": self._sweep,
             "seal": self._seal,
             "cancel group": self._cancel_group,
@@ -491,8 +492,12 @@ class Life(RuleBasedStateMachine):
                 return self._create(data.draw(SHAPES, "shape"))
             case "claim":
                 return self._claim(data.draw(WORKERS, "worker"), pick, data.draw(PROTOCOLS, "protocol"))
-            case ("reclaim" | "answer" | "hang up") as kind:
-                of_claims = {"reclaim": self._reclaim, "answer": self._answer_late, "hang up": self._hang_up}
+            case ("reclaim" | "answer" | "disconnect") as kind:
+                of_claims = {
+                    "reclaim": self._reclaim,
+                    "answer": self._answer_late,
+                    "disconnect": self._disconnect,
+                }
                 return of_claims[kind](pick)
             case "report":
                 return self._report(pick, data.draw(REPORTS, "report"), is_prompt=pick % 2 == 1)
@@ -509,7 +514,7 @@ class Life(RuleBasedStateMachine):
     def one(self, data: st.DataObject, replica: int) -> None:
         self._perform(replica, self._action(data), data)
 
-    @precondition(lambda self: len(self.bodies) < MOST_TASKS)
+    @precondition(lambda self: len(self.bodies) < MAX_TASKS)
     @rule(data=st.data(), replica=REPLICAS, shape=SHAPES)
     def ask_for_another(self, data: st.DataObject, replica: int, shape: Shape) -> None:
         self._perform(replica, self._create(shape), data)
@@ -518,8 +523,8 @@ class Life(RuleBasedStateMachine):
     def next_message(
         self, data: st.DataObject, replica: int, worker: Worker, protocol: str, stays: bool
     ) -> None:
-        """Whatever becomes visible next, some worker polls and claims; where it ``stays``, reclaims."""
-        coming = [one.next_visible for queue in OURS for one in self.harness.messages(queue)]
+        """A worker polls and claims the next visible message. If it ``stays``, it reclaims."""
+        coming = [visible_at(one) for queue in OURS for one in self.harness.messages(queue)]
         if coming:
             self._wait_for(min(coming))
             self._poll()
@@ -528,13 +533,13 @@ class Life(RuleBasedStateMachine):
             self.harness.clock.advance(10 * MINUTE)
             self._perform(1 - replica, self._reclaim(-1), data)
         elif self.unanswered and not stays:
-            self._perform(replica, self._hang_up(-1), data)
+            self._perform(replica, self._disconnect(-1), data)
 
     @rule(data=st.data(), replica=REPLICAS)
     def next_timer(self, data: st.DataObject, replica: int) -> None:
         coming = self.harness.timer_messages()
         if coming:
-            self._wait_for(coming[0].next_visible)
+            self._wait_for(visible_at(coming[0]))
             self._perform(replica, self._fire, data)
 
     @staticmethod
@@ -558,7 +563,7 @@ class Life(RuleBasedStateMachine):
         finally:
             self.intercept = None
 
-    @precondition(lambda self: not self.is_alone)  # greenlets cannot wait for each other
+    @precondition(lambda self: not self.is_alone)  # interleaved greenlets cannot wait for each other
     @rule(data=st.data(), schedule=SCHEDULES)
     def two_at_once(self, data: st.DataObject, schedule: list[tuple[int, int]]) -> None:
         self._at_once([self._action(data), self._action(data)], schedule)
@@ -568,7 +573,7 @@ class Life(RuleBasedStateMachine):
         self.intercept = interleaving.pausing
         try:
             results = interleaving.run(
-                [partial(*each) for each in zip(actions, self.servers, strict=True)],
+                [partial(action, server) for action, server in zip(actions, self.servers, strict=True)],
                 lambda count: next(order, 0) % count,
             )
         finally:
@@ -577,12 +582,12 @@ class Life(RuleBasedStateMachine):
             if isinstance(result, Exception) and not isinstance(result, REFUSALS):
                 raise result
 
-    @precondition(lambda self: not self.is_alone and self.granted and len(self.bodies) < MOST_TASKS + 2)
+    @precondition(lambda self: not self.is_alone and self.granted and len(self.bodies) < MAX_TASKS + 2)
     @rule(shape=SHAPES, pick=PICKS, report=REPORTS, steps=st.integers(0, 8))
     def ask_while_a_dependency_ends(
         self, shape: Shape, pick: int, report: tuple[str, str], steps: int
     ) -> None:
-        """All of its end, its dependents' release too, comes after so many steps of createTask."""
+        """The dependency ends, with all effects, after ``steps`` steps of createTask."""
         claims = list(self.granted)
         running = [one for one in claims if self.harness.task(one[0]).runs[one[1]].state == "running"]
         if running:
@@ -590,11 +595,11 @@ class Life(RuleBasedStateMachine):
             report_it = self._report(claims.index(claim), report, is_prompt=True)
             self._at_once([self._create(shape, claim[0]), report_it], [(0, steps), (1, 100)])
 
-    # what happens by itself
+    # the environment
 
     @rule(is_away=st.booleans())
     def broker(self, is_away: bool) -> None:
-        """It goes away, or comes back; each server finds out by itself."""
+        """The broker goes away or comes back. Each server finds out by itself."""
         self.harness.broker.capacity = 0 if is_away else None
         self.was_away |= is_away
 
@@ -612,14 +617,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["doubled", "early", "lost", "lost"]), pick=PICKS)
     def mishap(self, kind: str, pick: int) -> None:
-        """To timers."""
+        """Duplicate, hasten or lose a message with timers."""
         messages, queue = self.harness.timer_messages(), self.harness.timer_queue
         if not messages:
             return
         one = messages[pick % len(messages)]
         match kind:
             case "doubled":
-                queue.put(one.text, max(one.next_visible - self.harness.clock.now(), 0 * SECOND))
+                queue.put(one.text, max(visible_at(one) - self.harness.clock.now(), 0 * SECOND))
             case "early":
                 queue.update(one.lease, one.text, 0 * SECOND)
             case _ if self.has_losses:
@@ -634,12 +639,12 @@ class Life(RuleBasedStateMachine):
         pick=PICKS,
     )
     def mishap_at_work(self, kind: str, gives_up: bool, pick: int) -> None:
-        """To a message for workers; the worker whose claim it is held for may give up then."""
+        """Duplicate, forge, misplace or lose a work message. The worker that holds it may give up then."""
         messages, queues = self.harness.messages(), self.harness.storage.work_queues
         if not messages:
             return
         one, now = messages[pick % len(messages)], self.harness.clock.now()
-        lives, hidden = one.expires - now, max(one.next_visible - now, 0 * SECOND)
+        lives, hidden = one.expires - now, max(visible_at(one) - now, 0 * SECOND)
         match kind:
             case "doubled":
                 queues.put(QUEUE, one.text, lives, hidden)
@@ -668,7 +673,7 @@ class Life(RuleBasedStateMachine):
             self.lost[task_id] = len(stored.task.runs), stored.task.state, self.harness.clock.now()
 
     def _swept(self) -> None:
-        """The sweeper has offered again what was lost, once it looks at it: after 10 minutes, 20, 40, ..."""
+        """The sweeper has offered lost runs again: after 10 minutes, 20, 40, ..."""
         for task_id, (runs, state, when) in list(self.lost.items()):
             task = self.harness.task(task_id)
             if (len(task.runs), task.state, state) == (runs, state, "pending"):
@@ -676,19 +681,19 @@ class Life(RuleBasedStateMachine):
                 if self.harness.clock.now() - since >= max(FIRST_LOOK, 2 * (when - since)):
                     del self.lost[task_id]
 
-    # what must be so
+    # invariants
 
     @invariant()
     def promises_hold(self) -> None:
         self.is_intact = False
-        told = self.harness.events()
-        self.published += told
+        events = self.harness.events()
+        self.published += events
         for task_id in self.bodies:
             stored = self.harness.storage.tasks.load(task_id)
             if stored is None:
                 assert task_id not in self.answered, "an answered createTask is lost"
                 continue
-            self._check_life(stored.task, told)
+            self._check_life(stored.task, events)
             for dependent in self.harness.storage.dependencies.dependents(task_id, "", 100):
                 self.registered.setdefault((dependent.task_id, task_id), self.harness.clock.now())
             runs, state, _ = self.lost.get(task_id, (-1, "", None))
@@ -698,12 +703,12 @@ class Life(RuleBasedStateMachine):
                 check(self.harness, task_id, after_faults=self.has_faults, skew=self.tick)
         self.is_intact = True
 
-    def _check_life(self, task: Task, told: Sequence[PublishedEvent]) -> None:
+    def _check_life(self, task: Task, events: Sequence[PublishedEvent]) -> None:
         before = self.seen.get(task.task_id)
         if task is before:
             group_resolved = ("task-group-resolved", task.definition.task_group_id, None)
-            assert task.is_resolved or group_resolved not in told, (
-                "told that a group is resolved, and it is not"
+            assert task.is_resolved or group_resolved not in events, (
+                "published that a group is resolved, and it is not"
             )
             return
         if before:
@@ -727,7 +732,7 @@ class Life(RuleBasedStateMachine):
             assert report == (run.state, run.reason_resolved), "an answered report does not count"
 
     def _was_satisfied(self, task: Task, required_id: str, since: datetime = NOW) -> bool:
-        """Whether what the task waits for has ended as it should, if only until it was rerun."""
+        """Whether the dependency ended as required, even if it was rerun later."""
         required = self.harness.task(required_id)
         return any(
             required.ended_with(run.run_id)
@@ -738,9 +743,9 @@ class Life(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        """However it went so far: from now on nothing fails."""
+        """From now on nothing fails: all tasks come to an end."""
         if not self.is_intact:
-            return  # which has been told
+            return  # the failure is reported already
         self.harness.broker.capacity = None
         for server in self.servers if self.end_well and not self.is_ordered else ():
             server.timers.hand_over()
@@ -753,26 +758,28 @@ class Life(RuleBasedStateMachine):
             check_runs(task)
             self._check_life(task, [])
             self._check_end(task, start)
-        told = [*self.published, *self.harness.events()]
-        is_killed = not (self.end_well or self.is_ordered)  # before it came to what a call left to its timer
-        forgotten = self.without_timer if self.has_faults or self.was_away or is_killed else set()
+        published = [*self.published, *self.harness.events()]
+        is_killed = not (self.end_well or self.is_ordered)  # with effects that a call left to its timer
+        incomplete = self.without_timer if self.has_faults or self.was_away or is_killed else set()
         is_hurried = self.was_away and not self.is_ordered  # another process may have published first
         hurried = {*self.bodies} if is_hurried else self.hurried
-        check_told(tasks, told, forgotten, hurried, self.taken_back)
+        check_published(tasks, published, incomplete, hurried, self.taken_back)
         if self.is_ordered:
-            check_order([task for task in tasks if task.task_id not in forgotten], told)
+            check_order([task for task in tasks if task.task_id not in incomplete], published)
 
     def _come_to_an_end(self, server: Services) -> None:
-        """Every timer and, if there is a worker, every message as it comes.
+        """Handle every timer and, if there is a worker, every message.
 
-        The sweeper helps, less and less often, where a message was lost; otherwise only at last, to tidy up.
+        If a message was lost, the sweeper runs too, less and less often; otherwise only at the end.
         """
         next_sweep, pause = self.harness.clock.now(), FIRST_LOOK
         for _ in range(500):
-            coming = [one.next_visible for one in self.harness.timer_messages()]
+            coming = [visible_at(one) for one in self.harness.timer_messages()]
             queues = OURS if self.has_worker else ()
-            coming += [one.next_visible for queue in queues for one in self.harness.messages(queue)]
-            assert coming or self.ever_lost or not self._unresolved(), "nothing will ever end a task"
+            coming += [visible_at(one) for queue in queues for one in self.harness.messages(queue)]
+            assert coming or self.ever_lost or not self._unresolved(), (
+                "no timer or message will ever end a task"
+            )
             self._wait_for(min(coming if coming and not self.ever_lost else [next_sweep, *coming]))
             server.publisher.check()
             server.timers.tick()
@@ -784,13 +791,13 @@ class Life(RuleBasedStateMachine):
                 next_sweep, pause = self.harness.clock.now() + pause, 2 * pause
             if self.has_worker:
                 self._work(server)
-                server.resolver.handle_all()  # nothing but the process may know of it: a message was lost
+                server.resolver.handle_all()  # a message was lost: only this process knows of the task
             if self._has_ended():
                 return
         raise AssertionError("it never comes to an end")
 
     def _check_groups(self) -> None:
-        """The sweeper is not needed but for what a rerun leaves that loses a race."""
+        """The sweeper has work only for a rerun that lost a race."""
         if self.has_faults or self.ever_lost:
             return
         for active in self.harness.storage.groups.all_active("", 100)[0]:
@@ -837,10 +844,10 @@ class Life(RuleBasedStateMachine):
             is_late = deadline - max(start, last.scheduled) < 4 * waited + 3 * HOUR
             assert is_late or not self.has_worker, "a lost message strands a task"
         if task.task_id in self.ever_lost:
-            return  # it came to an end, by the sweeper
+            return  # the sweeper ended it
         soon = (
             3 * MINUTE + SECOND
-        )  # a timer may be leased to a process that is gone, or put off for clocks' sake
+        )  # a timer may be leased to a dead process, or put off because clocks differ
         for run in task.runs:
             if run.reason_resolved == "claim-expired" and run.resolved and run.taken_until:
                 assert run.resolved <= max(run.taken_until, start) + soon, "a claim expired late"
@@ -865,7 +872,7 @@ class Life(RuleBasedStateMachine):
 
 
 def _only_crashes(_logger: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
-    """A log in which an error that is not of our making stands out."""
+    """Fails for an error in the log, but for the injected crashes."""
     error = sys.exc_info()[1]
     if level in ("error", "exception") and not isinstance(error, Crash):
         raise AssertionError(f"logged as an error: {event['event']}") from error
@@ -873,7 +880,7 @@ def _only_crashes(_logger: object, level: str, event: MutableMapping[str, Any]) 
 
 
 def run(settings: settings) -> None:
-    """Raises AssertionError where a promise is broken."""
+    """Raises AssertionError if a promise is broken."""
     before = structlog.get_config()
     structlog.configure(processors=[_only_crashes])
     try:

@@ -70,7 +70,7 @@ def test_a_too_large_item_is_a_page_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "rows", "asked"),
+    ("limit", "rows", "reads"),
     [
         (1, 1000, [(0, 2)]),
         (99, 1000, [(0, 100)]),
@@ -79,28 +79,28 @@ def test_a_too_large_item_is_a_page_of_its_own() -> None:
         (1000, 130, [(0, 100), (100, 100)]),
     ],
 )
-def test_one_row_more_than_the_limit_is_read(limit: int, rows: int, asked: list[tuple[int, int]]) -> None:
-    counts = []
+def test_one_row_more_than_the_limit_is_read(limit: int, rows: int, reads: list[tuple[int, int]]) -> None:
+    calls = []
 
     def read(after: int, count: int) -> Sequence[int]:
-        counts.append((after, count))
+        calls.append((after, count))
         return numbers(rows)[after : after + count]
 
     page = read_page(read, int, 0, limit, lambda _: b"")
     assert (len(page.items), page.after) == ((limit, limit) if limit < rows else (rows, None))
-    assert counts == asked
+    assert calls == reads
 
 
 def test_rows_are_read_when_they_are_needed() -> None:
-    asked = []
+    reads = []
 
     def read(after: int, count: int) -> Sequence[int]:
-        asked.append(after)
+        reads.append(after)
         return numbers(1000)[after : after + count]
 
     page = read_page(read, int, 0, 1000, lambda _: bytes(MAX_ITEM_BYTES))
     assert page.after == 4
-    assert asked == [0]
+    assert reads == [0]
 
 
 def test_a_row_that_cannot_be_rendered_fails_the_page() -> None:

@@ -1,4 +1,4 @@
-"""What is done now and then, page by page, by one process for all."""
+"""Periodic jobs are done page by page, by one process at a time."""
 
 import threading
 from collections.abc import Callable, MutableMapping
@@ -15,7 +15,18 @@ from legacy_queue.services.gate import Gate
 from legacy_queue.services.periodic_jobs import PAGE, PeriodicJob, PeriodicJobs
 from legacy_queue.stores import JobLease, LeaseStore
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import HOUR, MINUTE, NOW, PREFIX, SECOND, FakeEvent, FaultAt, Harness, failing
+from tests.services.harness import (
+    HOUR,
+    MINUTE,
+    NOW,
+    PREFIX,
+    SECOND,
+    CallRecorder,
+    FakeEvent,
+    FaultAt,
+    Harness,
+    failing,
+)
 from tests.services.ports import intercept_port
 
 DAY = 24 * HOUR
@@ -23,7 +34,7 @@ STEP = tuple[str, int, datetime | None]
 
 
 class Pages:
-    """A job of some pages, and what was done of it: where it began, how much, when it was last done."""
+    """The step of a job with some pages. Records its arguments."""
 
     def __init__(self, count: int, before: Callable[[str], None] = lambda _: None) -> None:
         self.done: list[STEP] = []
@@ -41,7 +52,7 @@ class Pages:
 
 
 class Processes:
-    """Several of them on one storage."""
+    """Several processes on one storage."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
@@ -53,7 +64,7 @@ class Processes:
         return PeriodicJobs(periodic_jobs, self.leases, self.clock)
 
     def do(self, periodic_jobs: PeriodicJobs, stop: threading.Event | None = None) -> timedelta:
-        """How long until the next one may be due."""
+        """Do the due jobs. Returns how long until the next may be due."""
         return periodic_jobs.do_due(stop or self.stop) - self.clock.now()
 
 
@@ -205,11 +216,10 @@ def work_queues(harness: Harness) -> list[str]:
 def test_expired_tasks_are_removed_in_pages_of_100(harness: Harness) -> None:
     for _ in range(1001):
         harness.create(expires=format_time(NOW + DAY))
-    pages: list[str] = []
-    server = harness.replica(lambda name, call: (pages.append(name), call())[1])
-    harness.sweep(2 * DAY, server)
+    calls = CallRecorder()
+    harness.sweep(2 * DAY, harness.replica(calls))
     assert harness.storage.tasks.unresolved("", 1)[0] == []
-    assert sum(name.endswith("remove_expired") for name in pages) >= 11 + 5
+    assert sum(name.endswith("remove_expired") for name in calls.names) >= 11 + 5
 
 
 def test_a_job_that_fails_begins_anew_a_minute_later(

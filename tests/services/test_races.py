@@ -42,7 +42,7 @@ def pausing(name: str, call: Callable[[], Any]) -> Any:
     return call() if name in _UNSEEN else interleaving.pausing(name, call)
 
 
-def at_once(
+def run_concurrently(
     harness: Harness, task_id: str, actions: Sequence[Action], choose: Choose, caches_tasks: bool = False
 ) -> list[Any]:
     """The result of each action, on a replica of its own that may remember the task as it was before."""
@@ -110,7 +110,7 @@ def test_one_of_two_concurrent_workers_claims_and_the_other_gets_a_conflict(
             harness.clock.advance(POLL_VISIBILITY)
         polled.append(harness.receive_one())
         actions = [claims(harness, polled[0], ALICE, first), claims(harness, polled[1], BOB, second)]
-        results = at_once(harness, task_id, actions, choose, caches_tasks)
+        results = run_concurrently(harness, task_id, actions, choose, caches_tasks)
 
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
         winner = ["alice", "bob"][[words(result) for result in results].index("claimed")]
@@ -143,7 +143,9 @@ def test_two_concurrent_claims_of_a_worker_are_one_claim(caches_tasks: bool) -> 
         harness = Harness()
         task_id = harness.create()
         message = harness.receive_one()
-        first, second = at_once(harness, task_id, [claims(harness, message, ALICE)] * 2, choose, caches_tasks)
+        first, second = run_concurrently(
+            harness, task_id, [claims(harness, message, ALICE)] * 2, choose, caches_tasks
+        )
         assert first["runId"] == second["runId"] == 0
         assert first["takenUntil"] == second["takenUntil"]
         assert [queued.lease for queued in harness.messages()] == [harness.task(task_id).held]
@@ -162,7 +164,7 @@ def test_an_expired_claim_is_taken_over_once(caches_tasks: bool, proof: ClaimPro
         harness.clock.advance(POLL_VISIBILITY)
         late = harness.receive_one()
         actions = [claims(harness, early, ALICE, proof), claims(harness, late, BOB)]
-        results = at_once(harness, task_id, actions, choose, caches_tasks)
+        results = run_concurrently(harness, task_id, actions, choose, caches_tasks)
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
         assert len(harness.task(task_id).runs) == 2
         assert harness.task(task_id).retries_left == 4
@@ -180,7 +182,7 @@ def test_a_claim_that_expires_without_retries_is_resolved_once() -> None:
         harness.clock.advance(POLL_VISIBILITY)
         late = harness.receive_one()
         actions = [claims(harness, early, ALICE), claims(harness, late, BOB)]
-        results = at_once(harness, task_id, actions, choose)
+        results = run_concurrently(harness, task_id, actions, choose)
         assert [words(result) for result in results] == ["RequestConflict"] * 2
         assert harness.states(task_id) == ["exception claim-expired"]
         assert harness.messages() == []
@@ -197,7 +199,7 @@ def test_a_task_claimed_and_canceled_concurrently_is_canceled(caches_tasks: bool
         task_id = harness.create()
         message = harness.receive_one()
         actions = [claims(harness, message, ALICE), cancels(task_id)]
-        claimed, canceled = at_once(harness, task_id, actions, choose, caches_tasks)
+        claimed, canceled = run_concurrently(harness, task_id, actions, choose, caches_tasks)
         seen.add(words(claimed))
         assert words(canceled) == "exception"
         assert harness.states(task_id) == ["exception canceled"]
@@ -213,7 +215,7 @@ def test_two_concurrent_reclaims_both_succeed(caches_tasks: bool) -> None:
         harness = Harness()
         task_id = harness.claimed()
         harness.clock.advance(CLAIM_TIMEOUT / 2)
-        results = at_once(harness, task_id, [reclaims(task_id)] * 2, choose, caches_tasks)
+        results = run_concurrently(harness, task_id, [reclaims(task_id)] * 2, choose, caches_tasks)
         assert [words(result) for result in results] == ["claimed"] * 2
         assert [queued.lease for queued in harness.messages()] == [harness.task(task_id).held]
         check(harness, task_id, after_faults=False)
@@ -229,7 +231,7 @@ def test_a_reclaim_concurrent_with_the_end_of_the_run_leaves_no_message(caches_t
         harness = Harness()
         task_id = harness.claimed()
         actions = [reclaims(task_id), completes(harness, task_id)]
-        reclaimed, completed = at_once(harness, task_id, actions, choose, caches_tasks)
+        reclaimed, completed = run_concurrently(harness, task_id, actions, choose, caches_tasks)
         seen.add(words(reclaimed))
         assert words(completed) == "completed"
         assert harness.messages() == []
@@ -254,7 +256,9 @@ def test_a_reclaim_concurrent_with_a_shutdown_leaves_a_message_for_the_retry(
             replica = harness.replica(lambda name, call: pausing(name, lambda: crash(name, call)))
             return harness.shut_down(task_id, 0, replica)
 
-        reclaimed, _ = at_once(harness, task_id, [reclaims(task_id), shut_down], choose, caches_tasks)
+        reclaimed, _ = run_concurrently(
+            harness, task_id, [reclaims(task_id), shut_down], choose, caches_tasks
+        )
         assert words(reclaimed) in ("claimed", "RequestConflict")
         if not crashes or harness.task(task_id).state == "pending":
             assert harness.states(task_id) == ["exception worker-shutdown", "pending"]
@@ -276,7 +280,7 @@ def test_either_a_take_over_or_a_concurrent_late_report_succeeds(caches_tasks: b
         harness.clock.advance(CLAIM_TIMEOUT)
         message = harness.receive_one()
         actions = [claims(harness, message, BOB), completes(harness, task_id)]
-        results = at_once(harness, task_id, actions, choose, caches_tasks)
+        results = run_concurrently(harness, task_id, actions, choose, caches_tasks)
         outcome = tuple(map(words, results)), tuple(harness.states(task_id))
         seen.add(outcome)
         check(harness, task_id, after_faults=False)
@@ -296,7 +300,7 @@ def test_a_take_over_succeeds_beside_a_concurrent_late_shutdown(caches_tasks: bo
         harness.clock.advance(CLAIM_TIMEOUT)
         message = harness.receive_one()
         actions = [claims(harness, message, BOB), shuts_down(harness, task_id)]
-        claimed, reported = at_once(harness, task_id, actions, choose, caches_tasks)
+        claimed, reported = run_concurrently(harness, task_id, actions, choose, caches_tasks)
         assert words(claimed) == "claimed"
         assert words(reported) in ("RequestConflict", "pending")
         assert harness.states(task_id)[1:] == ["running by bob"]
@@ -321,7 +325,7 @@ def test_either_a_reclaim_or_a_concurrent_take_over_succeeds(caches_tasks: bool)
             return harness.replica(pausing, clock=behind).claims.reclaim(task_id, 0)
 
         actions = [reclaim_late, claims(harness, message, BOB)]
-        results = at_once(harness, task_id, actions, choose, caches_tasks)
+        results = run_concurrently(harness, task_id, actions, choose, caches_tasks)
         outcome = tuple(map(words, results)), harness.states(task_id)[-1]
         seen.add(outcome)
         assert len(harness.task(task_id).runs) == 1 + (outcome[1] == "running by bob")

@@ -6,12 +6,12 @@ dependents and groups gone on. And whatever it leaves, the same request repeated
 """
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,18 +57,18 @@ class Scene:
     request: Callable[[Services], object]
     tasks: Sequence[str]
     groups: Sequence[str] = ()
-    swept: Sequence[str] = ("join", "timer.put")  # where a fault is for the sweeper: no timer knows of it
-    beside: Callable[[], object] = lambda: None  # what else there is to the world
+    swept: Sequence[str] = ("join", "timer.put")  # calls after whose fault only the sweeper can repair
+    beside: Callable[[], object] = lambda: None  # further state to compare
 
     def play(self, fault: Intercept = call_through) -> Services:
-        """The server that the request was sent to; it had answered with whatever is refused."""
+        """Send the request to a new server, whatever it answers. Returns the server."""
         faults: list[Intercept] = []
 
         def intercept(name: str, call: Callable[[], Any]) -> Any:
             try:
                 return faults[0](name, call) if faults else call()
-            except ServiceUnavailable:
-                raise BrokerAway if name.startswith("broker.") else sys.exception()  # noqa: B904
+            except ServiceUnavailable as away:
+                raise BrokerAway if name.startswith("broker.") else away from None
 
         server = self.harness.replica(intercept)
         faults.append(fault)
@@ -78,7 +78,7 @@ class Scene:
         return server
 
     def answer(self, fault: Intercept) -> BaseException | None:
-        """What a request is refused with that is sent to a server with this fault."""
+        """The refusal of a server with this fault, None if it succeeds."""
         server = self.harness.replica(fault)
         try:
             self.request(server)
@@ -87,10 +87,10 @@ class Scene:
         return None
 
     def outcome(self, sweeps: bool = False) -> tuple[list[Any], list[PublishedEvent]]:
-        """What it came to once every timer had its time, nobody else asking for anything: world, events."""
+        """The state of all tasks and groups, and the events, after all timers have fired."""
         for _ in range(17):
             self.harness.run_timers(MINUTE)
-        told = self.harness.events()  # before they are forgotten
+        events = self.harness.events()  # before the sweep
         if sweeps:
             assert self.harness.services.periodic_jobs
             self.harness.services.periodic_jobs.do_due(threading.Event())
@@ -98,11 +98,11 @@ class Scene:
         world = [*map(self.active, self.groups), *map(self.status, self.tasks), self.beside()]
         names = {one: f"task {number}" for number, one in enumerate(self.tasks)}
         names |= {one: f"group {number}" for number, one in enumerate(self.groups) if one not in names}
-        told = list(dict.fromkeys([*told, *self.harness.events()]))  # without repetitions
-        return world, [(event, names[about], run_id) for event, about, run_id in told if about in names]
+        events = list(dict.fromkeys([*events, *self.harness.events()]))  # without repetitions
+        return world, [(event, names[about], run_id) for event, about, run_id in events if about in names]
 
     def active(self, task_group_id: str) -> int:
-        """How many members of the group are active, as they are counted and as their rows say."""
+        """The number of active members: the counter agrees with the rows."""
         store = self.harness.storage.groups
         group, page = store.load(task_group_id), store.all_active("", 1000)
         counted = group.active if group else 0
@@ -123,7 +123,7 @@ Maker = Callable[[Harness], Scene]
 
 
 def wait(harness: Harness, duration: timedelta) -> None:
-    """The server is stopped, nobody looks at any timer, and the server is started again."""
+    """Stop the server, and start it again after ``duration``."""
     harness.services.timers.hand_over()
     harness.clock.advance(duration)
     harness.services = harness.replica()
@@ -396,14 +396,18 @@ def made(make: Maker) -> Scene:
     return make(harness)
 
 
-def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tuple[str, Scene, bool]]:
-    """The scene with the fault at its first port call, at its second, and so on.
+def recorded(calls: CallRecorder, at: FaultAt, name: str, act: Callable[[], Any]) -> Any:
+    return calls(name, lambda: at(name, act))
 
-    With each the call, and whether what it leaves is for the sweeper to set right.
+
+def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tuple[str, Scene, bool]]:
+    """The scene with the fault at its first call, at its second, and so on.
+
+    Yields the call, the scene, and whether only the sweeper can repair it.
     """
     for call in itertools.count():
         scene, at, calls = made(make), fault(call), CallRecorder()
-        server = scene.play(lambda name, act, at=at, calls=calls: calls(name, lambda: at(name, act)))
+        server = scene.play(partial(recorded, calls, at))
         if not at.happened:
             assert call > 0
             return
@@ -419,19 +423,19 @@ def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tupl
 def test_a_fault_leaves_the_state_before_or_all_effects_of_the_request(
     make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
-    before, told_before = made(make).outcome()
-    asked_for = made(make)
-    asked_for.harness.run_timers(services=asked_for.play())
-    after, told_after = asked_for.outcome()
+    before, events_before = made(make).outcome()
+    expected = made(make)
+    expected.harness.run_timers(services=expected.play())
+    after, events_after = expected.outcome()
     for call, scene, sweeps in at_every_call(make, fault):
-        world, told = scene.outcome(sweeps)
+        world, events = scene.outcome(sweeps)
         assert world in (before, after), call
         if world != before:
-            assert told == told_after, call
+            assert events == events_after, call
         elif world != after:
-            assert told == told_before, call
+            assert events == events_before, call
         else:
-            assert set(told_before) <= set(told) <= set(told_after), call
+            assert set(events_before) <= set(events) <= set(events_after), call
 
 
 @UNCOUNTED
@@ -440,13 +444,13 @@ def test_a_fault_leaves_the_state_before_or_all_effects_of_the_request(
 def test_repeating_a_request_after_a_fault_has_all_its_effects(
     make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
-    asked_for = made(make)
-    asked_for.harness.run_timers(services=asked_for.play())
-    after, told_after = asked_for.outcome()
+    expected = made(make)
+    expected.harness.run_timers(services=expected.play())
+    after, events_after = expected.outcome()
     for call, scene, sweeps in at_every_call(make, fault):
         scene.harness.run_timers(services=scene.play())
-        world, told = scene.outcome(sweeps)
-        assert (world, set(told)) == (after, set(told_after)), call
+        world, events = scene.outcome(sweeps)
+        assert (world, set(events)) == (after, set(events_after)), call
 
 
 def calls_after_the_write(make: Maker) -> list[int]:

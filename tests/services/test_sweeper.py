@@ -1,4 +1,4 @@
-"""What no message leads to any more is found in the tables: docs/explanation/recovery.md#sweeper."""
+"""The sweeper repairs tasks whose messages or timers were lost: docs/explanation/recovery.md#sweeper."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any
@@ -15,6 +15,7 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
+    PREFIX,
     SECOND,
     FakeEvent,
     FaultAt,
@@ -140,7 +141,7 @@ def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(
 def test_a_resolution_whose_effects_were_lost_releases_dependents_and_resolves_the_group(
     harness: Harness, is_away: bool
 ) -> None:
-    """Also where the broker is away when the sweeper finds it."""
+    """Also if the broker is away during the sweep."""
     group = slugid()
     task_id = harness.create(taskGroupId=group)
     waiting = harness.create(dependencies=[task_id])
@@ -155,18 +156,18 @@ def test_a_resolution_whose_effects_were_lost_releases_dependents_and_resolves_t
     harness.run_timers()
     harness.broker.capacity = None
     harness.run_timers(2 * SECOND)
-    told = harness.events()
-    assert ("task-group-resolved", group, None) in told
-    assert ("task-pending", waiting, 0) in told
+    events = harness.events()
+    assert ("task-group-resolved", group, None) in events
+    assert ("task-pending", waiting, 0) in events
     assert [run_id for run_id, _ in harness.offered_runs()].count(0) >= 1
     assert harness.storage.groups.all_active("", 9)[0] == []
 
 
 def test_a_dependent_whose_row_was_lost_is_released(harness: Harness) -> None:
-    """Its server died after the task was stored, and the timer was lost, too."""
+    """A server died after it stored the task, and the timer was lost."""
     required = harness.create()
     waiting = harness.create(dependencies=[required])
-    harness.storage.dependencies._table.delete(required, waiting)
+    harness.account.table(f"{PREFIX}dependencies").delete(required, waiting)
     harness.run(required)
     harness.run_timers()
     assert harness.states(waiting) == []
@@ -201,7 +202,9 @@ def test_a_due_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -
     other = harness.create(deadline=format_time(NOW + MINUTE))
     harness.kill_process()
     expires = FaultAt(
-        0, of="unresolved", after=lambda: harness.storage.tasks._table.delete(min(gone, other), "task")
+        0,
+        of="unresolved",
+        after=lambda: harness.account.table(f"{PREFIX}tasks").delete(min(gone, other), "task"),
     )
     harness.sweep(20 * MINUTE, harness.replica(expires))
     assert harness.storage.tasks.load(min(gone, other)) is None
@@ -212,7 +215,9 @@ def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harnes
     gone, other = sorted(harness.create() for _ in range(2))
     for message in harness.receive():
         harness.delete(message)
-    expires = FaultAt(0, of="unresolved", after=lambda: harness.storage.tasks._table.delete(gone, "task"))
+    expires = FaultAt(
+        0, of="unresolved", after=lambda: harness.account.table(f"{PREFIX}tasks").delete(gone, "task")
+    )
     harness.sweep(20 * MINUTE, harness.replica(expires))
     assert [message.task_id for message in harness.receive()] == [other]
 
@@ -249,7 +254,7 @@ def test_an_interrupted_sweep_continues_at_its_page(harness: Harness) -> None:
         harness.sweep(services=server)
     assert len(harness.messages()) == 130
     harness.sweep(6 * MINUTE)
-    assert len(harness.messages()) == 280  # those of the page that was begun come twice
+    assert len(harness.messages()) == 280  # the interrupted page is offered twice
 
 
 def test_a_resolved_task_is_not_swept(harness: Harness) -> None:

@@ -1,4 +1,4 @@
-"""The timers of a process: stored before a write, kept until all is done, left to others at its end."""
+"""Timers are stored before a write, kept until all effects are applied, and handed over at the end."""
 
 import json
 import threading
@@ -22,10 +22,11 @@ from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
 from tests.services.ports import Intercept, intercept_port
+from tests.system.processes import wait_until
 
 AT_ONCE, DAY = timedelta(0), 24 * HOUR
-RENEWAL = LEASE / 2  # when a message that is still needed is moved on
-GRACE = 10 * SECOND  # for the process that keeps a timer
+RENEWAL = LEASE / 2  # when a message is renewed
+GRACE = 10 * SECOND  # for the process that keeps the timer
 SKEW = MINUTE
 AWAY = ServiceUnavailable("storage is away")
 A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
@@ -44,20 +45,20 @@ class _Queues:
 
 
 class Kept:
-    """Storage, and the timers of a process on it; ``another`` process may be there, too."""
+    """Storage, the timers of a process on it, and of ``another`` process."""
 
-    def __init__(self, intercept: Intercept = call_through, *, fires: bool = True) -> None:
+    def __init__(self, intercept: Intercept = call_through, **options: Any) -> None:
         self.clock = FakeClock(NOW)
         self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", "q")
         self.account.queue("q-timers").create({})
-        self.timers = self.another(intercept, fires=fires)
+        self.timers = self.another(intercept, **options)
 
-    def another(self, intercept: Intercept = call_through, **rules: Any) -> Timers:
+    def another(self, intercept: Intercept = call_through, **options: Any) -> Timers:
         account = cast(StorageAccount, _Queues(self.account, intercept))
-        return Timers(TimerStore(account, "q"), self.clock, **rules)
+        return Timers(TimerStore(account, "q"), self.clock, **options)
 
     def put(self, *timers: Timer, text: str = "") -> None:
-        """A message of a process that is gone, visible now."""
+        """Put a visible message, as a dead process leaves it."""
         for one in [text] if text else [one for one, _ in texts(timers)]:
             self.account.queue("q-timers").put(one, AT_ONCE)
 
@@ -65,13 +66,13 @@ class Kept:
         self.timers.schedule(task_id, self.clock.now(), **changes)
 
     def waiting(self, due: timedelta, *task_ids: str) -> None:
-        """Each of the tasks is done, and to be looked at in so long."""
+        """All effects of the tasks are applied, and they are due in ``due``."""
         for task_id in task_ids or (A,):
             self.schedule(task_id)
             self.timers.complete(task_id, self.clock.now() + due)
 
     def messages(self, name: str = "q-timers") -> list[tuple[list[Timer], timedelta]]:
-        """What each says, and in how long it becomes visible."""
+        """The timers of each message, and how long it stays invisible."""
         now = self.clock.now()
         return [
             (timers_of(one.text), one.next_visible - now)
@@ -80,11 +81,11 @@ class Kept:
         ]
 
     def stored(self) -> list[tuple[str, bool, timedelta]]:
-        """Of each timer its task, whether effects may be missing, and in how long it becomes visible."""
+        """For each timer: its task, whether effects may be missing, and how long it stays invisible."""
         return [(one.task_id, bool(one.since), left) for timers, left in self.messages() for one in timers]
 
     def after(self, duration: timedelta, timers: Timers | None = None) -> list[Due]:
-        """Let time pass; what has fired by then."""
+        """Advance the clock. Returns the fired timers."""
         timers = timers or self.timers
         self.clock.advance(duration)
         timers.tick()
@@ -104,7 +105,7 @@ def fired(timers: Timers) -> list[Due]:
 
 
 def look(task_id: str = A, **changes: Any) -> Due:
-    """A timer that has fired of a task that misses nothing."""
+    """The fired timer of a task without missing effects."""
     return replace(Due(task_id, None, True, False, "", (), 0), **changes)
 
 
@@ -137,7 +138,7 @@ def test_a_timer_with_a_group_or_artifacts_gets_a_message_of_its_own(more: dict[
     kept.schedule()
     kept.schedule(**more)
     assert [one for timers, _ in kept.messages() for one in timers][-1] == Timer(
-        A, NOW, NOW, **{name: tuple(value) if name == "artifacts" else value for name, value in more.items()}
+        A, NOW, NOW, more.get("task_group_id", ""), tuple(more.get("artifacts", ()))
     )
     for _ in range(2):
         kept.timers.complete(A, None)
@@ -155,14 +156,14 @@ def test_a_message_that_may_be_visible_is_not_used_for_a_new_transition() -> Non
 
 def test_timers_of_concurrent_calls_share_a_message() -> None:
     others = [f"Task{number:04}Q0C0000000000A" for number in range(5)]
-    threads = []
+    threads: list[threading.Thread] = []
 
     def slow(name: str, call: Callable[[], Any]) -> Any:
         if name == "put" and not threads:
             threads.extend(threading.Thread(target=kept.schedule, args=[one]) for one in others)
             for thread in threads:
                 thread.start()
-            while len(kept.timers._commits._waiting) < len(others):
+            while kept.timers.waiting < len(others):
                 time.sleep(0.001)
         return call()
 
@@ -185,7 +186,7 @@ def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-# ended
+# completed and cancelled
 
 
 @pytest.mark.parametrize("end", [lambda one: one.complete(A, None), lambda one: one.cancel(A)], ids=range(2))
@@ -345,13 +346,13 @@ def test_a_wait_ends_with_a_fired_timer_a_wake_or_its_timeout() -> None:
     found: list[Due | None] = []
 
     def wait() -> None:
-        found.extend([kept.timers.next_fired(60), kept.timers.next_fired(60), kept.timers.next_fired(0.001)])
+        for timeout in (60, 60, 0.001):
+            found.append(kept.timers.next_fired(timeout))  # noqa: PERF401 - one after the other
 
     thread = threading.Thread(target=wait)
     thread.start()
     kept.waiting(AT_ONCE)
-    while not found and not kept.timers._states[A].users:
-        time.sleep(0.001)
+    wait_until(lambda: len(found) == 1)
     kept.timers.wake()
     thread.join(60)
     assert found == [look(due=NOW), None, None]
@@ -408,7 +409,7 @@ def test_a_received_message_does_not_replace_the_message_of_missing_effects() ->
     assert kept.messages() == []
 
 
-# moved on, with failures
+# renewed, with failures
 
 
 def test_a_renewal_that_fails_loses_no_timer() -> None:
@@ -466,15 +467,14 @@ def test_a_call_during_a_renewal_puts_a_message_of_its_own(
 
 
 def test_a_timer_that_fires_during_a_renewal_is_handled_once() -> None:
-    """Also in a process that keeps no more in memory."""
+    """Also in a process that keeps no waiting timers in memory."""
 
     def fire() -> None:
         kept.clock.advance(SECOND)
         kept.timers.tick()
         assert fired(kept.timers) == [look()]
 
-    kept = Kept(FaultAt(1, of="put", before=fire))
-    kept.timers._max_kept = 0
+    kept = Kept(FaultAt(1, of="put", before=fire), max_kept=0)
     kept.waiting(RENEWAL + SECOND)
     kept.after(RENEWAL)
     kept.timers.complete(A, NOW + MINUTE)
@@ -515,7 +515,7 @@ def test_a_waiting_timer_of_a_dead_process_fires_elsewhere_some_seconds_late() -
 
 
 def test_a_process_that_receives_its_own_message_keeps_its_newer_state() -> None:
-    """It was stopped for so long that the message became visible."""
+    """The process was suspended for so long that its message became visible."""
     kept = Kept()
     kept.waiting(HOUR, A)
     kept.schedule(B)
@@ -593,7 +593,7 @@ def test_receiving_from_a_missing_queue_returns_no_timers() -> None:
     assert Timers(TimerStore(kept.account, "another"), kept.clock).receive() == 0
 
 
-# where timers do not fire, and at the end
+# without firing, and at the end
 
 
 def test_without_firing_waiting_timers_are_kept_in_messages_alone() -> None:
@@ -602,7 +602,7 @@ def test_without_firing_waiting_timers_are_kept_in_messages_alone() -> None:
     assert kept.after(RENEWAL) == []
     ((_, is_missing, left),) = kept.stored()
     assert (is_missing, left - MINUTE + RENEWAL < SECOND) == (False, True)
-    assert kept.timers._states == kept.timers._messages == {}
+    assert kept.timers.kept == 0
     assert kept.after(MINUTE) == []
     assert kept.received(kept.another()) == [look()]
 
@@ -618,12 +618,11 @@ def test_without_firing_a_process_retries_missing_effects_of_its_own_calls() -> 
 
 
 def test_beyond_max_kept_timers_wait_in_their_messages_and_all_fire() -> None:
-    kept = Kept()
-    kept.timers = kept.another(max_kept=1)
+    kept = Kept(max_kept=1)
     kept.waiting(MINUTE, A, B)
     kept.waiting(2 * MINUTE, C)
     kept.after(RENEWAL)
-    assert len(kept.timers._states) <= 1
+    assert kept.timers.kept <= 1
     kept.clock.advance(2 * MINUTE)
     kept.timers.tick()
     assert sorted(due.task_id for due in [*fired(kept.timers), *kept.received(kept.timers)]) == [A, B, C]
@@ -718,7 +717,7 @@ def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -
 
 
 def test_a_timer_that_processes_take_from_each_other_stays_stored() -> None:
-    """Each holds the task and takes the other's message for it: that one may be the only one that is left."""
+    """Each process keeps the task and receives the other's message, which may be the last one."""
     kept = Kept()
     another = kept.another()
     kept.waiting(HOUR)
@@ -726,8 +725,8 @@ def test_a_timer_that_processes_take_from_each_other_stays_stored() -> None:
         kept.clock.advance(LEASE)
         for timers in (another, kept.timers):
             timers.tick()
-        ((timers, _),) = kept.messages()
-        assert [one.task_id for one in timers] == [A]
+        ((stored, _),) = kept.messages()
+        assert [timer.task_id for timer in stored] == [A]
         for message in messages_in(kept.account, "q-timers"):
             kept.account.queue("q-timers").update(message.lease, message.text, AT_ONCE)
         assert taker.receive() == 1

@@ -27,7 +27,6 @@ def test_there_are_64_slots_and_four_for_each_permission() -> None:
                 if place == 3:
                     refused(lambda: take(0), "4 uploads to this URL")
             refused(lambda: take(99), "64 uploads are under way")
-        assert not slots._taken
 
 
 def test_a_failed_upload_releases_its_slot() -> None:

@@ -1,4 +1,4 @@
-"""The poller that feeds all requests of a process that wait for one worker type's work."""
+"""The poller of a worker type, which polls for all requests of a process that wait for its work."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -309,10 +309,10 @@ def test_a_waiting_request_gets_the_failure_of_storage(scene: Scene, error: Exce
 
 def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
     requests = [Wait(count, lambda: False, scene.clock.now()) for count in (0, 1, 1)]
-    got: dict[Wait, list[str]] = {}
+    received: dict[Wait, list[str]] = {}
 
     def wait(request: Wait) -> None:
-        got[request] = [message.text for _, message in scene.poller.wait(request, HOUR)]
+        received[request] = [message.text for _, message in scene.poller.wait(request, HOUR)]
 
     threads = [threading.Thread(target=wait, args=[request]) for request in requests]
     for thread in threads:
@@ -321,7 +321,7 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
     scene.poller.on_offer(QUEUES["lowest"])
     for thread in threads[1:]:
         thread.join(60)
-    assert sorted(got[requests[1]] + got[requests[2]]) == ["a", "b"]
+    assert sorted(received[requests[1]] + received[requests[2]]) == ["a", "b"]
     assert not requests[0].ready.is_set()
     scene.stopping.set()
     threads[0].join(60)

@@ -1,17 +1,26 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from itertools import cycle
 
 import pytest
 
 from .http_queue import Queue
 from .processes import RUNNING, SHORT_CLAIM, Server, serve
-from .real_clients import CLIENTS, RealClient, real_client
+from .real_clients import CLIENTS, TODAY, RealClient, real_client
 
 pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
 STORAGES = ("memory", "azurite")
 SHORT_CLAIMS = ("--claim-timeout", f"{SHORT_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
 REQUIRING = '{"system/requiring": "required"}'  # worker type whose policy is required
+
+# each client, and each storage, without their product
+EACH_CLIENT = pytest.mark.parametrize(
+    ("server", "client"), list(zip(cycle(("azurite", "memory")), CLIENTS, strict=False)), indirect=True
+)
+EACH_NEWEST_CLIENT = pytest.mark.parametrize(
+    ("server", "client"), list(zip(("azurite", "memory"), TODAY, strict=True)), indirect=True
+)
 
 Running = Callable[..., Server]
 

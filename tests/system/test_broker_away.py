@@ -1,4 +1,4 @@
-"""A broker stops or takes no messages, and returns: calls go on, and all events arrive in the end, in order.
+"""A broker stops and returns: calls go on, and all events arrive in the end, in order.
 
 Two servers publish: one of one process, and one of two that is killed while events wait.
 """
@@ -24,7 +24,6 @@ from .processes import Server, serve
 
 TYPE = "lasting"
 TASKS = 3  # that each server begins at a time
-FULL_DISK = {"disk_free_limit.absolute": "1000000GB"}
 HALF = ["defined", "pending 0", "running 0 one", "pending 1"]
 WHOLE = [*HALF, "running 1 two", "completed 1 two", "group-resolved"]
 
@@ -37,8 +36,8 @@ class Broker:
         self._login = {"default_user": "queue", "default_pass": secrets.token_hex(16)}
         self.start()
 
-    def start(self, **settings: str) -> None:
-        self._running = RabbitMQ(self._folder, self._home, settings={**self._login, **settings}).start()
+    def start(self) -> None:
+        self._running = RabbitMQ(self._folder, self._home, settings=self._login).start()
 
     def stop(self) -> None:
         self._running.stop()
@@ -137,39 +136,46 @@ def begin_and_end(publishers: list[Publisher]) -> list[list[str]]:
         return list(pool.map(Publisher.begin_and_end, publishers))
 
 
-def test_events_arrive_in_order_after_the_broker_stopped_and_then_took_no_messages(
-    publishers: list[Publisher], broker: Broker
-) -> None:
+@dataclass(frozen=True)
+class Outage:
+    """``ended`` has the tasks that each publisher ended while the broker was stopped.
+
+    While the broker was stopped, the first publisher wrote that ``canceled`` is running. It was frozen until
+    the broker was back and another server on its queue had canceled the task.
+    """
+
+    ended: list[list[str]]
+    canceled: str
+
+
+@pytest.fixture(scope="module")
+def outage(publishers: list[Publisher], broker: Broker) -> Outage:
     begin_and_end(publishers)
+    first, killed = publishers
+    other = as_root(first.start())
+    canceled = other.create(definition(TYPE))
     broker.stop()
-    ended_while_stopped = begin_and_end(publishers)
-    killed = publishers[-1]
+    ended = begin_and_end(publishers)
+    assert first.queue.claim_by_name(canceled, 0).status_code == 200
     killed.server.kill()
     killed.server = killed.start()
-    broker.start(**FULL_DISK)
-    ended_while_full = begin_and_end(publishers)
-    for publisher in publishers:
-        with publisher.listening(broker.url) as listener:
-            assert listener.received(publisher.tasks) == {task_id: [] for task_id in publisher.tasks}
-    broker.stop()
+    os.killpg(first.server.process.pid, signal.SIGSTOP)
     broker.start()
-    for publisher, *ended in zip(publishers, ended_while_stopped, ended_while_full, strict=True):
-        publisher.assert_published(broker.url, [*ended[0], *ended[1]])
+    other.ask("POST", f"/task/{canceled}/cancel")
+    os.killpg(first.server.process.pid, signal.SIGCONT)
+    return Outage(ended, canceled)
+
+
+def test_events_of_calls_without_a_broker_arrive_in_order_after_it_is_back(
+    publishers: list[Publisher], outage: Outage, broker: Broker
+) -> None:
+    for publisher, ended in zip(publishers, outage.ended, strict=True):
+        publisher.assert_published(broker.url, ended)
 
 
 def test_waiting_events_of_one_server_arrive_before_later_events_of_another(
-    publishers: list[Publisher], broker: Broker
+    publishers: list[Publisher], outage: Outage, broker: Broker
 ) -> None:
-    first = publishers[0]
-    second = Publisher(first.start, first.start(), first.reference, events=first.events)
-    task_id = slugid()
-    second.queue.create(definition(TYPE), task_id)
-    broker.stop()
-    assert first.queue.claim_by_name(task_id, 0).status_code == 200
-    os.killpg(first.server.process.pid, signal.SIGSTOP)
-    broker.start()
-    second.queue.ask("POST", f"/task/{task_id}/cancel")
-    os.killpg(first.server.process.pid, signal.SIGCONT)
-    with first.listening(broker.url) as listener:
+    with publishers[0].listening(broker.url) as listener:
         expected = ["defined", "pending 0", "running 0 one", "exception 0 one canceled", "group-resolved"]
-        listener.wait_for({task_id: expected}, may_repeat=True)
+        listener.wait_for({outage.canceled: expected}, may_repeat=True)

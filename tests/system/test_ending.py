@@ -124,10 +124,9 @@ def test_stop_with_stdin_ends_a_command_at_the_end_of_standard_input(tmp_path: P
         assert_ends_in_order(process, tmp_path)
 
 
-@pytest.mark.parametrize("command", ["serve", "resolve"])
-def test_stop_with_stdin_is_refused_if_standard_input_is_closed(tmp_path: Path, command: str) -> None:
+def test_stop_with_stdin_is_refused_if_standard_input_is_closed(tmp_path: Path) -> None:
     closed = ("sh", "-c", 'exec "$@" <&-', "sh")
-    with run(tmp_path, command, "--stop-with-stdin", "--data-dir", str(tmp_path), under=closed) as process:
+    with run(tmp_path, "serve", "--stop-with-stdin", "--data-dir", str(tmp_path), under=closed) as process:
         assert process.wait() == 2
         assert "standard input" in process.errors
 

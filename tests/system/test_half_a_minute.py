@@ -125,7 +125,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
             )
             killed.kill()
             gate.lose()
-            assert waiting(azurite, env["LEGACY_QUEUE_QUEUE_PREFIX"]) == 0, "it had not given up"
+            assert waiting(azurite, env["LEGACY_QUEUE_QUEUE_PREFIX"]) == 0
             before = listener.received(calls.tasks.values())
             with serve(folder / "next", "--workers", "2", env=env) as server:
                 yield Story(calls, as_root(server), listener, before)
@@ -203,7 +203,7 @@ def cancel(queue: Queue, task_id: str) -> None:
 def test_a_large_group_is_listed_page_by_page(story: Story, group: Group, name: str, limit: int) -> None:
     with real_client(name, story.queue.server, ROOT) as client:
         pages = client.pages("listTaskGroup", group.group_id, limit=limit)
-    listed = [one["status"]["taskId"] for page in pages for one in page["tasks"]]
+    listed = [entry["status"]["taskId"] for page in pages for entry in page["tasks"]]
     assert len(listed) == MANY
     assert set(listed) == {*group.others, group.waiting}
     assert max(len(page["tasks"]) for page in pages) == limit

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import requests
 
+from .conftest import EACH_NEWEST_CLIENT
 from .http_queue import Queue
 from .processes import LONG, Server
 from .real_clients import TODAY, Called, RealClient
@@ -30,6 +31,7 @@ def run(queue: Queue, clients: Callable[[str, Server], RealClient], server: Serv
     return claimed(queue, clients("pypi-3.0.2", server), worker_type)
 
 
+@EACH_NEWEST_CLIENT
 @pytest.mark.parametrize("data", [b"", CONTENT, LARGE], ids=["empty", "inline", "put"])
 def test_the_clients_own_helpers_upload_and_download_an_object(run: Run, client: Called, data: bytes) -> None:
     artifact = body("object", contentType="application/octet-stream")
@@ -40,6 +42,7 @@ def test_the_clients_own_helpers_upload_and_download_an_object(run: Run, client:
     assert run.call("reportCompleted")["status"]["state"] == "completed"
 
 
+@EACH_NEWEST_CLIENT
 def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
     run: Run, client: Called
 ) -> None:

@@ -12,6 +12,7 @@ import requests
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient
 
+from .conftest import EACH_CLIENT
 from .http_queue import Queue, in_time
 from .processes import LONG
 from .real_clients import CLIENTS, Npm, RealClient, Refused, refusal
@@ -40,6 +41,7 @@ def run(queue: Queue, client: RealClient, worker_type: str) -> Run:
     return claimed(queue, client, worker_type)
 
 
+@EACH_CLIENT
 def test_curl_uploads_an_s3_artifact_and_the_client_downloads_it(run: Run, tmp_path: Path) -> None:
     artifact = body("s3", contentType="application/json")
     created = run.call("createArtifact", "public/a.json", artifact)
@@ -131,6 +133,7 @@ def by_azure_bytes(url: str, content: bytes) -> None:
         blob.upload_blob(content)
 
 
+@EACH_CLIENT
 @pytest.mark.parametrize("parts", [(CONTENT,), (LARGE[:PART], LARGE[PART:])], ids=["single", "multipart"])
 def test_a_blob_is_available_after_it_is_completed(run: Run, parts: tuple[bytes, ...]) -> None:
     content = b"".join(parts)
@@ -156,7 +159,9 @@ def test_a_blob_is_available_after_it_is_completed(run: Run, parts: tuple[bytes,
 
 
 # only the JavaScript clients have it
-@pytest.mark.parametrize("client", CLIENTS[1:], indirect=True)
+@pytest.mark.parametrize(
+    ("server", "client"), [("memory", "npm-4.1.0"), ("azurite", "npm-11.0.0")], indirect=True
+)
 @pytest.mark.parametrize(
     "file", [{}, {"compression": "gzip"}, {"partSize": PART}], ids=["whole", "gzip", "multipart"]
 )
@@ -233,6 +238,7 @@ def test_a_private_artifact_needs_a_scope_or_a_bewit(
     assert status(moved) == 401  # a bewit is for a single URL
 
 
+@EACH_CLIENT
 def test_similar_names_are_different_artifacts_and_are_listed_in_pages(run: Run) -> None:
     for number, name in enumerate(NAMES):
         run.put(name, b"%d" % number)

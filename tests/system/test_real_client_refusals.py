@@ -64,7 +64,7 @@ def test_a_wrong_create_or_complete_is_refused_with_its_code(run: Run) -> None:
         for name, artifact, expected in attempts:
             assert run.refusal(method, name, artifact) == expected, (method, name, artifact)
     [listed] = run.client.pages("listArtifacts", run.task_id, "0")
-    assert {one["name"] for one in listed["artifacts"]} == {"public/blob", "public/reference"}
+    assert {artifact["name"] for artifact in listed["artifacts"]} == {"public/blob", "public/reference"}
 
 
 def test_create_and_complete_need_the_claim_of_the_run(run: Run) -> None:

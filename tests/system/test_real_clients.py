@@ -7,6 +7,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
+from .conftest import EACH_CLIENT
 from .http_queue import Json, Queue, definition, slugid
 from .real_clients import RealClient, refusal
 
@@ -24,6 +25,7 @@ def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json
     return task_id, claim
 
 
+@EACH_CLIENT
 def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
@@ -50,6 +52,7 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("status", task_id) == done
 
 
+@EACH_CLIENT
 def test_a_real_client_reports_failures_and_exceptions(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
@@ -67,6 +70,7 @@ def test_a_real_client_reports_failures_and_exceptions(
     assert canceled["runs"][1]["reasonResolved"] == "canceled"
 
 
+@EACH_CLIENT
 def test_a_real_client_claims_work_the_highest_priority_first(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
@@ -89,6 +93,7 @@ def test_a_real_client_claims_work_the_highest_priority_first(
     assert queue.pending(worker_type) == 0
 
 
+@EACH_CLIENT
 def test_a_real_client_gets_the_status_and_code_of_each_refusal(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
@@ -105,6 +110,7 @@ def test_a_real_client_gets_the_status_and_code_of_each_refusal(
     assert queue.runs(task_id) == [("running", None)]
 
 
+@EACH_CLIENT
 def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_and_dependents(
     client: RealClient, worker_type: str
 ) -> None:

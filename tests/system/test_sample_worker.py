@@ -1,6 +1,6 @@
 """The sample worker as a process, in each protocol, with a real server.
 
-test_expiry has those of its tests that need short claims.
+Tests with short claims are in test_expiry.
 """
 
 import signal

@@ -252,7 +252,9 @@ def create_request(server: Server) -> tuple[bytes, bytes]:
     return "".join(f"{line}\r\n" for line in [*head, ""]).encode(), body
 
 
-def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
+def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_signed_urls(
+    tmp_path: Path, worker_type: str
+) -> None:
     data_dir = tmp_path / "data"
     with serve(tmp_path / "first", "--workers", "2", data_dir=data_dir) as first:
         queue = Queue(first)
@@ -268,11 +270,15 @@ def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Pa
         assert queue.runs(held.task_id) == [("running", None)]
         [message] = queue.poll_one(urls, 32)
         assert {held.task_id, message.task_id} == {running, waiting}
+        second.end(signal.SIGKILL)
+        wait_until(lambda: not processes_of(data_dir))
+    with serve(tmp_path / "third", data_dir=data_dir) as third:
+        queue = Queue(third)
         assert queue.claim(message).status_code == 200
         holder = queue.with_credentials(claim["credentials"])
         assert holder.on_run(held.run, "reclaim").status_code == 200
         assert holder.on_run(held.run, "completed").status_code == 200
-        assert second.end() == 0
+        assert third.end() == 0
     mode = (data_dir / "development.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
 
@@ -281,58 +287,48 @@ def test_serve_and_resolve_refuse_a_data_directory_of_an_earlier_version(
     tmp_path: Path, azurite_dir: Path
 ) -> None:
     data_dir = tmp_path / "data"
-    with serve(tmp_path / "first", data_dir=data_dir):
-        azurite = Azurite(data_dir / "azurite", azurite_dir).find_running()
+    with Azurite(data_dir / "azurite", azurite_dir) as azurite:
         with QueueServiceClient.from_connection_string(azurite.connection_string) as queues:
             queues.create_queue("lq-deadlines")
         with run(tmp_path / "resolve", "resolve", "--data-dir", str(data_dir)) as resolving:
-            assert (resolving.wait(), resolving.output) == (1, "")
-    with run(tmp_path / "again", "serve", "--port", "0", "--data-dir", str(data_dir)) as again:
-        assert (again.wait(), again.output) == (1, "")
-    for refused in (resolving, again):
+            assert (resolving.wait(), resolving.output) == (1, ""), resolving.errors
+    with run(tmp_path / "serve", "serve", "--port", "0", "--data-dir", str(data_dir)) as serving:
+        assert (serving.wait(), serving.output) == (1, ""), serving.errors
+    for refused in (resolving, serving):
         assert f"{data_dir} holds tasks of an earlier version of legacy-queue" in refused.errors
-    assert not processes_of(data_dir)
+    assert not processes_of(data_dir / "azurite")
 
 
-def test_a_killed_server_leaves_no_process_and_can_be_started_again(tmp_path: Path, worker_type: str) -> None:
-    data_dir = tmp_path / "data"
-    with serve(tmp_path / "killed", data_dir=data_dir) as killed:
-        task_id = Queue(killed).create(definition(worker_type))
-        assert azurite_of(data_dir)
-        killed.end(signal.SIGKILL)
-        wait_until(lambda: not processes_of(data_dir))
-    with serve(tmp_path / "next", data_dir=data_dir) as following:
-        assert following.credentials == killed.credentials
-        queue = Queue(following)
-        assert queue.runs(task_id) == [("pending", None)]
-        [message] = queue.poll(worker_type)
-        assert queue.claim(message).status_code == 200
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose Azurite tests may kill."""
+    with serve(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
 def test_a_server_is_not_ready_without_its_azurite_and_starts_it_again(
-    tmp_path: Path, worker_type: str
+    own_server: Server, worker_type: str
 ) -> None:
-    with serve(tmp_path) as server:
-        queue = Queue(server)
-        queue.create(definition(worker_type))
-        dead = azurite_of(server.data_dir)
-        # stopped, so that the supervisor cannot be faster than this test
-        server.send(signal.SIGSTOP)
-        os.kill(dead, signal.SIGKILL)
-        wait_until(lambda: has_ended(dead))
-        assert ready(server) == 503
-        unavailable = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
-        assert unavailable.status_code == 503
-        assert "Retry-After" in unavailable.headers
-        assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
+    server = own_server
+    queue = Queue(server)
+    queue.create(definition(worker_type))
+    dead = azurite_of(server.data_dir)
+    # stopped, so that the supervisor cannot be faster than this test
+    server.send(signal.SIGSTOP)
+    os.kill(dead, signal.SIGKILL)
+    wait_until(lambda: has_ended(dead))
+    assert ready(server) == 503
+    unavailable = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
+    assert unavailable.status_code == 503
+    assert "Retry-After" in unavailable.headers
+    assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
 
-        server.send(signal.SIGCONT)
-        wait_until(lambda: ready(server) == 200)
-        assert azurite_of(server.data_dir) != dead
-        task_id = queue.create(definition(worker_type))
-        messages = queue.poll(worker_type, 32)
-        assert task_id in [message.task_id for message in messages]
-        assert server.end() == 0
+    server.send(signal.SIGCONT)
+    wait_until(lambda: ready(server) == 200)
+    assert azurite_of(server.data_dir) != dead
+    task_id = queue.create(definition(worker_type))
+    messages = queue.poll(worker_type, 32)
+    assert task_id in [message.task_id for message in messages]
 
 
 def test_a_server_recovers_after_its_azurite_lost_its_tables_and_without_a_call_of_ready(
@@ -507,49 +503,46 @@ def test_servers_on_an_account_share_a_queue(
 # Secrets and the log
 
 
-def test_the_log_holds_no_secret_of_any_request(tmp_path: Path, worker_type: str) -> None:
-    """``serve`` asserts the same at the end of each test."""
-    with serve(tmp_path) as server:
-        queue = Queue(server)
-        task_id = queue.create(definition(worker_type))
-        [message] = queue.poll(worker_type)
-        urls = queue.poll_urls(worker_type)[-1]
-        secret = "a-secret-in-a-request-that-no-log-may-hold"
-        server.secrets.add(secret)
-        queue.claim(message, signature=secret)
-        queue.claim(message, receipt=secret)
-        queue.claim(message, receipt=f"{secret} with a space")
-        Queue(server, {"clientId": "development", "accessToken": secret}).send("GET", "/ping")
-        queue.send("GET", f"/task/{task_id}/status?bewit={secret}")
-        queue.send(
-            "POST", f"/task/{task_id}/runs/0/claim", {"receipt": {"of": secret}, "signature": [secret]}
-        )
+def test_the_log_holds_no_secret_of_any_request(own_server: Server, worker_type: str) -> None:
+    """``serve`` asserts the same at the end of each server."""
+    server = own_server
+    queue = Queue(server)
+    task_id = queue.create(definition(worker_type))
+    [message] = queue.poll(worker_type)
+    urls = queue.poll_urls(worker_type)[-1]
+    secret = "a-secret-in-a-request-that-no-log-may-hold"
+    server.secrets.add(secret)
+    queue.claim(message, signature=secret)
+    queue.claim(message, receipt=secret)
+    queue.claim(message, receipt=f"{secret} with a space")
+    Queue(server, {"clientId": "development", "accessToken": secret}).send("GET", "/ping")
+    queue.send("GET", f"/task/{task_id}/status?bewit={secret}")
+    queue.send("POST", f"/task/{task_id}/runs/0/claim", {"receipt": {"of": secret}, "signature": [secret]})
 
-        signed = urlsplit(urls["signedPollUrl"])
-        for head in (
-            f"GET {signed.path}?{signed.query}&sig= {secret} HTTP/1.1\r\nHost: x\r\n\r\n",
-            f"GET {signed.path}?{signed.query} HTTP/9.9\r\nHost: x\r\n\r\n",
-            f"get {signed.path}?{signed.query} HTTP/1.1\r\nHost: x\r\n\r\n",
-            f"GET {signed.path}?{signed.query}\r\n\r\n",
-            f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization : Hawk id="x", mac="{secret}"\r\n\r\n',
-            f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk id="x",\r\n mac="{secret}"\r\n\r\n',
-            f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nHawk id="x", mac="{secret}"\r\n\r\n',
-            f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: x\r\n\r\n",
-            f"GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
-        ):
-            with connected(server) as connection:
-                connection.sendall(head.encode())
-                connection.shutdown(socket.SHUT_WR)
-                try:
-                    answer = read_all(connection)
-                except ConnectionResetError:
-                    answer = b""
-                assert b" 500 " not in answer
-        server.send(signal.SIGSTOP)
-        os.kill(azurite_of(server.data_dir), signal.SIGKILL)
-        assert queue.claim(message).status_code == 503
-        assert queue.send("GET", f"/poll-task-url/system/{worker_type}-2").status_code == 503
-        server.send(signal.SIGCONT)
-        wait_until(lambda: ready(server) == 200)
-        assert server.end() == 0
-        assert server.leaks() == []
+    signed = urlsplit(urls["signedPollUrl"])
+    for head in (
+        f"GET {signed.path}?{signed.query}&sig= {secret} HTTP/1.1\r\nHost: x\r\n\r\n",
+        f"GET {signed.path}?{signed.query} HTTP/9.9\r\nHost: x\r\n\r\n",
+        f"get {signed.path}?{signed.query} HTTP/1.1\r\nHost: x\r\n\r\n",
+        f"GET {signed.path}?{signed.query}\r\n\r\n",
+        f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization : Hawk id="x", mac="{secret}"\r\n\r\n',
+        f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk id="x",\r\n mac="{secret}"\r\n\r\n',
+        f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nHawk id="x", mac="{secret}"\r\n\r\n',
+        f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: x\r\n\r\n",
+        f"GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
+    ):
+        with connected(server) as connection:
+            connection.sendall(head.encode())
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                answer = read_all(connection)
+            except ConnectionResetError:
+                answer = b""
+            assert b" 500 " not in answer
+    server.send(signal.SIGSTOP)
+    os.kill(azurite_of(server.data_dir), signal.SIGKILL)
+    assert queue.claim(message).status_code == 503
+    assert queue.send("GET", f"/poll-task-url/system/{worker_type}-2").status_code == 503
+    server.send(signal.SIGCONT)
+    wait_until(lambda: ready(server) == 200)
+    assert server.leaks() == []

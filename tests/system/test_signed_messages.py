@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from legacy_queue.adapters.azurite import Azurite
+
+from .accounts import as_root, on_account
 from .http_queue import Queue, definition, delete, storage_access
 from .processes import Server, serve
 
@@ -148,16 +151,15 @@ def test_a_forged_message_cannot_claim_a_task_of_another_worker_type(
 
 
 def test_messages_are_valid_while_the_secret_that_signed_them_is_listed(
-    tmp_path: Path, worker_type: str
+    tmp_path: Path, azurite: Azurite, worker_type: str
 ) -> None:
-    data_dir = tmp_path / "data"
+    env = on_account(azurite)
 
     def server(folder: str, *secrets: str) -> AbstractContextManager[Server]:
-        env = {"LEGACY_QUEUE_SIGNING_SECRETS": ",".join(secrets)}
-        return serve(tmp_path / folder, "--storage", "azurite", data_dir=data_dir, env=env)
+        return serve(tmp_path / folder, env={**env, "LEGACY_QUEUE_SIGNING_SECRETS": ",".join(secrets)})
 
     with server("before", OLD_SECRET) as first:
-        queue = Queue(first)
+        queue = as_root(first)
         running, waiting, abandoned = (queue.create(definition(worker_type)) for _ in range(3))
         messages = {message.task_id: message for message in queue.poll(worker_type, 2)}
         credentials = queue.claim(messages[running]).json()["credentials"]
@@ -165,7 +167,7 @@ def test_messages_are_valid_while_the_secret_that_signed_them_is_listed(
 
     with server("rotated", NEW_SECRET, OLD_SECRET) as second:
         second.secrets.update((OLD_SECRET, NEW_SECRET))
-        queue = Queue(second)
+        queue = as_root(second)
         assert queue.claim(messages[waiting]).status_code == 200  # polled before
         assert queue.with_credentials(credentials).on_run((running, 0), "reclaim").status_code == 200
         [old] = queue.poll(worker_type)
@@ -176,7 +178,7 @@ def test_messages_are_valid_while_the_secret_that_signed_them_is_listed(
 
     with server("ended", NEW_SECRET) as third:
         third.secrets.update((OLD_SECRET, NEW_SECRET))
-        queue = Queue(third)
+        queue = as_root(third)
         assert queue.claim(old).status_code == 403  # the old secret is not listed
         assert queue.runs(abandoned) == [("pending", None)]
         assert queue.claim(newer).status_code == 200

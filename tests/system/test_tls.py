@@ -28,13 +28,7 @@ OPTIONS = ("--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("tls"), "--storage", "memory", *OPTIONS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def on_azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("tls"), "--storage", "azurite", *OPTIONS) as server:
+    with serve(tmp_path_factory.mktemp("tls"), *OPTIONS) as server:
         yield server
 
 
@@ -58,12 +52,8 @@ def secured(server: Server, trusted: str) -> Iterator[ssl.SSLSocket]:
         yield connection
 
 
-@pytest.mark.parametrize("kind", ["server", "on_azurite"])
-def test_a_worker_polls_claims_uploads_and_reports_over_https_only(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    server: Server = request.getfixturevalue(kind)
-    trust(server, monkeypatch)
+@pytest.mark.usefixtures("trusted")
+def test_a_worker_polls_claims_uploads_and_reports_over_https_only(server: Server, tmp_path: Path) -> None:
     queue = Queue(server)
     task_id = queue.create(definition("cycle", payload={"command": ["echo", "hello"]}))
     urls = queue.ask("GET", "/poll-task-url/system/cycle")["queues"]
@@ -140,8 +130,8 @@ def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
         assert "Verify return code: 0 (ok)" in ended.stdout
 
 
-def test_resolve_connects_to_the_azurite_of_a_server_with_tls(on_azurite: Server, tmp_path: Path) -> None:
-    options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(on_azurite.data_dir))
+def test_resolve_connects_to_the_azurite_of_a_server_with_tls(server: Server, tmp_path: Path) -> None:
+    options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(server.data_dir))
     with resolve(tmp_path, *options) as resolver:
         assert "https://127.0.0.1" in resolver.output
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from .conftest import EACH_NEWEST_CLIENT
 from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
 from .http_queue import Json, Queue, definition, slugid
 from .processes import LONG, Server, environment, wait_until
@@ -32,6 +33,7 @@ def task(worker_type: str, **changes: object) -> Json:
     return {"taskQueueId": f"{old.pop('provisionerId')}/{old.pop('workerType')}", **old}
 
 
+@EACH_NEWEST_CLIENT
 def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
@@ -56,6 +58,7 @@ def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("status", task_id) == done
 
 
+@EACH_NEWEST_CLIENT
 def test_each_method_of_the_newest_clients_has_a_route(server: Server, client: RealClient) -> None:
     assert isinstance(client, Called)
     reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
@@ -92,6 +95,7 @@ def working(name: str, queue: Queue, worker_type: str, folder: Path) -> Iterator
             process.wait(LONG)
 
 
+@pytest.mark.parametrize("server", ["azurite"], indirect=True)
 def test_workers_with_the_newest_clients_and_legacy_workers_run_each_task_once(
     queue: Queue, worker_type: str, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
+from .conftest import EACH_CLIENT
 from .http_queue import Queue, definition, in_time
 from .processes import serve, wait_until
 from .real_clients import RealClient, refusal
@@ -20,6 +21,7 @@ ACTION = {
 }
 
 
+@EACH_CLIENT
 def test_a_real_client_declares_lists_and_quarantines_workers(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:

@@ -13,7 +13,7 @@ CLASSES = (testing.LegacyQueue, testing.ClaimedRun, testing.ActiveFault, testing
 
 
 def named(text: str) -> set[str]:
-    """The names in the code spans of the page, each as it begins one."""
+    """The names at the start of the page's code spans."""
     return set(re.findall(r"`(\w+)", text))
 
 
@@ -21,9 +21,9 @@ def named(text: str) -> set[str]:
 def test_the_page_has_every_member_of(documented: type[object]) -> None:
     own = {
         name
-        for one in documented.mro()[:-1]
-        if one.__module__.startswith("legacy_queue")
-        for name in vars(one)
+        for base in documented.mro()[:-1]
+        if base.__module__.startswith("legacy_queue")
+        for name in vars(base)
     }
     fields = set(getattr(documented, "__dataclass_fields__", ()))
     assert {name for name in own | fields if not name.startswith("_")} <= named(PAGE)
@@ -41,7 +41,7 @@ def test_the_page_has_everything_that_is_exported_and_every_fixture() -> None:
 def test_the_page_has_no_member_that_is_not_there() -> None:
     rows = re.findall(r"^\| ((?:`\w+[^|]*`,? ?)+)\|", PAGE, re.MULTILINE)
     members = {name for row in rows for name in re.findall(r"`(\w+)", row)}
-    known = {name for one in CLASSES for name in dir(one)} | set(vars(pytest_plugin))
-    known |= set(inspect.signature(testing.LegacyQueue.fault).parameters)
-    assert members - known == set()
+    existing = {name for documented in CLASSES for name in dir(documented)} | set(vars(pytest_plugin))
+    existing |= set(inspect.signature(testing.LegacyQueue.fault).parameters)
+    assert members - existing == set()
     assert len(members) > 30

@@ -10,9 +10,9 @@ from tests.system.real_clients import python_of_today
 pytest_plugins = ["pytester"]
 
 [NEWEST_CLIENT] = python_of_today().parents[1].glob("lib/*/site-packages")
-TOKEN = "an-access-token-that-nobody-may-see"
+TOKEN = "an-access-token-that-is-never-shown"
 
-# run by one worker, the other file by another
+# a worker of pytest-xdist runs this file, another worker runs MARKED
 DEFAULTS = """
 import sys
 import unittest

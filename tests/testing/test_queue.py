@@ -1,4 +1,4 @@
-"""What a test does with its queue, on the fixture that each user has."""
+"""The methods of LegacyQueue, on the fixture that users have."""
 
 import sys
 import threading
@@ -40,8 +40,8 @@ def test_a_task_is_claimed_reclaimed_and_reported_with(legacy_queue: LegacyQueue
     later = run.reclaim()
     assert later.taken_until - run.taken_until >= timedelta(minutes=10)
     legacy_queue.report(later, "completed")
-    [told] = legacy_queue.status(task_id)["runs"]
-    assert (told["state"], told["workerGroup"], told["workerId"]) == ("completed", "g", "w")
+    [reported] = legacy_queue.status(task_id)["runs"]
+    assert (reported["state"], reported["workerGroup"], reported["workerId"]) == ("completed", "g", "w")
     assert legacy_queue.messages("builds") == []
 
 
@@ -165,7 +165,7 @@ def test_looking_at_messages_dequeues_nothing(legacy_queue: LegacyQueue) -> None
 def test_the_requests_of_signed_urls_are_seen(legacy_queue: LegacyQueue) -> None:
     legacy_queue.create_task()
     legacy_queue.claim(protocol="deployed")
-    seen = [(one["endpoint"], one["status"]) for one in legacy_queue.requests()]
+    seen = [(request["endpoint"], request["status"]) for request in legacy_queue.requests()]
     assert seen[1:] == [
         ("pollTaskUrls", 200),
         *[("azure.receive", 200)] * seen.count(("azure.receive", 200)),
@@ -316,7 +316,7 @@ def test_azurite_differs_only_by_its_clock(legacy_queue: LegacyQueue) -> None:
         run = legacy_queue.claim("builds", protocol=protocol)
         assert run
         assert run.report("completed")["state"] == "completed"
-    assert {"azure.receive", "azure.delete"} < {one["endpoint"] for one in legacy_queue.requests()}
+    assert {"azure.receive", "azure.delete"} < {request["endpoint"] for request in legacy_queue.requests()}
     with pytest.raises(RequestFailed, match=r"409 RequestConflict .*--storage memory"):
         legacy_queue.advance("1s")
     legacy_queue.create_task(worker_type="builds")

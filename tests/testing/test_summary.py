@@ -78,8 +78,8 @@ def test_the_line_of_a_task_shows_its_runs() -> None:
 def test_the_line_of_a_message_says_when_it_is_visible() -> None:
     message = {"priority": "low", "visibleIn": 0, "dequeueCount": 0}
     assert message_line(message) == "(no task) low, visible, dequeue count 0"
-    known = {"taskId": "T", "runId": 1, "visibleIn": 290.0, "dequeueCount": 2}
-    assert message_line({**message, **known}) == "T/1 low, visible in 290 s, dequeue count 2"
+    of_task = {"taskId": "T", "runId": 1, "visibleIn": 290.0, "dequeueCount": 2}
+    assert message_line({**message, **of_task}) == "T/1 low, visible in 290 s, dequeue count 2"
 
 
 def test_the_line_of_a_fault_says_how_often_it_has_fired() -> None:

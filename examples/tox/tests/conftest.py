@@ -9,7 +9,7 @@ def protocol(request):
 
 @pytest.fixture
 def new_worker(legacy_queue, protocol):
-    """``new_worker("two")``: a worker of that name for the tasks of examples/builds, which never sleeps."""
+    """``new_worker("two")``: a worker of that name for the tasks of examples/builds, without pauses."""
 
     def make(worker_id="one"):
         queue = Queue(legacy_queue.base_url, legacy_queue.credentials, sleep=lambda _seconds: None)

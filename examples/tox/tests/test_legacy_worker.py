@@ -1,4 +1,4 @@
-"""What the worker does when all goes well, and when something else happens to each call that it makes."""
+"""The worker's behaviour without faults, and with a fault in each of its calls."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 
 def asked(legacy_queue, endpoint):
-    """The statuses that the requests of this endpoint were answered with, in order."""
-    return [one["status"] for one in legacy_queue.requests() if one["endpoint"] == endpoint]
+    """The statuses of the answers to requests of this endpoint, in order."""
+    return [request["status"] for request in legacy_queue.requests() if request["endpoint"] == endpoint]
 
 
 def outcome(legacy_queue, task_id):

@@ -1,4 +1,4 @@
-"""Tickets for uploads: whoever changes anything in one has none."""
+"""Tickets for uploads: a changed ticket is not valid."""
 
 import base64
 import hashlib
@@ -22,24 +22,24 @@ each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART, OBJECT], ids=["who
 
 @each_ticket
 @pytest.mark.parametrize("secret", SECRETS)
-def test_a_ticket_is_another_once_it_was_a_url(ticket: Ticket, secret: bytes) -> None:
+def test_a_ticket_is_read_from_its_url_as_it_was(ticket: Ticket, secret: bytes) -> None:
     text = ticket.text()
     assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
     assert Ticket.verified(text, ticket_signature(text, secret), SECRETS, NOW + HOUR - MS) == ticket
 
 
 @each_ticket
-def test_a_ticket_is_good_when_it_has_ended(ticket: Ticket) -> None:
+def test_an_expired_ticket_is_refused(ticket: Ticket) -> None:
     text = ticket.text()
     with pytest.raises(AuthorizationFailed, match=r"ended at 2030-01-02T04:04:05\.678Z"):
         Ticket.verified(text, ticket_signature(text, SECRET), SECRETS, NOW + HOUR)
 
 
 @each_ticket
-def test_a_signature_of_something_else_is_good(ticket: Ticket) -> None:
+def test_a_changed_ticket_is_refused(ticket: Ticket) -> None:
     text, signature = ticket.text(), ticket_signature(ticket.text(), SECRET)
     wire = json.loads(base64.urlsafe_b64decode(text + "=="))
-    others = [[*wire[:place], one, *wire[place + 1 :]] for place in range(len(wire)) for one in ("x", 7)]
+    others = [[*wire[:place], value, *wire[place + 1 :]] for place in range(len(wire)) for value in ("x", 7)]
     texts = [base64.urlsafe_b64encode(json.dumps(other).encode()).decode().rstrip("=") for other in others]
     for changed in [*texts, f"{text}x", text[:-1], "", "%", "x" * 5000]:
         with pytest.raises(AuthorizationFailed, match="not signed"):
@@ -60,12 +60,12 @@ def test_a_signature_of_something_else_is_good(ticket: Ticket) -> None:
     ],
     ids=range(8),
 )
-def test_a_signature_that_no_secret_made_is_good(signature: str) -> None:
+def test_a_signature_of_no_listed_secret_is_refused(signature: str) -> None:
     with pytest.raises(AuthorizationFailed, match="not signed"):
         Ticket.verified(WHOLE.text(), signature, SECRETS, NOW)
 
 
-def test_a_secret_that_is_listed_no_more_is_good() -> None:
+def test_a_secret_that_is_not_listed_any_more_is_refused() -> None:
     text = WHOLE.text()
     with pytest.raises(AuthorizationFailed):
         Ticket.verified(text, ticket_signature(text, OLD_SECRET), [SECRET], NOW)
