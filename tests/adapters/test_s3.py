@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import boto3  # type: ignore[import-untyped]
+import boto3
 import pytest
 import requests
 from structlog.testing import capture_logs
