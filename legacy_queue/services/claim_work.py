@@ -15,7 +15,7 @@ from legacy_queue.services.claims import Claims
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.usage import Usage
-from legacy_queue.services.work_poller import Polled, Wait, WorkPoller
+from legacy_queue.services.work_poller import PolledMessage, WaitingRequest, WorkPoller
 from legacy_queue.services.workers import Workers
 
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ class ClaimWork:
             return self._workers.is_quarantined(provisioner_id, worker_type, worker)
 
         now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
-        request = Wait(wanted, is_disconnected, now, polls_once=not waits)
+        request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)
         poller = self._pollers.poller(provisioner_id, worker_type)
         has_capacity = self._capacity.acquire(blocking=False)
         try:
@@ -92,7 +92,7 @@ class ClaimWork:
     def _wait(
         self,
         poller: WorkPoller,
-        request: Wait,
+        request: WaitingRequest,
         end: datetime,
         worker: Worker,
         is_quarantined: Callable[[], bool],
@@ -113,8 +113,8 @@ class ClaimWork:
                 return claims
         return []
 
-    def _claim_polled(self, polled: Sequence[Polled], worker: Worker) -> list[Claim]:
-        def claim(queue_and_message: Polled) -> Claim | None:
+    def _claim_polled(self, polled: Sequence[PolledMessage], worker: Worker) -> list[Claim]:
+        def claim(queue_and_message: PolledMessage) -> Claim | None:
             queue, message = queue_and_message
             try:
                 return self._claims.claim_polled(queue, message, worker)

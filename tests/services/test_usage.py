@@ -31,7 +31,7 @@ from tests.services.harness import (
     failing,
 )
 from tests.services.ports import intercept_port
-from tests.services.test_background import Seen, running
+from tests.services.test_background import CallCounter, running
 
 POOL = (PROVISIONER, WORKER_TYPE)
 DAY = 24 * HOUR
@@ -274,7 +274,7 @@ def test_no_call_of_concurrent_threads_is_lost(harness: Harness) -> None:
 
 
 def test_calls_are_written_while_the_process_runs(harness: Harness) -> None:
-    put = Seen("usage.add")
+    put = CallCounter("usage.add")
     server = replace(harness.replica(put, resolves=False), stopping=FakeEvent(harness.clock))
     poll(server)
     with running(server):
@@ -297,7 +297,7 @@ def test_a_process_writes_its_calls_before_it_ends(harness: Harness) -> None:
 def test_a_process_ends_even_if_it_cannot_write_its_calls(
     harness: Harness, error: Exception, line: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    server = harness.replica(Seen("usage.add", 99, error), resolves=False)
+    server = harness.replica(CallCounter("usage.add", 99, error), resolves=False)
     with running(server):
         poll(server)
     assert {event["event"] for event in logs} == {line}
