@@ -82,20 +82,20 @@ class LocalAuthority:
             self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
 
     def _good_authority(self, now: datetime) -> _Issued:
-        found = _read(self._authority)
-        constrained = _constraints_of(found) if found else ()
-        if found and _ends_after(found, now + _SERVER_LIFE) and set(self._names) <= set(constrained):
-            return found
+        old = _read(self._authority)
+        constrained = _constraints_of(old) if old else ()
+        if old and _ends_after(old, now + _SERVER_LIFE) and set(self._names) <= set(constrained):
+            return old
         names = tuple(dict.fromkeys((*self._names, *constrained)))
-        made = _authority(names, now)
-        self._write(self._authority, _private(made))
+        issued = _authority(names, now)
+        self._write(self._authority, _private(issued))
         log.warning(
-            "tls-authority-replaced" if found else "tls-authority-made",
+            "tls-authority-replaced" if old else "tls-authority-made",
             path=str(self.certificate),
             names=names,
-            **({"hint": "every client must trust the new authority: see legacy-queue ca"} if found else {}),
+            **({"hint": "every client must trust the new authority: see legacy-queue ca"} if old else {}),
         )
-        return made
+        return issued
 
     def _write(self, path: Path, text: str) -> None:
         """Replace the file atomically, unless it has this text."""

@@ -62,8 +62,8 @@ def _find_npm(node: str) -> list[str]:
     own = Path(node).resolve().parents[1] / _NPM
     if own.is_file():
         return [node, str(own)]
-    if found := shutil.which("npm"):
-        return [found]
+    if on_path := shutil.which("npm"):
+        return [on_path]
     if wheels := _of_the_wheel(_NPM):
         return [node, wheels]
     raise _unavailable(f"There is no npm beside {node}, which installs Azurite")

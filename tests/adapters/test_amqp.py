@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.amqp import AmqpBroker
+from legacy_queue.adapters.local_authority import LocalAuthority
 from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import BrokerAway
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
@@ -124,22 +122,24 @@ class Own(NamedTuple):
 
     rabbitmq: RabbitMQ
     folder: Path
-    certificate: Path
+    authority: Path  # of its certificate
     tls_port: int
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[Own]:
     folder = tmp_path_factory.mktemp("own")
-    certificate = a_certificate(tmp_path_factory.mktemp("certificate"))
+    authority = LocalAuthority(tmp_path_factory.mktemp("tls"))
+    authority.ensure(datetime.now(UTC))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = {
         "listeners.ssl.1": f"127.0.0.1:{port}",
-        **{f"ssl_options.{name}": str(certificate) for name in ("cacertfile", "certfile", "keyfile")},
+        "ssl_options.cacertfile": str(authority.certificate),
+        **{f"ssl_options.{name}": str(authority.server) for name in ("certfile", "keyfile")},
     }
     with RabbitMQ(folder, rabbitmq_home, settings=settings) as running:
-        yield Own(running, folder, certificate, port)
+        yield Own(running, folder, authority.certificate, port)
 
 
 def keys(messages: list[Any]) -> list[str]:
@@ -512,31 +512,6 @@ def test_greenlets_publish_and_follow_at_once(rabbitmq: RabbitMQ, project: str) 
     assert (ended.stdout, ended.stderr) == ("all of them, in order\n", "")
 
 
-def a_certificate(folder: Path) -> Path:
-    """A file with a key and a certificate of its own for 127.0.0.1 and localhost."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "localhost.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
-
-
 def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
     own: Own, connected: Callable[..., AmqpBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -544,7 +519,7 @@ def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
     with capture_logs() as logs, pytest.raises(BrokerAway, match="CERTIFICATE_VERIFY_FAILED"):
         connected(url, "tls").check()
     assert [line["log_level"] for line in logs] == ["error"]
-    monkeypatch.setenv("SSL_CERT_FILE", str(own.certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", str(own.authority))
     broker = connected(url, "tls")
     broker.check()
     broker.publish([event(), event(text="x" * 500_000)])

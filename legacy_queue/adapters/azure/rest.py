@@ -98,19 +98,19 @@ class SharedKey:
 
         ``path`` is that of the URL; ``headers`` are x-ms-date and others of every request.
         """
-        given = request.headers
-        names = sorted(name for name in (*given, *headers) if name.startswith("x-ms-"))
+        own = request.headers
+        names = sorted(name for name in (*own, *headers) if name.startswith("x-ms-"))
         lines = [
             request.method,
             *("", ""),  # Content-Encoding, Content-Language
             str(len(request.body)) if request.body else "",
             "",  # Content-MD5
-            given.get("content-type", ""),
+            own.get("content-type", ""),
             *("", ""),  # Date, If-Modified-Since
-            given.get("if-match", ""),
-            given.get("if-none-match", ""),
+            own.get("if-match", ""),
+            own.get("if-none-match", ""),
             *("", ""),  # If-Unmodified-Since, Range
-            *[f"{name}:{given.get(name) or headers[name]}" for name in names],
+            *[f"{name}:{own.get(name) or headers[name]}" for name in names],
             f"/{self.account}{path}",
             *[f"{name}:{value}" for name, value in request.params],
         ]
@@ -227,8 +227,8 @@ def error_code(response: Response) -> str:
 
 def error_code_in(body: bytes) -> str:
     """The code that the body of a refusal names, or an empty string."""
-    found = _CODE.search(body)
-    return (found[1] or found[2]).decode() if found else ""
+    code = _CODE.search(body)
+    return (code[1] or code[2]).decode() if code else ""
 
 
 def _helps_to_retry(status: int) -> bool:

@@ -53,10 +53,10 @@ class MemoryAccount(StorageAccount):
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         with self._lock:
-            found = [
+            queues = [
                 (name, queue.metadata) for name, queue in self.messages.items() if name.startswith(prefix)
             ]
-        return iter(sorted(found))
+        return iter(sorted(queues))
 
     def check(self) -> None:
         """Returns: memory always answers."""

@@ -45,7 +45,7 @@ class MemoryBlobContainer(BlobContainer):
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         with self._lock:
             now = self._clock.now()
-            for old in [one for one, (_, used) in self._blocks.items() if now - used > _BLOCKS_KEPT]:
+            for old in [blob for blob, (_, used) in self._blocks.items() if now - used > _BLOCKS_KEPT]:
                 del self._blocks[old]
             blocks, _ = self._blocks.get(name, ({}, now))
             blocks[block_id] = bytes(content)
@@ -59,10 +59,10 @@ class MemoryBlobContainer(BlobContainer):
             latest = {**dict(committed), **uncommitted}
             where = {"Committed": dict(committed), "Uncommitted": uncommitted, "Latest": latest}
             try:
-                found = [(block_id, where[kind][block_id]) for kind, block_id in blocks]
+                listed = [(block_id, where[kind][block_id]) for kind, block_id in blocks]
             except KeyError as error:
                 raise InvalidBlockList(*error.args) from None
-            return self._store(name, found, content_type, encoding, is_new)
+            return self._store(name, listed, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
         with self._lock:

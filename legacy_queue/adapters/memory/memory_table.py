@@ -62,7 +62,7 @@ class MemoryTable(Table):
     ) -> RowPage:
         check_limit(limit)
         first, last = _bounds(conditions)
-        found: list[Row] = []
+        rows: list[Row] = []
         with self._lock:
             start, end = bisect_left(self._keys, first), bisect_right(self._keys, last)
             if after:
@@ -70,10 +70,10 @@ class MemoryTable(Table):
             for position in range(start, min(end, start + _MAX_SCANNED)):
                 row = self._rows[self._keys[position]]
                 if all(_meets(row, condition) for condition in conditions):
-                    found.append(row if select is None else _selected(row, select))
-                if len(found) == limit or position == start + _MAX_SCANNED - 1:
-                    return RowPage(found, json.dumps(self._keys[position]))
-        return RowPage(found, None)
+                    rows.append(row if select is None else _selected(row, select))
+                if len(rows) == limit or position == start + _MAX_SCANNED - 1:
+                    return RowPage(rows, json.dumps(self._keys[position]))
+        return RowPage(rows, None)
 
     def _change(self, partition: str, change: Change) -> str:
         try:
@@ -131,9 +131,9 @@ def _values(condition: Condition) -> tuple[Value, ...]:
 
 def _meets(row: Row, condition: Condition) -> bool:
     fields = {PARTITION: row.partition, KEY: row.key}
-    found = fields.get(condition.name, row.values.get(condition.name))
+    actual = fields.get(condition.name, row.values.get(condition.name))
     compare = _COMPARE[condition.operator]
-    return any(type(found) is type(value) and compare(found, value) for value in _values(condition))
+    return any(type(actual) is type(value) and compare(actual, value) for value in _values(condition))
 
 
 def _selected(row: Row, names: Sequence[str]) -> Row:
