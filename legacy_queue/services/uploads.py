@@ -48,7 +48,7 @@ _CheckKey = tuple[str, str, str]  # blob name, SHA-256 of the parts and of the w
 
 
 @dataclass(frozen=True)
-class Sent:
+class UploadHeaders:
     """The headers of an upload: ``length`` in bytes, ``md5`` in base64."""
 
     length: int
@@ -107,7 +107,7 @@ class Uploads:
         """The ticket of an upload URL. Raises AuthorizationFailed."""
         return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
 
-    def receive(self, ticket_text: str, signature: str, sent: Sent, chunks: Iterable[bytes]) -> str:
+    def receive(self, ticket_text: str, signature: str, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
         """Store the chunks if they are as announced, else nothing. Returns their ETag, without quotes.
 
         Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a signature or a
@@ -152,7 +152,12 @@ class Uploads:
         check_open(self._changes.read(ticket.task_id).task, ticket.run_id, self._clock.now())
 
     def _checked(
-        self, chunks: Iterable[bytes], sent: Sent, expected: str | None, ticket: Ticket, md5: "hashlib._Hash"
+        self,
+        chunks: Iterable[bytes],
+        sent: UploadHeaders,
+        expected: str | None,
+        ticket: Ticket,
+        md5: "hashlib._Hash",
     ) -> Iterator[bytes]:
         """The same chunks. Raises at their end if they do not match ``sent`` or ``expected``, or are late."""
         length, sha256 = 0, hashlib.sha256()
@@ -177,7 +182,7 @@ def _ticket(artifact: Artifact, expiry: datetime) -> Ticket:
     return Ticket(artifact.task_id, artifact.run_id, artifact.name, expiry)
 
 
-def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str | None, str | None]:
+def _announced(artifact: Artifact, ticket: Ticket, sent: UploadHeaders) -> tuple[int, str | None, str | None]:
     """Announced length, SHA-256 and content encoding; as sent, where nothing was announced."""
     if ticket.number:
         return ticket.size, ticket.sha256, None
@@ -193,7 +198,7 @@ def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str
     return length, None, sent.content_encoding
 
 
-def _check_headers(sent: Sent, length: int, content_encoding: str | None) -> None:
+def _check_headers(sent: UploadHeaders, length: int, content_encoding: str | None) -> None:
     if sent.length != length:
         raise InputError(f"content-length is {sent.length}: {length} bytes were announced")
     if length > MAX_UPLOAD_SIZE:
