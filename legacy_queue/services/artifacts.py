@@ -30,11 +30,12 @@ from legacy_queue.domain.object_access import upload_access
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
+from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.timers import Timers
-from legacy_queue.services.uploads import BlobChecks, Uploads
+from legacy_queue.services.uploads import Uploads
 from legacy_queue.stores import Blobs, Storage, StoredArtifact
 
 log = structlog.get_logger()
