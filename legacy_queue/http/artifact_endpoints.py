@@ -19,10 +19,10 @@ from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
-from legacy_queue.services.artifacts import Found
+from legacy_queue.services.artifacts import ArtifactLocation
 from legacy_queue.services.pages import Page
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.services.uploads import Sent
+from legacy_queue.services.uploads import UploadHeaders
 
 UPLOADS = "/uploads"  # a path
 
@@ -160,7 +160,7 @@ def _run_id(call: Call, services: Services) -> int:
     return call.run_id if "runId" in call.params else services.artifacts.latest_run(call.task_id)
 
 
-def _find(call: Call) -> tuple[Services, Found]:
+def _find(call: Call) -> tuple[Services, ArtifactLocation]:
     """The artifact, links followed; the caller has the scopes for each artifact on the way.
 
     Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
@@ -180,7 +180,7 @@ def _find(call: Call) -> tuple[Services, Found]:
         names.append(target.artifact.details["artifact"])
 
 
-def _content_of(services: Services, target: Found) -> Answer:
+def _content_of(services: Services, target: ArtifactLocation) -> Answer:
     match target.artifact.storage_type:
         case "object":
             return services.objects.access(target.artifact)
@@ -211,7 +211,7 @@ def redirect(storage_type: str, url: str) -> Response:
     return _Redirect(body, 303, headers, content_type="application/json")
 
 
-def _redirect(target: Found) -> Response:
+def _redirect(target: ArtifactLocation) -> Response:
     artifact = target.artifact
     if target.url is None:
         body = json.dumps(_error(artifact))
@@ -263,7 +263,7 @@ def upload_view(
         # in place of the limit of JSON bodies; Werkzeug refuses a longer body
         request.max_content_length = int(length) + 1
         encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
-        sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
+        sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
         with slots.acquire(ticket):
             etag = services.uploads.receive(ticket, signature, sent, chunks)

@@ -30,19 +30,20 @@ from legacy_queue.domain.object_access import upload_access
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
+from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.timers import Timers
-from legacy_queue.services.uploads import BlobChecks, Uploads
+from legacy_queue.services.uploads import Uploads
 from legacy_queue.stores import Blobs, Storage, StoredArtifact
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Found:
-    """A complete artifact. ``url`` is None for an error and for a link to another artifact."""
+class ArtifactLocation:
+    """A complete artifact and its URL. ``url`` is None for an error and for a link to another artifact."""
 
     artifact: Artifact
     url: str | None
@@ -141,13 +142,13 @@ class Artifacts:
             raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
         return artifact
 
-    def find(self, task_id: str, run_id: int, name: str) -> Found:
+    def find(self, task_id: str, run_id: int, name: str) -> ArtifactLocation:
         """The artifact and its URL. Does not follow links. Raises as ``info``."""
         artifact = self.info(task_id, run_id, name)
         if not artifact.has_bytes:
-            return Found(artifact, artifact.details.get("url"))
+            return ArtifactLocation(artifact, artifact.details.get("url"))
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
-        return Found(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
+        return ArtifactLocation(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
 
     def latest_run(self, task_id: str) -> int:
         """The last run of the task. Raises ResourceNotFound, also if the task has no run."""

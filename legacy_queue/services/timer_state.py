@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.timer import ArtifactName, Timer
 
+_GRACE = timedelta(seconds=10)  # for the process that keeps a due timer, before others receive it
 _MAX_HIDDEN = timedelta(days=6)  # Azure hides a message for a week at most
 
 
@@ -171,6 +172,7 @@ def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]
     return groups.values()
 
 
-def time_hidden(timers: Iterable[Timer], now: datetime, grace: timedelta) -> timedelta:
-    """How long to hide a message of waiting timers: until the first is due, plus ``grace``."""
+def time_hidden(timers: Iterable[Timer], now: datetime, is_kept: bool) -> timedelta:
+    """How long to hide a message of waiting timers: until the first is due, longer if it ``is_kept``."""
+    grace = _GRACE if is_kept else timedelta(0)
     return min(_MAX_HIDDEN, max(timedelta(0), min(timer.due for timer in timers) - now + grace))

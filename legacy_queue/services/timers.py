@@ -1,14 +1,13 @@
 """The timers of this process: stored before a task is written, and kept until all effects are applied.
 
 Many timers share a message. Concurrent calls put one message for all of them. A second transition of a task
-uses the message of the first if it is still there. While the process lives it renews its messages, so that no
-other process receives them. Within 15 s of its death they are visible, and another process takes them over.
-Source: docs/explanation/recovery.md#timers.
+uses the message of the first if it is still there. While the process lives it renews its messages. Another
+process receives them within 15 s of its death. Source: docs/explanation/recovery.md#timers.
 """
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
@@ -24,7 +23,6 @@ from legacy_queue.stores.timer_store import TimerMessage, TimerStore
 
 LEASE = timedelta(seconds=15)  # of timers whose effects are missing: another process gets them after it
 _RENEWED_BEFORE = LEASE / 2
-_GRACE = timedelta(seconds=10)  # for the process that keeps a due timer, before others receive it
 _MAX_SKEW = timedelta(minutes=1)  # of another process's clock
 _NO_DELAY = timedelta(0)
 
@@ -32,9 +30,8 @@ _NO_DELAY = timedelta(0)
 class Timers:
     """After ``schedule`` the caller calls ``complete``, ``cancel`` or ``retry_later`` once.
 
-    ``fires``: due timers fire in this process, and it receives timers of other processes. Without it, only
-    timers fire whose effects its own calls left missing. Beyond ``max_kept`` timers in memory, waiting timers
-    are kept in their messages alone.
+    ``fires``: due timers fire here, and timers of other processes are received. Else only missing effects of
+    own calls are retried. Beyond ``max_kept`` timers in memory, waiting timers are in their messages alone.
     """
 
     def __init__(self, store: TimerStore, clock: Clock, fires: bool = True, max_kept: int = 100_000) -> None:
@@ -109,11 +106,6 @@ class Timers:
         state = self._states.get(task_id)
         return state is not None and state.is_unfinished
 
-    @property
-    def kept(self) -> int:
-        """How many timers are in memory."""
-        return len(self._states)
-
     def next_fired(self, timeout: float | None) -> FiredTimer | None:
         """A fired timer, or None after ``timeout`` seconds (None: no wait).
 
@@ -132,10 +124,7 @@ class Timers:
         self._ready.put("")
 
     def tick(self) -> None:
-        """Fire due timers, renew messages in time, and delete messages that no timer needs.
-
-        To be called about twice a second. Raises ServiceUnavailable.
-        """
+        """Fire timers, renew and delete messages; to be called twice a second. Raises ServiceUnavailable."""
         self.fire()
         self._renew(self._clock.now())
         self._delete()
@@ -162,9 +151,7 @@ class Timers:
         self._fires = False
         with self._lock:
             unfinished = {id(state.message) for state in self._states.values() if state.is_unfinished}
-            left = [
-                message for message in self._messages.values() if message.is_open or id(message) in unfinished
-            ]
+            left = [each for each in self._messages.values() if each.is_open or id(each) in unfinished]
         self._move_on(left, _NO_DELAY)
         self._delete()
 
@@ -245,19 +232,14 @@ class Timers:
             states = {key: self._states[key] for message in messages for key in sorted(message.task_ids)}
             old = {key: state.message for key, state in states.items()}
             unfinished = {key for key, state in states.items() if state.is_unfinished}
-        now = self._clock.now()
-        waiting = [
-            state.timer(key, state.due or now) for key, state in states.items() if key not in unfinished
-        ]
-        urgent = [state.timer(key, now) for key, state in states.items() if key in unfinished]
-        others = [(timers, self._until(timers, now), False) for timers in by_time(waiting, now)]
+        items, now, keeps = states.items(), self._clock.now(), self._keeps_more
+        waiting = [state.timer(key, state.due or now) for key, state in items if key not in unfinished]
+        urgent = [state.timer(key, now) for key, state in items if key in unfinished]
+        others = [(timers, time_hidden(timers, now, keeps), False) for timers in by_time(waiting, now)]
         for timers, hidden_for, is_open in ((urgent, lease, lease > _NO_DELAY), *others):
             for put in self._store.put(timers, hidden_for):
                 message = SharedMessage(put.lease, now + hidden_for, is_open)
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
-
-    def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
-        return time_hidden(timers, now, _GRACE if self._keeps_more else _NO_DELAY)
 
     @property
     def _keeps_more(self) -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import ObjectStore
 from legacy_queue.services import Services
-from legacy_queue.services.uploads import Sent
+from legacy_queue.services.uploads import UploadHeaders
 from tests.services.harness import HOUR, NOW, UPLOAD_URL, Harness
 
 NAME = "public/logs/live.log"
@@ -81,7 +81,7 @@ def upload(
     assert url.startswith(f"{UPLOAD_URL}/")
     parts = urlsplit(url)
     (signature,) = parse_qs(parts.query, strict_parsing=True)["signature"]
-    sent = Sent(headers.pop("length", len(content)), content_type, **headers)
+    sent = UploadHeaders(headers.pop("length", len(content)), content_type, **headers)
     ticket = parts.path.rpartition("/")[2]
     return harness.services.uploads.receive(ticket, signature, sent, [content] if chunks is None else chunks)
 

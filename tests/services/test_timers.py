@@ -603,7 +603,6 @@ def test_without_firing_waiting_timers_are_kept_in_messages_alone() -> None:
     assert kept.after(RENEWAL) == []
     ((_, is_missing, left),) = kept.stored()
     assert (is_missing, left - MINUTE + RENEWAL < SECOND) == (False, True)
-    assert kept.timers.kept == 0
     assert kept.after(MINUTE) == []
     assert kept.received(kept.another()) == [look()]
 
@@ -623,10 +622,11 @@ def test_beyond_max_kept_timers_wait_in_their_messages_and_all_fire() -> None:
     kept.waiting(MINUTE, A, B)
     kept.waiting(2 * MINUTE, C)
     kept.after(RENEWAL)
-    assert kept.timers.kept <= 1
     kept.clock.advance(2 * MINUTE)
     kept.timers.tick()
-    assert sorted(due.task_id for due in [*fired(kept.timers), *kept.received(kept.timers)]) == [A, B, C]
+    from_memory = fired(kept.timers)
+    assert len(from_memory) <= 1
+    assert sorted(due.task_id for due in [*from_memory, *kept.received(kept.timers)]) == [A, B, C]
 
 
 def test_handing_over_makes_timers_available_to_other_processes() -> None:

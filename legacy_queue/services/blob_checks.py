@@ -1,0 +1,116 @@
+"""Checks the content of blobs that came in parts, however long that takes."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from threading import Lock, Semaphore, Thread
+
+import structlog
+
+from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
+from legacy_queue.stores import Blobs
+
+log = structlog.get_logger()
+
+_CHECK_TIMEOUT = timedelta(seconds=15)  # clients give up after 30
+_RETRY_AFTER = timedelta(seconds=5)
+
+_CheckKey = tuple[str, str, str]  # blob name, SHA-256 of the parts and of the whole
+
+
+class BlobChecks:
+    """Joins blobs that came in parts, and compares them with the announced content.
+
+    A check may last longer than the call that began it. In a process, a blob has one check at a time.
+    ``max_reads`` blobs are read at once. ``max_checks`` blobs are being checked, or failed and wait for a
+    call to answer the conflict.
+    """
+
+    def __init__(self, blobs: Blobs, max_reads: int = 16, max_checks: int = 256) -> None:
+        self._blobs, self._max_checks = blobs, max_checks
+        self._checks: dict[_CheckKey, Future[None]] = {}
+        self._lock, self._reads = Lock(), Semaphore(max_reads)
+
+    def check(
+        self, artifact: Artifact, then: Callable[[], object], timeout: timedelta = _CHECK_TIMEOUT
+    ) -> None:
+        """Join the parts, compare them with the announced content, and call ``then``.
+
+        Raises RequestConflict if the content differs. Raises ServiceUnavailable after ``timeout``: a repeated
+        call waits for the same check. Errors of ``then`` pass through.
+        """
+        details = artifact.details
+        key = artifact.blob_name, details["partsSha256"], details["transferSha256"]
+        with self._lock:
+            check = self._checks.get(key) or self._begin(key, artifact, then)
+        try:
+            check.result(timeout.total_seconds())
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"artifact {artifact.name!r} is being checked: repeat the call to get the result",
+                _RETRY_AFTER,
+            ) from None
+        finally:
+            if check.done():
+                self._forget(key, check)
+
+    def _begin(self, key: _CheckKey, artifact: Artifact, then: Callable[[], object]) -> Future[None]:
+        if len(self._checks) >= self._max_checks:
+            self._checks = {key: check for key, check in self._checks.items() if not check.done()}
+        if len(self._checks) >= self._max_checks:
+            raise ServiceUnavailable(
+                f"{self._max_checks} blobs are being checked already: try again", _RETRY_AFTER
+            )
+        check: Future[None] = Future()
+        Thread(target=self._do, args=[key, check, artifact, then], name="blob-check", daemon=True).start()
+        self._checks[key] = check
+        return check
+
+    def _do(
+        self, key: _CheckKey, check: Future[None], artifact: Artifact, then: Callable[[], object]
+    ) -> None:
+        try:
+            with self._reads:
+                self._compare(artifact)
+                then()
+            check.set_result(None)
+        except RequestConflict as conflict:  # it is kept until a call answers it
+            check.set_exception(conflict)
+            return
+        except BaseException as error:  # also if the thread ends: calls wait for it
+            if not isinstance(error, QueueError):
+                log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)
+            check.set_exception(error)
+        self._forget(key, check)
+
+    def _forget(self, key: _CheckKey, check: Future[None]) -> None:
+        with self._lock:
+            if self._checks.get(key) is check:
+                del self._checks[key]
+
+    def _compare(self, artifact: Artifact) -> None:
+        """Each part was checked when it came in. This checks the whole."""
+        name, details = artifact.blob_name, artifact.details
+        try:
+            self._blobs.join_parts(
+                name, details["partCount"], artifact.content_type, artifact.content_encoding
+            )
+        except KeyError:
+            raise RequestConflict(
+                f"not all {details['partCount']} parts of artifact {artifact.name!r} were uploaded yet"
+            ) from None
+        length, sha256 = 0, hashlib.sha256()
+        for chunk in self._blobs.read(name):
+            length += len(chunk)
+            sha256.update(chunk)
+            time.sleep(0)  # lets other greenlets run if reading never waits
+        found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
+        wanted = {name: details[name] for name in found}
+        if found != wanted:
+            raise RequestConflict(
+                f"the parts of artifact {artifact.name!r} do not make what was announced",
+                {"announced": wanted, "found": found},
+            )
