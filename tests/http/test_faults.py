@@ -93,7 +93,11 @@ def test_a_fault_is_added_listed_and_removed(queue: Queue) -> None:
     [
         ({"endpoint": "claimtask", "status": 503}, "InputError", "the nearest is claimTask"),
         ({"endpoint": "controlClock", "status": 503}, "InputError", "there is no 'controlClock'"),
-        ({"endpoint": "listTaskGroup", "status": 503, "worker": "a/b"}, "InputError", "does not tell which"),
+        (
+            {"endpoint": "listTaskGroup", "status": 503, "worker": "a/b"},
+            "InputError",
+            "does not name the worker",
+        ),
         ({"endpoint": "status", "status": 200}, "InputValidationError", "body/status is 200"),
         ({"endpoint": "status", "drop": "later"}, "InputValidationError", "before, after"),
         ({"endpoint": "status", "status": 503, "task": "x"}, "InputValidationError", "'task'"),
