@@ -31,8 +31,8 @@ PAYLOAD = "x" * 1000  # characters of a row; a message has 200
 
 
 @dataclass
-class Bench:
-    """One Azurite, and what it has answered that the next operations need."""
+class Side:
+    """An Azurite with or without patches, and the parts of its answers that later operations need."""
 
     folder: Path
     azurite: Azurite
@@ -43,7 +43,7 @@ class Bench:
     def cpu(self) -> float:
         """Seconds that its threads have computed so far."""
         tasks = Path(f"/proc/{self.azurite.pid}/task").glob("*/schedstat")
-        return sum(int(one.read_text().split()[0]) for one in tasks) / 1e9
+        return sum(int(file.read_text().split()[0]) for file in tasks) / 1e9
 
     def row(self, number: int) -> str:
         return f"{self.made}-{number:04}"
@@ -63,90 +63,90 @@ class Bench:
         return (self.cpu() - before) * 1000 / times
 
 
-Operation = Callable[[Bench, int], Answer]
+Operation = Callable[[Side, int], Answer]
 
 
-def put(one: Bench, number: int) -> Answer:
-    return one.az.queue("POST", "/cost/messages", "messagettl=86400", message(f"{number:0200}"))
+def put(side: Side, number: int) -> Answer:
+    return side.az.queue("POST", "/cost/messages", "messagettl=86400", message(f"{number:0200}"))
 
 
-def receive(one: Bench, number: int) -> Answer:  # noqa: ARG001
-    answer = one.az.queue("GET", "/cost/messages", HIDDEN)
+def receive(side: Side, number: int) -> Answer:  # noqa: ARG001
+    answer = side.az.queue("GET", "/cost/messages", HIDDEN)
     path = f"/cost/messages/{answer.element('MessageId')}"
-    one.messages.append((path, answer.element("PopReceipt")))
+    side.messages.append((path, answer.element("PopReceipt")))
     return answer
 
 
-def update(one: Bench, number: int) -> Answer:
-    path, receipt = one.messages[number]
-    answer = one.az.queue("PUT", path, f"popreceipt={quoted(receipt)}&{HIDDEN}", message(f"{number:0200}"))
-    one.messages[number] = path, answer.header("x-ms-popreceipt")
+def update(side: Side, number: int) -> Answer:
+    path, receipt = side.messages[number]
+    answer = side.az.queue("PUT", path, f"popreceipt={quoted(receipt)}&{HIDDEN}", message(f"{number:0200}"))
+    side.messages[number] = path, answer.header("x-ms-popreceipt")
     return answer
 
 
-def hold(one: Bench, number: int) -> Answer:
-    path, receipt = one.messages[number]
-    answer = one.az.queue("PUT", path, f"popreceipt={quoted(receipt)}&visibilitytimeout=3001")
-    one.messages[number] = path, answer.header("x-ms-popreceipt")
+def hold(side: Side, number: int) -> Answer:
+    path, receipt = side.messages[number]
+    answer = side.az.queue("PUT", path, f"popreceipt={quoted(receipt)}&visibilitytimeout=3001")
+    side.messages[number] = path, answer.header("x-ms-popreceipt")
     return answer
 
 
-def delete(one: Bench, number: int) -> Answer:
-    path, receipt = one.messages[number]
-    return one.az.queue("DELETE", path, f"popreceipt={quoted(receipt)}")
+def delete(side: Side, number: int) -> Answer:
+    path, receipt = side.messages[number]
+    return side.az.queue("DELETE", path, f"popreceipt={quoted(receipt)}")
 
 
-def receive_none(one: Bench, number: int) -> Answer:  # noqa: ARG001
-    return one.az.queue("GET", "/empty/messages", f"numofmessages=32&{HIDDEN}")
+def receive_none(side: Side, number: int) -> Answer:  # noqa: ARG001
+    return side.az.queue("GET", "/empty/messages", f"numofmessages=32&{HIDDEN}")
 
 
-def receive_32(one: Bench, number: int) -> Answer:  # noqa: ARG001
-    return one.az.queue("GET", "/many/messages", "numofmessages=32&visibilitytimeout=3000")
+def receive_32(side: Side, number: int) -> Answer:  # noqa: ARG001
+    return side.az.queue("GET", "/many/messages", "numofmessages=32&visibilitytimeout=3000")
 
 
-def insert(one: Bench, number: int) -> Answer:
-    body = entity(one.row(number), "task", payload=PAYLOAD)
-    return one.az.table("POST", "/cost", "", body, headers=NO_CONTENT)
+def insert(side: Side, number: int) -> Answer:
+    body = entity(side.row(number), "task", payload=PAYLOAD)
+    return side.az.table("POST", "/cost", "", body, headers=NO_CONTENT)
 
 
-def get(one: Bench, number: int) -> Answer:
-    return one.az.table("GET", keys("cost", one.row(number), "task"))
+def get(side: Side, number: int) -> Answer:
+    return side.az.table("GET", keys("cost", side.row(number), "task"))
 
 
-def merge(one: Bench, number: int) -> Answer:
-    body = entity(one.row(number), "task", state="running")
-    return one.az.table("PATCH", keys("cost", one.row(number), "task"), "", body, headers={"If-Match": "*"})
+def merge(side: Side, number: int) -> Answer:
+    body = entity(side.row(number), "task", state="running")
+    return side.az.table("PATCH", keys("cost", side.row(number), "task"), "", body, headers={"If-Match": "*"})
 
 
-def query(one: Bench, number: int) -> Answer:
-    return one.az.table("GET", "/cost()", f"$filter={quoted(f'''PartitionKey eq '{one.row(number)}' ''')}")
+def query(side: Side, number: int) -> Answer:
+    return side.az.table("GET", "/cost()", f"$filter={quoted(f'''PartitionKey eq '{side.row(number)}' ''')}")
 
 
-def remove(one: Bench, number: int) -> Answer:
-    return one.az.table("DELETE", keys("cost", one.row(number), "task"), headers={"If-Match": "*"})
+def remove(side: Side, number: int) -> Answer:
+    return side.az.table("DELETE", keys("cost", side.row(number), "task"), headers={"If-Match": "*"})
 
 
-def get_none(one: Bench, number: int) -> Answer:
-    return one.az.table("GET", keys("cost", one.row(number), "gone"))
+def get_none(side: Side, number: int) -> Answer:
+    return side.az.table("GET", keys("cost", side.row(number), "absent"))
 
 
-def save(one: Bench, number: int) -> Answer:
+def save(side: Side, number: int) -> Answer:
     """Has both files saved; the operations of this are a small part of its cost."""
-    before = one.saved()
-    put(one, number)
+    before = side.saved()
+    put(side, number)
     body = entity(f"saved {before}", "task", payload=PAYLOAD)
-    answer = one.az.table("POST", "/cost", "", body, headers=NO_CONTENT)
-    while any(now == then for now, then in zip(one.saved(), before, strict=True)):
+    answer = side.az.table("POST", "/cost", "", body, headers=NO_CONTENT)
+    while any(now == then for now, then in zip(side.saved(), before, strict=True)):
         time.sleep(0.1)
     return answer
 
 
 def batch_of(rows: int) -> Operation:
-    def write(one: Bench, number: int) -> Answer:
+    def write(side: Side, number: int) -> Answer:
         changes = [
-            ("POST", "/cost", entity(f"b{one.row(number)}", f"{n}", p="x"), NO_CONTENT) for n in range(rows)
+            ("POST", "/cost", entity(f"b{side.row(number)}", f"{n}", p="x"), NO_CONTENT) for n in range(rows)
         ]
-        return batch(one.az, changes)
+        return batch(side.az, changes)
 
     return write
 
@@ -187,14 +187,14 @@ def fill(az: Wire, stored: int) -> None:
         az.table("POST", "/cost", "", entity(f"stored {number}", "task", payload=PAYLOAD), headers=NO_CONTENT)
 
 
-def prepare(one: Bench, times: int) -> None:
-    one.made += 1
-    one.messages.clear()
+def prepare(side: Side, times: int) -> None:
+    side.made += 1
+    side.messages.clear()
     for _ in range(32 * times):
-        one.az.queue("POST", "/many/messages", "", message("x" * 200))
+        side.az.queue("POST", "/many/messages", "", message("x" * 200))
 
 
-def benches(stack: ExitStack, folder: Path, stored: int) -> Iterator[Bench]:
+def sides(stack: ExitStack, folder: Path, stored: int) -> Iterator[Side]:
     """Azurite as it is, which is filled, and one with patches on a copy of its folder."""
     azurite_dir = Settings().azurite_dir
     with Azurite(folder / "none", azurite_dir, patches="none") as filled:
@@ -206,23 +206,23 @@ def benches(stack: ExitStack, folder: Path, stored: int) -> Iterator[Bench]:
         azurite = stack.enter_context(Azurite(folder / patches, azurite_dir, patches=patches))
         az = Wire(azurite.ports)
         stack.callback(az.close)
-        yield Bench(folder / patches, azurite, az)
+        yield Side(folder / patches, azurite, az)
 
 
 def measure(stored: int, rounds: int, times: int) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        both = list(benches(stack, folder, stored))
+        both = list(sides(stack, folder, stored))
         costs = {name: [list[float](), list[float]()] for name in OPERATIONS}
         for turn in range(rounds + 1):
-            for one in both:
-                prepare(one, max(1, times // 20))
+            for side in both:
+                prepare(side, max(1, times // 20))
             for name, operation in OPERATIONS.items():
-                for one, found in zip(both, costs[name], strict=True):
+                for side, measured in zip(both, costs[name], strict=True):
                     limit = TIMES.get(operation)
-                    cost = one.turn(operation, limit(times) if limit else times)
+                    cost = side.turn(operation, limit(times) if limit else times)
                     if turn:  # not the first, which warms up
-                        found.append(cost)
+                        measured.append(cost)
     print(f"\n{stored:,} messages and rows stored; ms of Azurite's CPU; ratio: median (least to most)\n")
     print(f"{'':20}{'none':>8}{'all':>8}{'none / all':>26}")
     for name, (stock, patched) in costs.items():

@@ -47,7 +47,7 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-class Bench:
+class Benchmark:
     """The parts; each starts what it needs and adds to the report."""
 
     def __init__(self, options: argparse.Namespace, revisions: Sequence[Revision]) -> None:
@@ -213,12 +213,12 @@ def _rotated(sides: Sequence[Side[Any]], number: int) -> list[Side[Any]]:
 
 
 PARTS = {
-    "cycle": Bench.cycle,
-    "memory": Bench.memory,
-    "calls": Bench.calls,
-    "growth": Bench.growth,
-    "processes": Bench.processes,
-    "waiting": Bench.waiting,
+    "cycle": Benchmark.cycle,
+    "memory": Benchmark.memory,
+    "calls": Benchmark.calls,
+    "growth": Benchmark.growth,
+    "processes": Benchmark.processes,
+    "waiting": Benchmark.waiting,
 }
 
 
@@ -269,7 +269,7 @@ def main() -> None:
         revisions = [this_revision()]
         if options.compare:
             revisions.append(stack.enter_context(other_revision(options.compare)))
-        bench = Bench(options, revisions)
+        benchmark = Benchmark(options, revisions)
         head = {
             "commits": {one.suffix or "this": one.commit for one in revisions},
             "python": platform.python_version(),
@@ -278,10 +278,10 @@ def main() -> None:
         }
         print(json.dumps(head))
         for name in options.only:
-            asyncio.run(PARTS[name](bench))
+            asyncio.run(PARTS[name](benchmark))
     head["seconds"] = time.perf_counter() - begun
     say(f"done in {head['seconds']:.0f} s")
-    report = bench.report
+    report = benchmark.report
     if options.json:
         whole = {
             **head,

@@ -91,7 +91,7 @@ def scene(options: argparse.Namespace, folder: Path) -> Iterator[Scene]:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the servers are not ready; see {folder}")
             time.sleep(0.05)
-        lasts = options.seconds + options.patience + 600
+        lasts = options.seconds + options.recovery_timeout + 600
         around = LoadContext(record, servers, is_over, _CLAIM_TIMEOUT, lasts)
         stack.callback(is_over.set)
         yield Scene(around, storage, time.time())
@@ -145,21 +145,25 @@ def load(scene: Scene, options: argparse.Namespace) -> None:
         perform(act, around.servers, scene.storage, around.record)
         scene.say(f"storage: {act.what}" if act.is_of_storage else f"server {act.server}: {act.what} killed")
     for scheduler in schedulers:
-        scheduler.join(max(0.0, scene.start + options.seconds + options.patience - time.time()))
+        scheduler.join(max(0.0, scene.start + options.seconds + options.recovery_timeout - time.time()))
     around.record.is_ending = True
 
 
 def watch(scene: Scene, options: argparse.Namespace) -> Outcome:
-    """Look until everything that must be so is so, or patience is at its end."""
+    """Look until every promise is kept, or the recovery timeout is over."""
     ended, record = time.time(), scene.around.record
     scene.say(f"the load is over: {len(record.groups)} tasks")
     caller = Caller(LoadContext(record, scene.around.servers, threading.Event(), _CLAIM_TIMEOUT, 0), "watch")
     statuses: dict[str, Json] = {}
     while True:
-        _look(caller, [one for one in record.groups if not _is_resolved(statuses.get(one))], statuses)
+        _look(
+            caller,
+            [task_id for task_id in record.groups if not _is_resolved(statuses.get(task_id))],
+            statuses,
+        )
         found = list(promises(record, statuses, ended))
-        missing = sum(one.kept is None for one in found)
-        if not missing or time.time() > ended + options.patience:
+        missing = sum(promise.kept is None for promise in found)
+        if not missing or time.time() > ended + options.recovery_timeout:
             break
         time.sleep(_LOOK_AGAIN)
     scene.say(f"{missing} of {len(found)} things are missing")
@@ -181,13 +185,13 @@ def _is_resolved(status: Json | None) -> bool:
     return status is not None and resolved_at(status) is not None
 
 
-def tell(scene: Scene, outcome: Outcome, within: float, folder: Path) -> bool:
-    """Print figures and what is wrong; whether nothing is."""
+def report(scene: Scene, outcome: Outcome, within: float, folder: Path) -> bool:
+    """Print figures and everything that is wrong; returns whether nothing is wrong."""
     record, start = scene.around.record, scene.start
     limit = outcome.ended + within
-    late = [one for one in outcome.promises if one.kept is not None and one.kept > limit]
-    lost = [one for one in outcome.promises if one.kept is None]
-    kept = [one.kept for one in outcome.promises if one.kept is not None]
+    late = [promise for promise in outcome.promises if promise.kept is not None and promise.kept > limit]
+    lost = [promise for promise in outcome.promises if promise.kept is None]
+    kept = [promise.kept for promise in outcome.promises if promise.kept is not None]
     print("\nanswers:", *summary.answers(record), sep="\n")
     print(*summary.ends(outcome.statuses), sep="\n")
     print(f"acknowledged: {len(record.claims)} claims, {len(record.resolutions)} resolutions; ", end="")
@@ -200,12 +204,12 @@ def tell(scene: Scene, outcome: Outcome, within: float, folder: Path) -> bool:
         print(f"the last of what had to be was so {max(kept) - outcome.ended:.1f} s after the load ended")
     for name, found in (("late", late), ("lost", lost)):
         print(f"\n{name}: {len(found)}")
-        for one in sorted(found, key=lambda one: one.due)[:_SHOWN]:
-            came = "never" if one.kept is None else f"{one.kept - start:.1f} s"
-            print(f"  {one.about} {one.what}: since {one.due - start:.1f} s, {came}")
+        for promise in sorted(found, key=lambda promise: promise.due)[:_SHOWN]:
+            came = "never" if promise.kept is None else f"{promise.kept - start:.1f} s"
+            print(f"  {promise.about} {promise.what}: since {promise.due - start:.1f} s, {came}")
     print(f"\ncontradictions: {len(outcome.contradictions)}")
-    print(*(f"  {one.about} {one.what}" for one in outcome.contradictions[:_SHOWN]), sep="\n")
-    wrong = [one.about for found in (outcome.contradictions, lost, late) for one in found]
+    print(*(f"  {promise.about} {promise.what}" for promise in outcome.contradictions[:_SHOWN]), sep="\n")
+    wrong = [promise.about for found in (outcome.contradictions, lost, late) for promise in found]
     print(*summary.histories(wrong, record, outcome.statuses, start), sep="\n")
     return not wrong
 
@@ -227,7 +231,13 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=2, help="on the same storage")
     parser.add_argument("--workers-each", type=int, default=3, help="of each protocol")
     parser.add_argument("--within", type=float, default=60, help="seconds after the load: later is late")
-    parser.add_argument("--patience", type=float, default=240, help="seconds after the load: later is lost")
+    parser.add_argument(
+        "--recovery-timeout",
+        "--patience",
+        type=float,
+        default=240,
+        help="seconds after the load: later is lost",
+    )
     parser.add_argument("--amqp-url", help="a broker; else one is started")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
@@ -236,7 +246,7 @@ def main() -> int:
         load(running, options)
         outcome = watch(running, options)
         running.around.is_over.set()
-    is_well = tell(running, outcome, options.within, folder)
+    is_well = report(running, outcome, options.within, folder)
     if is_well:
         shutil.rmtree(folder)
     print("all is well" if is_well else f"the logs are in {folder}")

@@ -164,7 +164,7 @@ def _certificate(scopes: list[str], **changes: Any) -> dict[str, Any]:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Of up to 8 KB, the most that a request line has room for."""
+    """Of up to 8 KB, the maximum of a request line."""
     yield "4,000 equal parameters", "&".join(["a"] * 3_900)
     yield "2,000 parameters", "&".join(f"{one:x}" for one in range(1_600))
     yield "7,800 &", "&" * 7_800

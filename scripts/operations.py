@@ -229,7 +229,7 @@ def artifacts(settings: Settings) -> None:
 
 
 def workers(settings: Settings) -> None:
-    """What claims and polls say of workers is written down by the background, every ten seconds at most."""
+    """The background writes the records of workers that claim and poll, every ten seconds at most."""
     one, count = Replica(settings), Table()
     pool = "/v1/provisioners/prov/worker-types/known"
 
@@ -242,7 +242,7 @@ def workers(settings: Settings) -> None:
         task = f"/v1/task/{slugid()}"
         one.call("PUT", task, definition(slugid(), workerType="known"))
         one.call("POST", f"{task}/runs/0/claim", {**WORKER, "workerId": f"w{number % 10}"})
-    flush("100 claims of 10 workers that nobody knew", "24")
+    flush("100 claims of 10 new workers", "24")
     one.services.workers.flush()
     for number in range(10):
         one.services.workers.record_activity("prov", "known", Worker("group", f"w{number}"))

@@ -121,7 +121,7 @@ async def reach(line: dict[str, Any], beside: int, rounds: int = _ROUNDS) -> flo
     await asyncio.sleep(2)
     bare, reached = [], []
     for _ in range(rounds):
-        bare.append(await scheduler.timed("PUT", f"/task/{slugid()}", definition("nobody")))
+        bare.append(await scheduler.timed("PUT", f"/task/{slugid()}", definition("unpolled")))
         claim = asyncio.create_task(other.send("POST", "/claim-work/waiting/claimed", worker("one")))
         await asyncio.sleep(0.02)
         start = time.perf_counter()

@@ -16,7 +16,7 @@ What the reader does not see is an HTML comment, directly before a block:
 
 And anywhere on the page ``<!-- needs: server rabbitmq s3 -->``. A server is one with memory storage and
 ``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and the variables
-are set that ``legacy-queue up`` tells a reader to export. For a broker ``AMQP_URL`` is set, for S3
+are set that ``legacy-queue up`` prints for export. For a broker ``AMQP_URL`` is set, for S3
 ``S3_ENDPOINT``, ``S3_BUCKET``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. Ports of four or five
 digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or
 ``port = 8443``.

@@ -24,7 +24,7 @@ _CANDIDATES = iter(range(20_000 + os.getpid() % 12_000, 32_768))  # the system g
 
 
 def free_port() -> int:
-    """One that no other test is given, in this process and most likely in others."""
+    """A port that no other test of this process gets; tests of other processes hardly ever get it."""
     for port in _CANDIDATES:
         with socket.socket() as tried, suppress(OSError):
             tried.bind(("127.0.0.1", port))

@@ -99,7 +99,7 @@ def test_only_these_blocks_are_not_run() -> None:
 BAD = {
     "a block without a language": "```\nls\n```\n",
     "an indented block": "text\n\n    ls\n",
-    "a language that nobody runs": "```bash\nls\n```\n",
+    "a language that cannot be run": "```bash\nls\n```\n",
     "a directive that hides a block": "```{code-block} sh\nls\n```\n",
     "an unknown mark": "<!-- run: never -->\n\n```sh\nls\n```\n",
     "an unknown need": "<!-- needs: luck -->\n",

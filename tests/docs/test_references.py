@@ -32,7 +32,7 @@ def texts() -> dict[Path, str]:
 
 @cache
 def headings(page: Path) -> set[str]:
-    """The anchors that Sphinx makes of them, and those that are set by hand."""
+    """The anchors that Sphinx makes of the page's headings, and the anchors that the page sets."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(

@@ -13,11 +13,11 @@ from .processes import environment
 SCRIPT = Path(__file__).parents[2] / "scripts" / "chaos.py"
 SHORT = ("--seconds", "8", "--rate", "4", "--kills", "3", "--freezes", "1", "--stops", "0")
 # long timeouts: a machine may be slow
-TIMEOUTS = ("--longest-freeze", "3", "--within", "240", "--patience", "240")
+TIMEOUTS = ("--longest-freeze", "3", "--within", "240", "--recovery-timeout", "240")
 
 
 @pytest.mark.timeout(480)  # longer than the script's own timeouts
-def test_nothing_answered_is_lost_when_servers_are_killed_and_storage_freezes(
+def test_no_answered_task_is_lost_when_servers_are_killed_and_storage_freezes(
     tmp_path: Path, rabbitmq: RabbitMQ
 ) -> None:
     with (tmp_path / "output").open("w") as output:
