@@ -1,4 +1,4 @@
-"""Memory storage behind a real HTTP server, and what a worker does with its signed URLs."""
+"""Memory storage behind a real HTTP server, and the requests of a worker with signed URLs."""
 
 import threading
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class FakeClock(Clock):
 def memory_storage(
     clock: Clock, queue_url: str = "http://127.0.0.1:1/azure", prefix: str = "q", key: bytes | None = None
 ) -> Storage:
-    """An account in memory of its own."""
+    """A new account in memory."""
     return Storage(MemoryAccount(clock, queue_url, prefix, key=key), prefix, clock)
 
 

@@ -1,4 +1,4 @@
-"""A real server that speaks S3 and checks signatures: ministack, in a process of its own."""
+"""A real S3 server that checks signatures: ministack, in its own process."""
 
 import os
 import secrets

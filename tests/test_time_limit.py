@@ -1,4 +1,4 @@
-"""Every test has a time limit; one that exceeds it says where it and all that it has started stand."""
+"""A test that exceeds its time limit shows the stacks of its threads and processes."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def test_that_comes_next():
 """
 
 
-def test_a_test_that_hangs_fails_and_shows_where_its_threads_and_processes_stand(tmp_path: Path) -> None:
+def test_a_hanging_test_fails_and_shows_the_stacks_of_its_threads_and_processes(tmp_path: Path) -> None:
     (tmp_path / "test_hangs.py").write_text(HANGS)
     words = ("-c", str(ROOT / "setup.cfg"), "--rootdir", str(tmp_path), "-p", "tests.conftest", "-n", "1")
     ended = subprocess.run(

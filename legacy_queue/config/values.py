@@ -68,12 +68,12 @@ def _duration(
 
 text = _matching(".+", "text is accepted")
 count = _matching(r"[1-9]\d{0,2}", "a number from 1 to 999 is accepted", int)
-duration = _duration("5d is the longest that is accepted, as no deadline is further away")
+duration = _duration("at most 5d is accepted: no deadline is later")
 sas_life = _duration(
     "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)
 )
 claim_work_wait = _duration(
-    "20s is the longest that is accepted, as clients give up after 30 s", highest=timedelta(seconds=20)
+    "at most 20s is accepted: clients give up after 30 s", highest=timedelta(seconds=20)
 )
 storage = _one_of("azurite", "azure", "memory")
 azurite_patches = _one_of("all", "none")
@@ -133,7 +133,7 @@ def amqp_url(value: Any) -> str:
             return str(value)
     raise ValueError(
         "a URL is accepted like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
-        "what is special in a URL is percent-encoded in the password"
+        "special characters of a URL must be percent-encoded in the password"
     )
 
 

@@ -27,6 +27,11 @@ class Worker:
     worker_group: str
     worker_id: str
 
+    @property
+    def full_id(self) -> str:
+        """``<workerGroup>/<workerId>``."""
+        return f"{self.worker_group}/{self.worker_id}"
+
 
 @dataclass(frozen=True)
 class Run:

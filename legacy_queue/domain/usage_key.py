@@ -48,18 +48,16 @@ class Calls:
     last: datetime
 
     def plus(self, other: "Calls") -> "Calls":
-        """Both together."""
+        """The sum of both."""
         return Calls(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
 
 
 UsageCounts = Mapping[UsageKey, Calls]
 
 
-def client_name(client_id: str) -> str:
-    """The clientId, cut. The clientId of a claim is without its task, so that a worker has the same name
-    always.
-    """
-    return _TASK_CLIENT.sub(r"task-client/*/on/\1", client_id)[:_MAX_CALLER]
+def caller_name(caller: str) -> str:
+    """The caller, cut. A clientId of a claim loses its task, so that a worker always has the same name."""
+    return _TASK_CLIENT.sub(r"task-client/*/on/\1", caller)[:_MAX_CALLER]
 
 
 def report(recorded: Iterable[tuple[UsageKey, Calls]], since: datetime, until: datetime) -> dict[str, Any]:

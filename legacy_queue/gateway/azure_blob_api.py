@@ -1,7 +1,7 @@
-"""The part of Azure Blob Storage that a signed URL opens: writing one block blob, and reading it.
+"""The part of Azure Blob Storage that a signed URL allows: writing one block blob, and reading it.
 
-It answers for the memory storage what Azure answers itself for the other. Its origin is this server's own, so
-nothing that it serves is ever shown by a browser as a page. Requests carry their SAS: nothing here logs them.
+It serves any storage account, in memory or behind the gateway. It shares the origin of this server, so no
+browser may show its answers as a page. Requests carry their SAS: this module never logs them.
 """
 
 import base64
@@ -36,7 +36,7 @@ from legacy_queue.services.upload_slots import UploadSlots
 _PARAMETERS = {"comp", "blockid", "timeout"}
 _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCKS = 50_000
-_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML, more than so many blocks need
+_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; _MAX_BLOCKS need less
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
 _NEVER_INLINE = {
     "Content-Disposition": "attachment",
@@ -50,13 +50,13 @@ def azure_blob_api(
 ) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
-    To be mounted as ``azure_queue_api`` is, beside it. Bodies may be as large as Azure takes them; what is
-    written takes a slot while it is read, of those for its blob. ``observer`` may cause faults of writing.
+    Mount it beside ``azure_queue_api``. Bodies may be as large as in Azure; each write holds a slot of its
+    blob while its body is read. ``observer`` may cause faults of writes.
     """
     container, endpoint = account.container, account.public_blobs
 
     def serve(path: str) -> Response:
-        request.max_content_length = _MAX_BODY + 1  # in place of the application's
+        request.max_content_length = _MAX_BODY + 1  # replaces that of the application
         name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
         if observer:
             observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
@@ -80,7 +80,7 @@ def azure_blob_api(
 
 
 def _runs(name: str) -> list[RunKey]:
-    """The run that the blob is an artifact of, as ``Artifact.blob_name`` says it."""
+    """The run whose artifact the blob is, from ``Artifact.blob_name``."""
     match name.split("/"):
         case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
             return [(task_id, int(run_id))]
@@ -88,19 +88,19 @@ def _runs(name: str) -> list[RunKey]:
 
 
 def _read(container: BlobContainer, name: str) -> Response:
-    found = container.read(name)
-    if found is None:
+    blob = container.read(name)
+    if blob is None:
         raise AzureError("BlobNotFound")
-    properties, chunks = found
+    properties, chunks = blob
     length = properties.length
     response = Response(chunks, content_type=properties.content_type, headers=_NEVER_INLINE)
     response.headers |= {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "ETag": properties.etag}
     if properties.content_encoding:
         response.headers["Content-Encoding"] = properties.content_encoding
     response.content_length, response.last_modified = length, properties.modified
-    if "x-ms-range" in request.headers:  # Azure's own clients ask so
+    if "x-ms-range" in request.headers:  # which clients of Azure send
         request.environ["HTTP_RANGE"] = request.headers["x-ms-range"]
-    # any other range is ignored, and answered with everything. Source: RFC 9110, 14.2
+    # an invalid or multiple range is ignored. Source: RFC 9110, 14.2
     wanted = parse_range_header(request.headers.get("range")) if request.method == "GET" else None
     has_range = wanted is not None and wanted.units == "bytes" and len(wanted.ranges) == 1
     try:
@@ -123,8 +123,8 @@ def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -
         container.put_block(name, block_id, _body())
         return answer(201)
     if comp is None and sent.get("x-ms-blob-type") != "BlockBlob":
-        raise AzureError("MissingRequiredHeader", "'x-ms-blob-type: BlockBlob' is what is kept here.")
-    # those of a list of blocks without x-ms-blob are about the list
+        raise AzureError("MissingRequiredHeader", "Only 'x-ms-blob-type: BlockBlob' is accepted.")
+    # in a request with a block list, headers without x-ms-blob describe the list
     content_type, encoding = (
         sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))
         for header in ("content-type", "content-encoding")
@@ -144,7 +144,7 @@ def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -
 
 
 def _body() -> bytes:
-    """All of it, or an AzureError: a body that breaks off stores nothing."""
+    """The whole body; raises AzureError, also for an incomplete body."""
     length = request.content_length
     if length is None:
         raise AzureError("MissingContentLengthHeader")
@@ -163,7 +163,7 @@ def _body() -> bytes:
 
 
 def _block_list(body: bytes) -> Sequence[Block]:
-    """The kind and the id of each block that the body lists; what is refused ends the parsing."""
+    """The kind and the id of each listed block; an invalid element ends the parsing with AzureError."""
     if len(body) > _MAX_BLOCK_LIST:
         raise AzureError("InvalidBlockList", f"At most {_MAX_BLOCK_LIST} bytes are accepted.")
     if b"<!DOCTYPE" in body:

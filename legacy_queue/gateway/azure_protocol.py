@@ -1,7 +1,7 @@
-"""What the queues and the blobs of Azure Storage have in common: signed URLs, answers and refusals.
+"""The common part of Azure's queues and blobs: signed URLs, answers and errors.
 
-Nothing here logs: a signature is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05 and
-later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
+This module never logs: a signature is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05
+and later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
 codes" and "Blob Storage error codes", whose sentences these are;
 docs/explanation/legacy-clients.md#signed-urls-and-xml; which error answers what:
 docs/explanation/azurite.md#queue.
@@ -26,14 +26,14 @@ from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
 from legacy_queue.domain.fault import Fault, RunKey
 from legacy_queue.domain.times import parse_time
 
-# what is signed after the resource, in that order
+# the fields that are signed after the resource, in this order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
 _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
 _NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
 _MAX_PARAMETERS = 50
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # Azure's, to the byte
+_PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # byte for byte as Azure
 _ERRORS = """
 AuthenticationFailed 403 Server failed to authenticate the request. Make sure the value of Authorization \
 header is formed correctly including the signature.
@@ -77,9 +77,9 @@ _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitline
 
 
 class AzureError(Exception):
-    """A refusal as Azure words it; ``detail`` is a further sentence that says what would be accepted.
+    """An error of Azure; ``detail`` is a further sentence about what would be accepted.
 
-    A refusal to authenticate has none; ``reason`` is what an observer learns instead.
+    A failed authentication has no detail; the observer gets the ``reason``.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class AzureError(Exception):
 
 
 class Observer(Protocol):
-    """Whom the gateway lets see its requests, and cause faults; ``environ`` is WSGI's."""
+    """Observes the requests of the gateway, and may cause faults; ``environ`` is that of WSGI."""
 
     def begin(self, environ: dict[str, Any], endpoint: str) -> None:
-        """The request is one of this kind."""
+        """The request is for this endpoint."""
 
     def cause_fault(
         self,
@@ -111,16 +111,16 @@ class Observer(Protocol):
         *,
         has_message: bool = False,
     ) -> Fault | None:
-        """The fault that happens to the request, which is about these runs; raises InjectedError."""
+        """The fault of the request, which is about these runs, if any; raises InjectedError."""
 
     def refuse(self, environ: dict[str, Any], reason: str) -> None:
-        """The request is answered with an error."""
+        """The request gets an error, for this reason."""
 
 
 def blueprint_of(
     name: str, rule: str, serve: Callable[[str], Response], observer: Observer | None
 ) -> Blueprint:
-    """A blueprint that serves all methods of the rule, and answers an AzureError as Azure does."""
+    """A blueprint for all methods of the rule; it answers an AzureError as Azure does."""
 
     def refused(error: AzureError) -> Response:
         if observer:
@@ -141,13 +141,13 @@ def blueprint_of(
 
 
 def authenticated(resource: str, permission: str, key: str, now: datetime) -> dict[str, str]:
-    """The parameters of the request beside its SAS, which is signed for this resource and permission.
+    """Check the SAS for this resource and permission; the other parameters of the request.
 
-    ``resource`` is ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``, the key base64. A
-    stored access policy (``si``), a range of addresses (``sip``), response headers (``rsct`` and so on), a
-    snapshot and an encryption scope are signed but never granted: this server issues none.
-    ``rscd=attachment`` is, as that is what is answered anyway. Values are checked decoded, because clients
-    quote anew what they were given. Raises AzureError.
+    ``resource`` is ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``, ``key`` is base64.
+    Raises AzureError, also for a signed stored access policy (``si``), range of addresses (``sip``), response
+    header (``rsct`` and so on), snapshot or encryption scope: this server issues none. ``rscd=attachment`` is
+    accepted, since every answer is an attachment. Decoded values are checked, because clients may encode them
+    differently.
     """
     parameters = _parameters()
     behind = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
@@ -161,7 +161,7 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
         raise AzureError("AuthenticationFailed", reason=reason)
     if not _is_granted(parameters):
         raise AzureError(
-            "AuthenticationFailed", reason="the URL is signed for what this server grants to none"
+            "AuthenticationFailed", reason="the URL is signed for options that this server never grants"
         )
     if permission not in first:
         raise AzureError("AuthorizationPermissionMismatch")
@@ -169,10 +169,10 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
 
 
 def _parameters() -> dict[str, str]:
-    """Decoded; raises AzureError for a name that is there twice, as it could mean two things.
+    """The decoded parameters; raises AzureError for a doubled name, which would be ambiguous.
 
-    Of a doubled ``visibilitytimeout`` the first counts, as with Azurite: Azure's JavaScript client appends
-    its own to a poll URL's.
+    Of a doubled ``visibilitytimeout`` the first counts, as in Azurite: Azure's JavaScript client appends its
+    own to that of a poll URL.
     """
     query = request.query_string.decode("latin-1")
     try:
@@ -205,16 +205,16 @@ def _is_granted(parameters: Mapping[str, str]) -> bool:
     )
 
 
-def check_names(parameters: Mapping[str, str], known: Set[str]) -> None:
-    """Raise AzureError for a parameter that is not ``known``, or a ``timeout`` that is no number."""
-    if unknown := sorted(parameters.keys() - known):
-        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(known)}.")
+def check_names(parameters: Mapping[str, str], allowed: Set[str]) -> None:
+    """Raise AzureError for a parameter that is not ``allowed``, or an invalid ``timeout``."""
+    if unknown := sorted(parameters.keys() - allowed):
+        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(allowed)}.")
     if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
         raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
 
 
 def element(tag: str, **texts: str) -> etree._Element:
-    """An element with one inside for each of the texts."""
+    """An element with a child element for each of the texts."""
     parent = etree.Element(tag)
     for name, text in texts.items():
         etree.SubElement(parent, name).text = text
@@ -222,7 +222,7 @@ def element(tag: str, **texts: str) -> etree._Element:
 
 
 def answer(status: int, root: etree._Element | None = None) -> Response:
-    """XML, or nothing: without line breaks, and with a space in an empty element, as Azure writes it."""
+    """An answer with XML as Azure writes it, without line breaks and with ``<a />``, or without a body."""
     if root is None:
         response = Response(status=status)
         del response.headers["Content-Type"]
@@ -236,7 +236,7 @@ def _refused(error: AzureError) -> Response:
 
 
 def _injected(error: InjectedError) -> Response:
-    """With the code that Azure has for such a status, or else the fault's own."""
+    """With Azure's code for the status, or else the code of the fault."""
     of_method = _INJECTED.get(f"{request.method} {error.status}")
     return _error(error.status, of_method or _INJECTED.get(str(error.status), error.code), error.message)
 
@@ -252,6 +252,6 @@ def _error(
 
 
 def _with_common_headers(response: Response) -> Response:
-    response.headers["Cache-Control"] = "no-store"  # it was for the holder of a signed URL
+    response.headers["Cache-Control"] = "no-store"  # the answer is for the holder of a signed URL
     response.headers["x-ms-request-id"] = str(uuid.uuid4())
     return response

@@ -1,7 +1,7 @@
-"""The part of Azure Queue Storage that a worker sees: receiving and deleting with a signed URL.
+"""The part of Azure Queue Storage that a worker uses: receiving and deleting with a signed URL.
 
-It answers for a storage account that no other server answers for. Requests carry their SAS in the query:
-nothing here logs them.
+It serves any storage account, in memory or behind the gateway. Requests carry their SAS in the query: this
+module never logs them.
 """
 
 import base64
@@ -30,12 +30,12 @@ from legacy_queue.gateway.faulty_messages import FaultyMessages
 from legacy_queue.ports import Clock, queue
 from legacy_queue.ports.account import StorageAccount
 
-_DENIED = (  # by segments after the queue's: what Azure knows and a permission to process does not cover
+_DENIED = (  # methods of Azure that the permission to process does not allow, by segments after the queue's
     ("GET", "HEAD", "PUT", "DELETE"),
     ("GET", "POST", "DELETE"),  # peek, put, clear
     ("PUT",),  # update
 )
-_USES = {("GET", 1): RECEIVE, ("DELETE", 2): DELETE}  # by segments after the queue's
+_ENDPOINTS = {("GET", 1): RECEIVE, ("DELETE", 2): DELETE}  # by segments after the queue's
 _RECEIVE_PARAMETERS = {"numofmessages", "visibilitytimeout", "timeout"}
 _DELETE_PARAMETERS = {"popreceipt", "timeout", "visibilitytimeout"}  # the last is ignored, as by Azurite
 _MAX_MESSAGES = 32
@@ -45,8 +45,8 @@ _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer | None = None) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
-    To be mounted where the signed URLs point. The scheme that a SAS is checked for is that of the request:
-    behind a proxy that ends TLS, the application must have been told. ``observer`` may cause faults.
+    Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
+    ends TLS, the application must know the original scheme. ``observer`` may cause faults.
     """
     name, key = account.public_queues.account, account.public_queues.key
     faulty = FaultyMessages(observer, clock) if observer else None
@@ -56,9 +56,9 @@ def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer | 
         if segments[0] != name or len(segments) == 1:
             raise AzureError("AuthenticationFailed")
         queue_name, resource = segments[1], segments[2:]
-        use = _USES.get((request.method, len(resource)))
-        if observer and use:
-            observer.begin(request.environ, use)
+        endpoint = _ENDPOINTS.get((request.method, len(resource)))
+        if observer and endpoint:
+            observer.begin(request.environ, endpoint)
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":

@@ -13,41 +13,42 @@ from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
 from legacy_queue.services.peeking import run_of
 from legacy_queue.stores.lru_cache import SharedLruCache
 
-_REMEMBERED = 10_000  # messages
+_MAX_CACHED = 10_000  # messages
 _NO_ENDPOINT = ""
-_AT_ONCE, _SHORTEST = timedelta(0), timedelta(seconds=1)
+_AT_ONCE, _MIN_TIME_TO_LIVE = timedelta(0), timedelta(seconds=1)
 
 
 class FaultyMessages:
-    """Does to messages what the observer's faults say, and nothing to the copy of a doubled message. Of a
-    deleted one it knows the run that it led to when it was received here.
+    """Applies the observer's faults to messages, except to the copy of a doubled message.
+
+    For a fault of a delete, it knows the run of a message that this process has received.
     """
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer, self._clock = observer, clock
-        self._runs: SharedLruCache[str, RunKey] = SharedLruCache(_REMEMBERED)
-        self._copies: SharedLruCache[str, bool] = SharedLruCache(_REMEMBERED)
+        self._runs: SharedLruCache[str, RunKey] = SharedLruCache(_MAX_CACHED)
+        self._copies: SharedLruCache[str, bool] = SharedLruCache(_MAX_CACHED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """As ``Queue.receive``, without the messages that a fault loses."""
+        """As ``Queue.receive``, without messages that a fault loses."""
         self._observer.cause_fault(request.environ, RECEIVE)
         received = source.receive(count, hidden_for)
-        return [one for one in received if self._effect(source, one, hidden_for) != "lose"]
+        return [message for message in received if self._apply_fault(source, message, hidden_for) != "lose"]
 
     def delete(self, message_id: str) -> None:
-        """Before a message is deleted; raises InjectedError in its place."""
+        """Call this before a delete; raises InjectedError."""
         run = self._runs.get(message_id)
         self._observer.cause_fault(request.environ, DELETE, [run] if run else [])
 
-    def _effect(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
-        """What has happened to the message."""
+    def _apply_fault(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
+        """Apply a fault to the message; its effect, if any."""
         run = run_of(message)
         if run:
             self._runs.put(message.lease.message_id, run)
         endpoint = _NO_ENDPOINT if self._copies.get(message.lease.message_id) else RECEIVE
         fault = self._observer.cause_fault(request.environ, endpoint, [run] if run else [], has_message=True)
         effect = fault.effect if fault else None
-        with suppress(LeaseLost):  # it has expired meanwhile
+        with suppress(LeaseLost):  # the message has expired meanwhile
             match effect:
                 case "lose":
                     source.delete(message.lease)
@@ -61,4 +62,4 @@ class FaultyMessages:
 
 def _time_left(message: QueuedMessage, now: datetime) -> timedelta | None:
     """None for a message that never expires."""
-    return None if message.expires.year == MAXYEAR else max(_SHORTEST, message.expires - now)
+    return None if message.expires.year == MAXYEAR else max(_MIN_TIME_TO_LIVE, message.expires - now)

@@ -92,7 +92,7 @@ def get_artifact(call: Call) -> Response:
 
     The body has the storageType and the url, for clients that do not follow redirects.
     """
-    return _redirect(_found(call)[1])
+    return _redirect(_find(call)[1])
 
 
 get_latest_artifact = _of_latest_run(
@@ -106,7 +106,7 @@ def artifact(call: Call) -> Answer:
 
     Each artifact with a signed URL is answered as s3.
     """
-    return _content_of(*_found(call))
+    return _content_of(*_find(call))
 
 
 latest_artifact = _of_latest_run(
@@ -160,7 +160,7 @@ def _run_id(call: Call, services: Services) -> int:
     return call.run_id if "runId" in call.params else services.artifacts.latest_run(call.task_id)
 
 
-def _found(call: Call) -> tuple[Services, Found]:
+def _find(call: Call) -> tuple[Services, Found]:
     """The artifact, links followed; the caller has the scopes for each artifact on the way.
 
     Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
@@ -170,25 +170,25 @@ def _found(call: Call) -> tuple[Services, Found]:
         private = [name for name in names if not name.startswith("public/")]
         services = call.authorize(privateNames=private)
         run_id = _run_id(call, services) if run_id is None else run_id
-        found = services.artifacts.find(call.task_id, run_id, names[-1])
-        if found.artifact.storage_type != "link":
-            return services, found
+        target = services.artifacts.find(call.task_id, run_id, names[-1])
+        if target.artifact.storage_type != "link":
+            return services, target
         if len(names) > _MAX_LINKS:
             raise InputError(
                 f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
             )
-        names.append(found.artifact.details["artifact"])
+        names.append(target.artifact.details["artifact"])
 
 
-def _content_of(services: Services, found: Found) -> Answer:
-    match found.artifact.storage_type:
+def _content_of(services: Services, target: Found) -> Answer:
+    match target.artifact.storage_type:
         case "object":
-            return services.objects.access(found.artifact)
+            return services.objects.access(target.artifact)
         case "error":
-            return {"storageType": "error", **_error(found.artifact)}
+            return {"storageType": "error", **_error(target.artifact)}
         case "reference":
-            return {"storageType": "reference", "url": found.url}
-    return {"storageType": "s3", "url": found.url}
+            return {"storageType": "reference", "url": target.url}
+    return {"storageType": "s3", "url": target.url}
 
 
 def _error(artifact: Artifact) -> dict[str, str]:
@@ -211,12 +211,12 @@ def redirect(storage_type: str, url: str) -> Response:
     return _Redirect(body, 303, headers, content_type="application/json")
 
 
-def _redirect(found: Found) -> Response:
-    artifact = found.artifact
-    if found.url is None:
+def _redirect(target: Found) -> Response:
+    artifact = target.artifact
+    if target.url is None:
         body = json.dumps(_error(artifact))
         return Response(body, 424, _headers("error"), content_type="application/json")
-    response = redirect(artifact.storage_type, found.url)
+    response = redirect(artifact.storage_type, target.url)
     if artifact.storage_type == "blob":
         response.headers.update(_location_headers(artifact))
     return response

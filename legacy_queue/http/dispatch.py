@@ -149,16 +149,16 @@ def _pattern(endpoint: Endpoint) -> str:
 
 def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
     """The parameters of the query without the bewit. Each must be known to the endpoint, and given once."""
-    given = Request(environ).args.to_dict(flat=False)
-    given.pop("bewit", None)
-    for name, values in sorted(given.items()):
+    parameters = Request(environ).args.to_dict(flat=False)
+    parameters.pop("bewit", None)
+    for name, values in sorted(parameters.items()):
         if name not in endpoint.query:
             raise InvalidRequestArguments(f"{endpoint.name} takes no query parameter {name[:200]!r}")
         if len(values) > 1:
             raise InvalidRequestArguments(
                 f"{name} is given {len(values)} times in the query: once is accepted"
             )
-    return {name: values[0] for name, values in given.items()}
+    return {name: values[0] for name, values in parameters.items()}
 
 
 def _body(environ: Environ) -> bytes:

@@ -50,25 +50,24 @@ class Background:
         periodic_jobs: PeriodicJobs | None,
         flushes: Sequence[Flush],
         stopping: threading.Event,
-        wakes: Sequence[Callable[[], None]] = (),
-        flush_soon: Flush = lambda: None,
-        pace: Pace = Pace(),
-        gate: Gate | None = None,
+        wakes: Sequence[Callable[[], None]],
+        flush_soon: Flush,
+        pace: Pace,
+        gate: Gate,
     ) -> None:
         """``flush_soon`` runs more often than ``flushes``. A closed ``gate`` holds all threads up."""
-        self._gate = gate or Gate()
-        self._timers, self._publisher, self._flushes = timers, publisher, flushes
+        self._timers, self._publisher, self._flushes, self._gate = timers, publisher, flushes, gate
         self.stopping, self._wakes = stopping, (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
             partial(self._repeat, publisher.check, pace.check),
             partial(self._repeat, flush_soon, pace.flush_soon),
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
-            *[partial(resolver.run, stopping, self._gate)] * RESOLVERS,
+            *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]
         if periodic_jobs:
             receive = partial(self._repeat, self._receive, pace.receive)
-            self._loops += [receive, partial(periodic_jobs.run, stopping, self._gate)]
+            self._loops += [receive, partial(periodic_jobs.run, stopping, gate)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:

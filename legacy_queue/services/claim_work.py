@@ -9,12 +9,13 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.task import Worker
+from legacy_queue.domain.usage_key import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.usage import Usage
-from legacy_queue.services.work_poller import Polled, Wait, WorkPoller
+from legacy_queue.services.work_poller import PolledMessage, WaitingRequest, WorkPoller
 from legacy_queue.services.workers import Workers
 
 log = structlog.get_logger()
@@ -66,14 +67,15 @@ class ClaimWork:
         ``names_task_queue``: the client called by taskQueueId. Unless the worker ``waits``, the answer comes
         after one poll of each queue. Raises ServiceUnavailable.
         """
-        self._usage.record_claim_work(provisioner_id, worker_type, worker, names_task_queue)
+        method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
+        self._usage.record(provisioner_id, worker_type, method, worker.full_id)
         self._workers.record_activity(provisioner_id, worker_type, worker)
 
         def is_quarantined() -> bool:
             return self._workers.is_quarantined(provisioner_id, worker_type, worker)
 
         now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
-        request = Wait(wanted, is_disconnected, now, polls_once=not waits)
+        request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)
         poller = self._pollers.poller(provisioner_id, worker_type)
         has_capacity = self._capacity.acquire(blocking=False)
         try:
@@ -90,7 +92,7 @@ class ClaimWork:
     def _wait(
         self,
         poller: WorkPoller,
-        request: Wait,
+        request: WaitingRequest,
         end: datetime,
         worker: Worker,
         is_quarantined: Callable[[], bool],
@@ -111,8 +113,8 @@ class ClaimWork:
                 return claims
         return []
 
-    def _claim_polled(self, polled: Sequence[Polled], worker: Worker) -> list[Claim]:
-        def claim(queue_and_message: Polled) -> Claim | None:
+    def _claim_polled(self, polled: Sequence[PolledMessage], worker: Worker) -> list[Claim]:
+        def claim(queue_and_message: PolledMessage) -> Claim | None:
             queue, message = queue_and_message
             try:
                 return self._claims.claim_polled(queue, message, worker)

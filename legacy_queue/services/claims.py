@@ -17,6 +17,7 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
+from legacy_queue.domain.usage_key import CLAIM_TASK
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.service_settings import ServiceSettings
@@ -95,7 +96,7 @@ class Claims:
         RequestConflict, ServiceUnavailable.
         """
         queue = task.work_queue
-        self._usage.record_claim(queue.provisioner_id, queue.worker_type, worker, proof.missing)
+        self._usage.record(queue.provisioner_id, queue.worker_type, CLAIM_TASK, worker.full_id, proof.missing)
         self._check(task, run_id, proof)
         self._check_quarantine(task, run_id, worker, proof)
         claim = self._claim(task.task_id, run_id, worker, proof)

@@ -97,7 +97,7 @@ class PageMemory:
         """How many requests wait for memory."""
         return len(self._queue)
 
-    def acquire(self) -> "Acquired":
+    def acquire(self) -> "PageAllocation":
         """Memory for a page of the maximal size. Raises ServiceUnavailable after the timeout."""
         ticket = object()
         with self._changed:
@@ -111,7 +111,7 @@ class PageMemory:
             finally:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
-        return Acquired(self)
+        return PageAllocation(self)
 
     def release(self, size: int) -> None:
         """So many bytes are free again."""
@@ -120,7 +120,7 @@ class PageMemory:
             self._changed.notify_all()
 
 
-class Acquired:
+class PageAllocation:
     """The memory of one page, until it is released."""
 
     def __init__(self, memory: PageMemory) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
+from legacy_queue.domain.usage_key import POLL_TASK_URLS
 from legacy_queue.ports import Clock
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.workers import Workers
@@ -36,7 +37,7 @@ class Polling:
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers: signed URLs, highest priority first."""
-        self._usage.record_poll(provisioner_id, worker_type, client_id)
+        self._usage.record(provisioner_id, worker_type, POLL_TASK_URLS, client_id)
         self._workers.record_activity(provisioner_id, worker_type)
         now = self._clock.wall_time()
         expires, queues = now + self._sas_life, work_queues(provisioner_id, worker_type)

@@ -15,7 +15,7 @@ _MAX_HIDDEN = timedelta(days=6)  # Azure hides a message for a week at most
 
 
 @dataclass(frozen=True)
-class Due:
+class FiredTimer:
     """A fired timer. Effects of transitions after ``since`` are missing; events too, unless ``is_published``.
 
     ``is_foreign``: another process scheduled it, and may still write the task. ``tries``: how often handling
@@ -99,9 +99,9 @@ class State:
         self.due = min((due for due in self.dues if due), default=None)
         return True
 
-    def take(self, task_id: str) -> Due:
+    def take(self, task_id: str) -> FiredTimer:
         """The fired timer. Its handling begins, as a call does."""
-        due = Due(
+        fired = FiredTimer(
             task_id,
             self.since if self.is_behind else None,
             not self.is_unpublished,
@@ -114,7 +114,7 @@ class State:
         if not self.users:
             self.dues.clear()
         self.users, self.is_behind = self.users + 1, False
-        return due
+        return fired
 
     def timer(self, task_id: str, due: datetime) -> Timer:
         """The timer, as it is stored."""

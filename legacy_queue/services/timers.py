@@ -18,7 +18,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
-from legacy_queue.services.timer_state import Due, Schedule, SharedMessage, State, by_time, time_hidden
+from legacy_queue.services.timer_state import FiredTimer, Schedule, SharedMessage, State, by_time, time_hidden
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore
 
@@ -114,7 +114,7 @@ class Timers:
         """How many timers are in memory."""
         return len(self._states)
 
-    def next_fired(self, timeout: float | None) -> Due | None:
+    def next_fired(self, timeout: float | None) -> FiredTimer | None:
         """A fired timer, or None after ``timeout`` seconds (None: no wait).
 
         After it the caller calls ``complete`` or ``retry_later``.

@@ -10,19 +10,7 @@ from typing import Any
 
 import structlog
 
-from legacy_queue.domain.task import Worker
-from legacy_queue.domain.usage_key import (
-    CLAIM_TASK,
-    CLAIM_WORK,
-    HOUR,
-    NOT_RECORDED,
-    POLL_TASK_URLS,
-    TODAYS_CLAIM_WORK,
-    Calls,
-    UsageKey,
-    client_name,
-    report,
-)
+from legacy_queue.domain.usage_key import HOUR, NOT_RECORDED, Calls, UsageKey, caller_name, report
 from legacy_queue.ports import Clock
 from legacy_queue.stores import UsageStore
 
@@ -38,22 +26,13 @@ class Usage:
         self._lock, self._flushing = Lock(), Lock()
         self._counted: dict[UsageKey, Calls] = {}
 
-    def record_poll(self, provisioner_id: str, worker_type: str, client_id: str) -> None:
-        """The client called pollTaskUrls."""
-        self._count(UsageKey(provisioner_id, worker_type, POLL_TASK_URLS, client_name(client_id)))
-
-    def record_claim(
-        self, provisioner_id: str, worker_type: str, worker: Worker, missing: Sequence[str]
+    def record(
+        self, provisioner_id: str, worker_type: str, method: str, caller: str, missing: Sequence[str] = ()
     ) -> None:
-        """The worker called claimTask; ``missing`` are the fields that it left out of its claim proof."""
-        self._count(UsageKey(provisioner_id, worker_type, CLAIM_TASK, _name(worker), tuple(missing)))
-
-    def record_claim_work(
-        self, provisioner_id: str, worker_type: str, worker: Worker, names_task_queue: bool = False
-    ) -> None:
-        """The worker called claimWork."""
-        method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
-        self._count(UsageKey(provisioner_id, worker_type, method, _name(worker)))
+        """Count a call of one of ``METHODS``. ``missing`` are the fields that a claimTask left out."""
+        now = self._clock.now()
+        use = UsageKey(provisioner_id, worker_type, method, caller_name(caller), tuple(missing))
+        self._add(use, Calls(1, now, now))
 
     def flush(self) -> None:
         """Write the calls since the last flush. Raises ServiceUnavailable, and then they are kept."""
@@ -83,17 +62,9 @@ class Usage:
         since = until - window
         return report(self._store.since(since - HOUR, provisioner_id, worker_type), since, until)
 
-    def _count(self, use: UsageKey) -> None:
-        now = self._clock.now()
-        self._add(use, Calls(1, now, now))
-
     def _add(self, use: UsageKey, calls: Calls) -> None:
         with self._lock:
             if len(self._counted) >= self._max_uses and use not in self._counted:
                 use = NOT_RECORDED
             before = self._counted.get(use)
             self._counted[use] = before.plus(calls) if before else calls
-
-
-def _name(worker: Worker) -> str:
-    return f"{worker.worker_group}/{worker.worker_id}"

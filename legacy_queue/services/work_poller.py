@@ -26,11 +26,11 @@ _POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are po
 _MAX_SLEEP = 1.0  # seconds: a client may disconnect, and the process may end
 _MAX_MESSAGES = 32  # that Azure gives at once
 
-Polled = tuple[WorkQueue, ReceivedMessage]
+PolledMessage = tuple[WorkQueue, ReceivedMessage]
 
 
 @dataclass(eq=False)
-class Wait:
+class WaitingRequest:
     """A request that waits for up to ``count`` messages. With 0 it only waits.
 
     ``is_disconnected`` is cheap, and any thread may call it. With ``polls_once`` the wait ends after one poll
@@ -42,7 +42,7 @@ class Wait:
     is_disconnected: Callable[[], bool]
     since: datetime
     polls_once: bool = False
-    polled: list[Polled] = field(default_factory=list)
+    polled: list[PolledMessage] = field(default_factory=list)
     failure: ServiceUnavailable | None = None
     ready: threading.Event = field(default_factory=threading.Event)
 
@@ -71,7 +71,7 @@ class WorkPoller:
         self._queues, self._work_queues, self._release = queues, work_queues, release
         self._poll_interval, self._clock, self._stopping = poll_interval, clock, stopping
         self._gate = gate
-        self._waiting: set[Wait] = set()
+        self._waiting: set[WaitingRequest] = set()
         self._interval = poll_interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were polled in vain
         self._offers: Counter[WorkQueue] = Counter()
@@ -89,7 +89,7 @@ class WorkPoller:
         """How many requests wait."""
         return len(self._waiting)
 
-    def wait(self, request: Wait, timeout: timedelta) -> Sequence[Polled]:
+    def wait(self, request: WaitingRequest, timeout: timedelta) -> Sequence[PolledMessage]:
         """The messages of the request, as soon as it has any: the caller is responsible for them.
 
         Raises ServiceUnavailable if it cannot get any.
@@ -103,7 +103,7 @@ class WorkPoller:
             raise request.failure
         return polled
 
-    def add(self, request: Wait) -> bool:
+    def add(self, request: WaitingRequest) -> bool:
         """The request waits from now on. Returns whether the caller must start the poller."""
         request.ready.clear()
         with self._lock:
@@ -112,7 +112,7 @@ class WorkPoller:
         self._wake.set()
         return starts
 
-    def remove(self, request: Wait) -> None:
+    def remove(self, request: WaitingRequest) -> None:
         """The request gets no more messages."""
         with self._lock:
             self._waiting.discard(request)
@@ -179,7 +179,7 @@ class WorkPoller:
                     return
             self._wake.wait(min(_MAX_SLEEP, self.seconds_until_next_poll()))
 
-    def _by_need(self) -> list[Wait]:
+    def _by_need(self) -> list[WaitingRequest]:
         """The waiting requests: those with the fewest messages first, then by how long they have waited."""
         with self._lock:
             return sorted(self._waiting, key=lambda request: (len(request.polled), request.since))
@@ -189,7 +189,7 @@ class WorkPoller:
         with self._lock:
             return sum(request.capacity for request in self._waiting)
 
-    def _finish(self, requests: Sequence[Wait], failure: ServiceUnavailable | None = None) -> None:
+    def _finish(self, requests: Sequence[WaitingRequest], failure: ServiceUnavailable | None = None) -> None:
         with self._lock:
             for request in requests:
                 self._waiting.discard(request)

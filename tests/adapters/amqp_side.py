@@ -1,4 +1,4 @@
-"""The other side of the broker, as tests see it: consumers of their own, and a network that can fail."""
+"""The other side of the broker for tests: consumers, and a network that can fail."""
 
 import socket
 import threading
@@ -24,7 +24,7 @@ def event(
 
 
 class Consumer:
-    """A channel with a queue of its own: what the broker has confirmed is there to be read."""
+    """A channel with its own queue: messages that the broker has confirmed can be read there."""
 
     def __init__(self, url: str, project: str) -> None:
         connect: Any = Connection  # which has no types
@@ -33,14 +33,14 @@ class Consumer:
         self.queue = self.channel.queue_declare(exclusive=True).queue
 
     def bind(self, exchange: str, pattern: str) -> None:
-        """To an exchange that may not be there yet."""
+        """Bind the queue to an exchange, which may not exist yet."""
         self.channel.exchange_declare(
             full_name(self._project, exchange), "topic", durable=True, auto_delete=False
         )
         self.channel.queue_bind(self.queue, full_name(self._project, exchange), pattern)
 
     def messages(self, queue: str = "") -> list[Any]:
-        """All that are there now."""
+        """All messages of the queue now."""
         return list(iter(lambda: self.channel.basic_get(queue or self.queue, no_ack=True), None))
 
     def close(self) -> None:
@@ -66,15 +66,15 @@ def _close_all(sockets: list[socket.socket]) -> None:
 
 @contextmanager
 def consumer(url: str, project: str) -> Iterator[Consumer]:
-    one = Consumer(url, project)
+    connected = Consumer(url, project)
     try:
-        yield one
+        yield connected
     finally:
-        one.close()
+        connected.close()
 
 
 class Network:
-    """Stands between us and the broker; while it ``swallows``, nothing of what the broker says arrives."""
+    """A proxy of the broker; while it ``swallows``, it drops everything that the broker sends."""
 
     def __init__(self, url: str) -> None:
         parts = url_to_parts(url)

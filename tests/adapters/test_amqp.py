@@ -29,7 +29,7 @@ from tests.rabbitmq import RabbitMQ
 from tests.system.processes import wait_until
 
 SHORT = timedelta(seconds=2)
-LONG = timedelta(seconds=30)  # that nothing takes
+LONG = timedelta(seconds=30)  # longer than any operation takes
 
 # Greenlets that publish and one that follows, on one broker, in a patched process; prints what it followed.
 UNDER_GEVENT = """
@@ -108,15 +108,15 @@ def broker(rabbitmq: RabbitMQ, project: str, connected: Callable[..., AmqpBroker
 
 @pytest.fixture
 def listener(rabbitmq: RabbitMQ, project: str) -> Iterator[Consumer]:
-    with consumer(rabbitmq.url, project) as one:
-        yield one
+    with consumer(rabbitmq.url, project) as connected:
+        yield connected
 
 
 @pytest.fixture
 def network(rabbitmq: RabbitMQ) -> Iterator[Network]:
-    one = Network(rabbitmq.url)
-    yield one
-    one.close()
+    proxy = Network(rabbitmq.url)
+    yield proxy
+    proxy.close()
 
 
 class Own(NamedTuple):

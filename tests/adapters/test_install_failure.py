@@ -1,4 +1,4 @@
-"""What npm 11 and pip 23 and 26 said, shortened, and the cause that a person is told."""
+"""The shortened output of npm 11 and pip 23 and 26, and the cause that is explained to the user."""
 
 import pytest
 

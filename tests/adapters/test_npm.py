@@ -1,4 +1,4 @@
-"""What npm installs, by the real one where it matters what npm does."""
+"""Installations by npm: with the real npm where its behaviour matters."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from tests.system.processes import LONG, wait_until
 
 
 class CutOff(Exception):
-    """The process is told to end while npm is at work."""
+    """The process has to end while npm works."""
 
 
 def a_manifest(folder: Path, packages: dict[str, object]) -> Path:
@@ -46,13 +46,13 @@ def a_package(path: Path) -> dict[str, object]:
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
-    """Needs no network."""
+    """A manifest that needs no network."""
     return a_manifest(tmp_path / "manifest", {"node_modules/small": a_package(tmp_path / "small.tgz")})
 
 
 @pytest.fixture
 def from_a_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Needs one, and finds nothing in npm's cache."""
+    """A manifest that needs a network: npm's cache is empty."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm-cache"))
     return a_manifest(tmp_path / "manifest", {"node_modules/small": {"version": "1.0.0"}})
 
@@ -62,7 +62,7 @@ def is_free(lock: IO[bytes]) -> bool:
 
 
 def only_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
-    """Nothing else is on PATH, and no Node.js in a wheel."""
+    """PATH has only these scripts, and there is no Node.js in a wheel."""
     folder.mkdir()
     for name, script in scripts.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")

@@ -30,13 +30,16 @@ signal.pause()
 """
 
 
+connect: Any = Connection  # which has no types
+
+
 @pytest.fixture
 def made(tmp_path: Path, rabbitmq_home: Path) -> Iterator[Callable[..., RabbitMQ]]:
     """Makes RabbitMQs on one folder that are stopped when the test ends."""
     with ExitStack() as stack:
 
-        def make(**options: Any) -> RabbitMQ:
-            rabbitmq = RabbitMQ(**{"folder": tmp_path / "data", "home": rabbitmq_home} | options)
+        def make(folder: Path = tmp_path / "data", home: Path = rabbitmq_home, **more: Any) -> RabbitMQ:
+            rabbitmq = RabbitMQ(folder, home, **more)
             stack.callback(rabbitmq.stop)
             return rabbitmq
 
@@ -44,14 +47,14 @@ def made(tmp_path: Path, rabbitmq_home: Path) -> Iterator[Callable[..., RabbitMQ
 
 
 def put(url: str, text: str) -> None:
-    with Connection(url) as connection:
+    with connect(url) as connection:
         queue = connection.SimpleQueue("durable")
         queue.put(text)
         queue.close()
 
 
 def taken(url: str) -> str:
-    with Connection(url) as connection:
+    with connect(url) as connection:
         queue = connection.SimpleQueue("durable")
         message = queue.get(timeout=10)
         message.ack()
@@ -107,7 +110,7 @@ def test_what_is_durable_survives_a_stop_and_it_comes_back_on_its_port(
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not second.alive())
     with (
-        socket.create_server(("127.0.0.1", Connection(second.url).port)),
+        socket.create_server(("127.0.0.1", connect(second.url).port)),
         pytest.raises(RabbitMQUnavailable, match=r"^RabbitMQ cannot listen on 127\.0\.0\.1:\d+: another"),
     ):
         second.restart()
@@ -122,7 +125,7 @@ def test_its_amqp_port_on_loopback_is_all_that_listens(
     before = epmds()
     one = made().start()
     assert one.url != rabbitmq.url, "two of them run side by side"
-    port = Connection(one.url).port
+    port = connect(one.url).port
     assert listening(one.pid or 0) == [("0100007F", port)]
     assert epmds() == before
 
@@ -131,7 +134,7 @@ def test_another_port_is_taken_when_somebody_has_the_old_one(made: Callable[...,
     first = made().start()
     put(first.url, "kept")
     first.stop()
-    with socket.create_server(("127.0.0.1", Connection(first.url).port)):
+    with socket.create_server(("127.0.0.1", connect(first.url).port)):
         second = made().start()
         assert second.url != first.url
         assert taken(second.url) == "kept"

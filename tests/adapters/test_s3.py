@@ -91,7 +91,7 @@ def test_an_upload_with_an_undeclared_content_type_is_refused(s3: S3, content_ty
 
 
 def test_nothing_but_the_content_type_and_the_host_is_signed(s3: S3) -> None:
-    """Else the client would have to send headers that nobody told it of."""
+    """Otherwise the client would have to send headers that it does not know."""
     for url, signed, more in (
         (upload_url(s3), "content-type;host", set()),
         (download_url(s3), "host", {"response-content-disposition"}),

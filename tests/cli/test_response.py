@@ -80,7 +80,7 @@ def test_an_answer_without_a_body_is_only_a_head(status: str, method: str) -> No
 
 
 @pytest.mark.parametrize(("version", "is_last"), [("1.1", True), ("1.0", False)])
-def test_the_last_answer_of_a_connection_says_that_it_is_the_last(version: str, is_last: bool) -> None:
+def test_the_last_answer_of_a_connection_has_the_header_connection_close(version: str, is_last: bool) -> None:
     (sent,), is_closed = answered(b"x", headers=[("Content-Length", "1")], version=version, is_last=is_last)
     assert sent.startswith(f"HTTP/{version} 200 OK\r\n".encode())
     assert b"\r\nConnection: close\r\n" in sent

@@ -1,4 +1,4 @@
-"""Requests signed by this code, and the one way in which a bad signature is refused."""
+"""Requests signed by this code, and checks that a bad signature is refused in the same way always."""
 
 import base64
 import hmac
@@ -27,7 +27,7 @@ def signed(
     body: bytes = b"",
     content_type: str | None = None,
 ) -> SignedRequest:
-    """The body is covered where its content type is given."""
+    """The signature covers the body if a content type is given."""
     covered = replace(request, body=body, content_type=content_type)
     header = hawk.sign_header(covered, CREDENTIALS["id"], KEY, now, "Ab3-_x", EXT)
     return replace(request, authorization=header)

@@ -1,4 +1,4 @@
-"""Task definitions and tasks to try the rules on."""
+"""Task definitions and tasks for the tests of the domain."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ HELD = MessageLease("message-1", "receipt-2")
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    """What createTask is given at NOW; the deadline is a day away."""
+    """The body of a createTask at NOW with a deadline a day later."""
     return {
         "provisionerId": "provisioner",
         "workerType": "worker-Type_1",
@@ -43,18 +43,18 @@ def definition(**changes: Any) -> TaskDefinition:
 
 
 def pending(**changes: Any) -> Task:
-    """As createTask makes it at NOW."""
+    """A task that was created at NOW."""
     return transitions.create(TASK_ID, definition(**changes), (), NOW).task
 
 
 def running(**changes: Any) -> Task:
-    """Claimed by Alice at NOW, with its message held."""
+    """A task that Alice has claimed at NOW, with its held message."""
     task = transitions.claim(pending(**changes), 0, ALICE, POLLED, "message-1", CLAIM_TIMEOUT, NOW).task
     return replace(task, held=HELD)
 
 
 def with_last_run(task: Task, **changes: Any) -> Task:
-    """The task with these fields of its last run changed, as no transition may do it."""
+    """The task with these fields of its last run changed."""
     return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)))
 
 

@@ -144,7 +144,7 @@ def test_the_parts_of_a_blob_are_stored_as_a_count_and_a_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "said"),
+    ("body", "kind", "message"),
     [
         ({**BLOB, "contentEncoding": "gzip"}, InputError, "needs transferLength and transferSha256"),
         ({**BLOB, "contentEncoding": "br", "transferLength": 7}, InputError, "'br'"),
@@ -160,8 +160,8 @@ def test_the_parts_of_a_blob_are_stored_as_a_count_and_a_hash() -> None:
     ],
     ids=range(11),
 )
-def test_an_impossible_blob_is_refused(body: dict[str, Any], kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
+def test_an_impossible_blob_is_refused(body: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
         new_artifact(body)
 
 
@@ -173,15 +173,15 @@ def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(exp
 
 
 @pytest.mark.parametrize(
-    ("expires", "said"),
+    ("expires", "message"),
     [
         (format_time(NOW - 15 * MINUTE), "more than 15 minutes ago, now is 2030-01-02T03:04:05.678Z"),
         (format_time(NOW + DAY + MS), "must not be after the task's, 2030-01-03T03:04:05.678Z"),
         ("2030-02-30T00:00:00Z", "out of range"),
     ],
 )
-def test_an_expiry_out_of_range_is_refused(expires: str, said: str) -> None:
-    with pytest.raises(InputError, match=f"expires.*{said}"):
+def test_an_expiry_out_of_range_is_refused(expires: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"expires.*{message}"):
         Artifact.from_wire(running(expires=format_time(NOW + DAY)), 0, NAME, {**S3, "expires": expires}, NOW)
 
 
@@ -208,7 +208,7 @@ def test_artifacts_are_open_until_20_minutes_and_a_drift_after_an_exception(afte
 
 
 @pytest.mark.parametrize(
-    ("task", "run_id", "after", "said"),
+    ("task", "run_id", "after", "message"),
     [
         (pending(), 0, MS, "run 0 of task .* is pending"),
         (shut_down(), 1, MS, "run 1 of task .* is pending"),
@@ -219,8 +219,8 @@ def test_artifacts_are_open_until_20_minutes_and_a_drift_after_an_exception(afte
     ],
     ids=["pending", "retried", "too late", "never claimed", "completed", "failed"],
 )
-def test_artifacts_of_other_runs_are_closed(task: Task, run_id: int, after: Any, said: str) -> None:
-    with pytest.raises(RequestConflict, match=said):
+def test_artifacts_of_other_runs_are_closed(task: Task, run_id: int, after: Any, message: str) -> None:
+    with pytest.raises(RequestConflict, match=message):
         check_open(task, run_id, NOW + after)
 
 
@@ -264,7 +264,7 @@ def test_a_reference_can_get_another_url() -> None:
 
 
 def test_a_reference_becomes_a_link_that_keeps_its_content_type() -> None:
-    """Workers of today post ``live.log`` so, once its backing log is uploaded."""
+    """Today's workers do this with ``live.log`` after they have uploaded its backing log."""
     link = new_artifact(LINK, contentType="text/html")
     assert created_again(new_artifact(REFERENCE), link, NOW) == new_artifact(LINK)
     assert created_again(new_artifact(LINK), link, NOW) == new_artifact(LINK)

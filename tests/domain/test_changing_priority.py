@@ -3,17 +3,13 @@
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from legacy_queue.domain import transitions
-from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.events import priority_changed
 from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, direction
 from legacy_queue.domain.task import PriorityChange, Task
 from tests.domain.tasks import (
     CLAIM_TIMEOUT,
-    DAY,
     HELD,
     MINUTE,
     NOW,
@@ -48,11 +44,6 @@ def test_a_pending_task_is_offered_again() -> None:
     assert outcome.events == (priority_changed(outcome.task, record),)
 
 
-def test_an_unscheduled_task_is_offered_once_it_is_scheduled() -> None:
-    outcome = change(UNSCHEDULED)
-    assert (outcome.task.priority, outcome.hold, outcome.after) == ("high", None, None)
-
-
 def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
     outcome = change(running())
     assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
@@ -72,23 +63,6 @@ def test_a_repeated_change_publishes_and_offers_again() -> None:
     first = change(pending())
     again = change(first.task, after=2 * MINUTE)
     assert again == first
-
-
-def test_a_change_to_the_priority_of_the_definition_publishes_nothing() -> None:
-    assert change(UNSCHEDULED, "lowest") == Outcome(UNSCHEDULED)
-    assert change(pending(), "lowest").events == ()
-
-
-@pytest.mark.parametrize("priority", ["high", "lowest"])
-def test_a_resolved_task_keeps_its_priority(priority: str) -> None:
-    task = transitions.cancel(pending(), NOW).task
-    with pytest.raises(RequestConflict, match="it is resolved"):
-        change(task, priority)
-
-
-def test_a_task_after_its_deadline_keeps_its_priority() -> None:
-    with pytest.raises(RequestConflict, match="deadline"):
-        change(pending(), after=DAY)
 
 
 def test_a_rerun_keeps_the_changed_priority() -> None:

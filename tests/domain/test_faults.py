@@ -50,7 +50,7 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "wire", "said"),
+    ("endpoint", "wire", "message"),
     [
         ("claimTasks", {"status": 503}, "there is no 'claimTasks'; the nearest is claimTask"),
         ("azure.recieve", {"lose": True}, "the nearest is azure.receive"),
@@ -69,8 +69,8 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
         ("claimTask", {"delay": "11m"}, "delay is '11m': 10m is the longest"),
     ],
 )
-def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
         fault(endpoint, **wire)
 
 

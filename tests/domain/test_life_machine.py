@@ -117,7 +117,7 @@ class Life(RuleBasedStateMachine):
         early=st.sampled_from([0 * MS, MS, 2 * SECOND, 4 * SECOND, 10 * SECOND, MINUTE]),
     )
     def wait_for(self, end: str, early: timedelta) -> None:
-        """Up to an end or shortly before."""
+        """Wait until an end or shortly before it."""
         ends = {"the deadline": self.deadline, "a claim at the deadline": self.deadline - CLAIM_TIMEOUT}
         self.now = max(self.now, ends.get(end, self.taken_until) - early)
 
@@ -331,7 +331,7 @@ class Life(RuleBasedStateMachine):
         self._check_repeated(transition, outcome, may_refuse_next)
 
     def _written(self, outcome: Outcome) -> Task:
-        """As the service stores it: with the message that was held."""
+        """The task that the service stores, with the message that it has held."""
         if outcome.hold is None:
             return outcome.task
         return replace(outcome.task, held=self._lease(outcome.hold.lease))
@@ -341,7 +341,7 @@ class Life(RuleBasedStateMachine):
         return MessageLease(lease.message_id if lease else f"message-{self.leases}", f"receipt-{self.leases}")
 
     def _follow(self, before: Task, after: Task) -> None:
-        """What the model must remember of a change beside its words."""
+        """Update what the model has besides its words."""
         for run in after.runs[len(before.runs) :]:
             if run.reason_created == "rerun":
                 self.retries_left = min(self.definition.retries, MAX_RUNS - len(after.runs))
@@ -363,7 +363,7 @@ class Life(RuleBasedStateMachine):
     def _check_repeated(
         self, transition: Callable[[Task], Outcome], first: Outcome, may_refuse: bool
     ) -> None:
-        """Apply twice is apply once: a crash heals when the request is repeated."""
+        """A repeated transition changes nothing: so a crash heals when the request is repeated."""
         try:
             second = transition(self.task)
         except QueueError:
@@ -373,7 +373,7 @@ class Life(RuleBasedStateMachine):
         assert all(event in first.events for event in second.events), "another event when repeated"
 
     def _check_change(self, before: Task | None, outcome: Outcome) -> None:
-        """Every invariant of one change: ``before`` is None for a task that was not there."""
+        """Check every invariant of a change; ``before`` is None for a new task."""
         after = self.task
         self._check_runs(before, after)
         self._check_messages(before, after, outcome)
@@ -488,7 +488,7 @@ def _is_so(event: Event, task: Task) -> bool:
 
 
 def run(settings: settings) -> None:
-    """Raises AssertionError where an invariant is broken."""
+    """Raise AssertionError if an invariant is broken."""
     run_state_machine_as_test(Life, settings=settings)
 
 

@@ -72,7 +72,7 @@ def test_an_upload_with_the_fields_of_its_object_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "said"),
+    ("changes", "kind", "message"),
     [
         ({"projectId": "other"}, InputError, "the projectId 'a/project', not 'other'"),
         ({"uploadId": "x"}, RequestConflict, "another uploadId"),
@@ -82,9 +82,9 @@ def test_an_upload_with_the_fields_of_its_object_is_accepted() -> None:
     ids=["project", "upload", "expires", "no time"],
 )
 def test_an_upload_with_other_fields_than_its_object_is_refused(
-    changes: dict[str, str], kind: type[Exception], said: str
+    changes: dict[str, str], kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind, match=said) as refused:
+    with pytest.raises(kind, match=message) as refused:
         check_upload(ARTIFACT, {**UPLOAD, **changes})
     assert UPLOAD["uploadId"] not in str(refused.value)
 

@@ -101,8 +101,3 @@ def test_a_released_retry_is_pending_again() -> None:
 )
 def test_a_release_of_another_claim_changes_nothing(task: Task) -> None:
     assert released(task) == Outcome(task)
-
-
-def test_a_repeated_release_changes_nothing() -> None:
-    task = released(running()).task
-    assert released(task) == Outcome(task)

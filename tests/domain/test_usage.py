@@ -15,7 +15,7 @@ from legacy_queue.domain.usage_key import (
     TODAYS_CLAIM_WORK,
     Calls,
     UsageKey,
-    client_name,
+    caller_name,
     report,
 )
 
@@ -66,7 +66,7 @@ def counts(worker_type: Any) -> dict[UsageKey, int]:
     ],
 )
 def test_a_caller_is_named_by_its_client_id_without_the_task(client_id: str, name: str) -> None:
-    assert client_name(client_id) == name
+    assert caller_name(client_id) == name
 
 
 def test_rows_of_the_same_caller_are_added_up() -> None:

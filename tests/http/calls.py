@@ -197,7 +197,7 @@ class Queue:
         prefix: str = "/v1",
         **params: Any,
     ) -> TestResponse:
-        """Call an endpoint as a client of 2017 does; no body where it is None."""
+        """Call an endpoint as a client of 2017 does; None is no body."""
         endpoint = DECLARED[name]
         params["name"] = quote(params.get("name", ""), safe="")
         target = prefix + re.sub(r"<(\w+)>", lambda match: str(params[match[1]]), endpoint.route)

@@ -275,7 +275,7 @@ def bounded(schema: Any, where: str) -> list[str]:
     return unbounded + [place for name, part in inner.items() for place in bounded(part, f"{where}/{name}")]
 
 
-@pytest.mark.parametrize("name", sorted({one.input for one in DECLARED.values() if one.input}))
+@pytest.mark.parametrize("name", sorted({endpoint.input for endpoint in DECLARED.values() if endpoint.input}))
 def test_the_schema_of_a_body_limits_each_array_and_each_text(name: str) -> None:
     assert bounded(SCHEMAS[name], "body") == []
 

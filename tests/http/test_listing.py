@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from legacy_queue.domain.ids import slugid
 from tests.clients.python import taskcluster
-from tests.http.calls import GROUP_ID, PREFIXES, TASK_ID, Queue, refused, succeeded
+from tests.http.calls import GROUP_ID, TASK_ID, Queue, refused, succeeded
 from tests.system.http_queue import definition
 from tests.system.processes import Server, serve
 from tests.system.real_clients import npm
@@ -50,13 +50,10 @@ def pages(queue: Queue, name: str, limit: int, between: Callable[[], Any] = lamb
 
 
 @each_list
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_list_holds_the_definition_and_the_status_of_its_tasks(
-    queue: Queue, name: str, prefix: str
-) -> None:
+def test_a_list_holds_the_definition_and_the_status_of_its_tasks(queue: Queue, name: str) -> None:
     made = fill(queue, 3)
     queue.create()
-    page = get(queue, name, prefix=prefix)
+    page = get(queue, name)
     assert sorted(ids(page)) == made
     of_group = {"taskGroupId", "schedulerId", "expires"}
     assert set(page) == {"tasks", *(of_group if name == "listTaskGroup" else {"taskId"})}

@@ -9,7 +9,7 @@ from tests.system.processes import wait_until
 
 
 def metric(queue: Queue, name: str, **labels: str) -> float | None:
-    """The value with these labels; None where there is none."""
+    """The value of the metric with these labels, if it has one."""
     answer = succeeded(queue.send("GET", "/metrics", credentials=None))
     assert answer.content_type.startswith("text/plain; version=")
     samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]

@@ -25,17 +25,17 @@ def routes_of(app: App) -> UrlMap:
 
 
 def test_applications_with_the_same_routes_share_a_compiled_map() -> None:
-    one, other = app_of("/a", "/b/<name>"), app_of("/a", "/b/<name>")
-    for app in (one, other):
+    first, second = app_of("/a", "/b/<name>"), app_of("/a", "/b/<name>")
+    for app in (first, second):
         assert Client(app).get("/b/x").text == "/b/<name> {'name': 'x'}"
-    assert routes_of(one).compiled is routes_of(other).compiled
+    assert routes_of(first).compiled is routes_of(second).compiled
 
 
 def test_an_application_with_other_routes_has_a_map_of_its_own() -> None:
-    one, other = app_of("/a/<x>"), app_of("/a/<y>")
-    assert Client(one).get("/a/1").text == "/a/<x> {'x': '1'}"
-    assert Client(other).get("/a/1").text == "/a/<y> {'y': '1'}"
-    assert Client(other).get("/b").status_code == 404
+    first, second = app_of("/a/<x>"), app_of("/a/<y>")
+    assert Client(first).get("/a/1").text == "/a/<x> {'x': '1'}"
+    assert Client(second).get("/a/1").text == "/a/<y> {'y': '1'}"
+    assert Client(second).get("/b").status_code == 404
 
 
 def test_two_servers_with_other_queue_prefixes_serve_their_own_blobs() -> None:

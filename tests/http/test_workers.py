@@ -12,7 +12,6 @@ from tests.http.calls import (
     DECLARED,
     NOW,
     POOL,
-    PREFIXES,
     PROVISIONER,
     TASK_ID,
     WORKER,
@@ -92,12 +91,9 @@ def pages(queue: Queue, name: str, query: str) -> list[Any]:
 # --- records
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_claim_records_the_worker_its_worker_type_and_its_provisioner(queue: Queue, prefix: str) -> None:
+def test_a_claim_records_the_worker_its_worker_type_and_its_provisioner(queue: Queue) -> None:
     queue.running(TASK_ID)
-    answers = [
-        succeeded(queue.call(name, None, None, prefix, **of_workers(name))).get_json() for name in GETTING
-    ]
+    answers = [succeeded(queue.call(name, None, None, **of_workers(name))).get_json() for name in GETTING]
     now = format_time(NOW)
     assert answers == [
         {

@@ -7,6 +7,6 @@ from structlog.testing import capture_logs
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What is logged, for tests that ask: drawn for a person, a traceback takes longer than all else."""
+    """The log entries. Without this, rendering tracebacks takes longer than the tests."""
     with capture_logs() as entries:
         yield entries

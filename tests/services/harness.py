@@ -253,7 +253,7 @@ class Harness:
         """For each run: ``pending``, ``running by alice``, ``exception claim-expired``, ..."""
         words = []
         for run in self.task(task_id).runs:
-            worker = run.worker.worker_id if run.worker else "nobody"
+            worker = run.worker.worker_id if run.worker else "no worker"
             more = {"pending": "", "running": f"by {worker}"}.get(run.state, run.reason_resolved)
             words.append(f"{run.state} {more}".strip())
         return words

@@ -112,8 +112,8 @@ def check_runs(task: Task) -> None:
 
 
 def check_history(before: Task, after: Task, taken_back: Collection[Claim] = ()) -> None:
-    """A run is resolved once, and a claim only grows. Claims ``taken_back`` may be gone."""
-    assert len(after.runs) >= len(before.runs), "a run is gone"
+    """A run is resolved once, and a claim only grows. Claims ``taken_back`` may be missing."""
+    assert len(after.runs) >= len(before.runs), "a run is missing"
     for was, now in zip(before.runs, after.runs, strict=False):
         assert now == was or not was.is_resolved, "a resolved run was changed"
         if (before.task_id, was.run_id, was.worker, was.taken_until) in taken_back:

@@ -31,7 +31,7 @@ class Run:
 
 
 class OrderUnknown(Exception):
-    """What happened first is not known."""
+    """The order of two events is unknown."""
 
 
 class RealTime:
@@ -49,7 +49,7 @@ class RealTime:
                 dues = self._pass_time(self._clock.now() + step.pause * self._server.unit, step)
                 time_of_call = self._clock.now()
                 answer = self._calls.make(step)
-                self._settle()
+                self._wait_for_effects()
                 self._check_order(time_of_call, [*dues, *self._dues()], step)
                 times.append(time_of_call)
                 answers.append(answer)
@@ -70,12 +70,12 @@ class RealTime:
                 self._sleep_until(until)
                 return dues
             self._sleep_until(dues[0])
-            settled = self._settle()
-            if any(one <= settled for one in dues[1:]):
+            applied_at = self._wait_for_effects()
+            if any(one <= applied_at for one in dues[1:]):
                 raise OrderUnknown
 
     def _check_order(self, begun: datetime, dues: Sequence[datetime], step: Step) -> None:
-        """All is settled now that was called at that time: nothing may have become due meanwhile."""
+        """All effects of the call at that time are applied. Nothing may have become due meanwhile."""
         now = self._clock.now()
         if any(one <= now for one in dues) or any(
             start <= now and begun <= end for start, end in self._closed(step)
@@ -101,7 +101,7 @@ class RealTime:
             closed += [(one - 1.1 * SECOND, one) for one in deadlines]
         return closed
 
-    def _settle(self) -> datetime:
+    def _wait_for_effects(self) -> datetime:
         """Wait until all effects are there of what is due or was called; when that was."""
         while any(self._is_unfinished(task_id) for task_id in self._calls.ids):
             time.sleep(LOOK_EVERY)

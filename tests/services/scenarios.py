@@ -27,7 +27,7 @@ from tests.services.ports import FakeBroker
 NO_TIME = timedelta(0)
 DRIFT, SAS_LIFE = timedelta(minutes=15), timedelta(minutes=30)
 CLAIM = INVISIBLE = 1.0  # in units: how long a claim lasts, and a polled message is invisible
-LONGEST = 5.0  # units: all pauses of a scenario
+MAX_DURATION = 5.0  # units: all pauses of a scenario
 WORKERS = Worker("group", "alice"), Worker("group", "bob")
 REPORTS = ("completed", "completed"), ("failed", "failed"), ("exception", "worker-shutdown")
 CALLS = (
@@ -99,7 +99,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     more = st.builds(Step, pauses, st.sampled_from(CALLS), picks, st.integers(0, 5))
     steps = [Step(0, "create", number) for number in numbers]
     for step in draw(st.lists(more, min_size=5, max_size=12)):
-        if sum(one.pause for one in steps) + step.pause <= LONGEST:
+        if sum(one.pause for one in steps) + step.pause <= MAX_DURATION:
             steps.append(step)
     # after ten minutes the sweeper offers again what waits: then there may be messages twice
     claims = (1, 7, 60) if any(step.call == "poll" for step in steps) else (1, 60, 1200)
@@ -128,7 +128,7 @@ class Server:
 
 @dataclass
 class Calls:
-    """The calls of a scenario, made on a server, and what comes of them in words that tell no time."""
+    """Makes the calls of a scenario on a server, and describes the results without times."""
 
     server: Server
     planned: Sequence[Planned]
@@ -176,18 +176,18 @@ class Calls:
         return [(self.ids.index(one.task_id), one.run_id) for one in messages], is_real
 
     def claim_message(self, step: Step) -> Any:
-        """As the draft does, of any message that was polled, however long ago."""
+        """Claim as the draft says, with any message that was polled before."""
         if not self.polled:
             return None
         message = self.polled[step.choice // 2 % len(self.polled)]
         return self._claimed(message.task_id, message.run_id, step, message.proof)
 
     def claim(self, step: Step) -> Any:
-        """As the deployed protocol does, of the last run."""
+        """Claim the last run, as the deployed protocol does."""
         return self._claimed(self.ids[step.task], self._last(self.ids[step.task]), step)
 
     def claim_next(self, step: Step) -> Any:
-        """Of the run after the last, as the held message says."""
+        """Claim the run after the last, as the held message says."""
         return self._claimed(self.ids[step.task], self._last(self.ids[step.task]) + 1, step)
 
     def reclaim(self, step: Step) -> Any:
@@ -198,7 +198,7 @@ class Calls:
         )
 
     def report(self, step: Step) -> Any:
-        """Of a task that runs, where there is one."""
+        """Report a running task, if there is one."""
         running = [task for task in self.tasks() if task.state == "running"]
         task_id = running[step.task % len(running)].task_id if running else self.ids[step.task]
         report = REPORTS[step.choice % len(REPORTS)]
@@ -226,7 +226,7 @@ class Calls:
         return self.ids.index(task_id), claim["runId"], claim["workerId"], is_real, story(self._load(task_id))
 
     def _is_now(self, time: datetime, before: datetime) -> bool:
-        """Whether it is the real time of a call that began at that time of the server."""
+        """Whether ``time`` is the real time of a call that began at ``before`` on the server's clock."""
         offset = self.offset()
         return before - offset <= time <= self.server.clock.now() - offset
 
@@ -263,7 +263,7 @@ class Calls:
 
 
 def story(task: Task | None) -> Any:
-    """What became of the task, without any time."""
+    """The runs and the state of the task, without times."""
     if task is None:
         return None
     runs = [

@@ -1,4 +1,4 @@
-"""Blobs: complete once what was announced is there, and until then their run is not completed."""
+"""Blobs are complete once the announced content is stored. Before that their run cannot be completed."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def complete(harness: Harness, task_id: str, *etags: str, services: Services | N
 
 
 def uploaded(harness: Harness, name: str = NAME) -> str:
-    """A running task, the one blob of which lacks nothing but to be completed."""
+    """A running task with an uploaded blob that is not completed."""
     task_id = harness.claimed()
     (request,) = create(harness, task_id, "blob", name)["requests"]
     upload(harness, request["url"])
@@ -229,7 +229,7 @@ def test_a_completion_while_the_broker_is_away_is_published_when_it_is_back() ->
 
 
 def test_a_repeated_completion_publishes_if_the_timer_was_not_stored() -> None:
-    """The blob is complete: nothing but the worker's next call would publish it."""
+    """Only the worker's next call publishes the complete blob."""
     harness = Harness()
     task_id = uploaded(harness)
     harness.events()
@@ -308,7 +308,7 @@ def test_a_report_of_a_run_without_blobs_reads_no_artifacts() -> None:
 @pytest.mark.parametrize("caches_tasks", [False, True])
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
 def test_of_a_concurrent_create_and_report_one_gets_a_conflict(caches_tasks: bool, before: int) -> None:
-    """A create and a report at once, in every order of their port calls: whichever wins, the other is 409."""
+    """A create and a report at once, in every order of their port calls: the loser gets a 409."""
 
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
@@ -339,7 +339,7 @@ def test_of_a_concurrent_create_and_report_one_gets_a_conflict(caches_tasks: boo
 
 
 def pausing(name: str, call: Callable[[], Any]) -> Any:
-    """What is put for later, or told, changes nothing between the two."""
+    """Timers and events do not matter for this race."""
     return call() if name in ("timer.put", "broker.publish") else interleaving.pausing(name, call)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that come through this server: stored as a whole where all is as announced, else not at all."""
+"""An upload is stored as a whole if it is as announced, and not at all otherwise."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ def url_of(harness: Harness, task_id: str, storage_type: str = "s3", **changes: 
 
 
 def content(harness: Harness, task_id: str) -> bytes | None:
-    """What is stored of the artifact."""
+    """The stored content of the artifact, None if there is none."""
     found = harness.storage.artifacts.load(task_id, 0, NAME)
     assert found
     try:
@@ -108,7 +108,7 @@ def test_an_upload_that_differs_from_its_announcement_is_not_stored(
 def test_an_interrupted_upload_leaves_the_earlier_content() -> None:
     def breaks_off() -> Iterator[bytes]:
         yield CONTENT
-        raise MalformedPayload("the connection is gone")
+        raise MalformedPayload("the connection is lost")
 
     harness = Harness()
     task_id = harness.claimed()
@@ -181,9 +181,9 @@ def test_an_upload_url_is_good_while_its_secret_is_configured() -> None:
         upload(harness, url)
 
 
-@pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "gone"])
+@pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "removed"])
 def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(storage_type: str) -> None:
-    """It expired, and its name was used again: while the old URL is good that takes a clock that is wrong."""
+    """The artifact expired and was created again while its URL was good, which takes a wrong clock."""
     harness = Harness()
     task_id = harness.claimed()
     url = url_of(harness, task_id)
@@ -196,7 +196,7 @@ def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(s
     elif storage_type == "expired":
         harness.storage.artifacts.insert(replace(stored.artifact, expires=NOW - 15 * MINUTE))
         error = ResourceNotFound
-    elif storage_type == "gone":
+    elif storage_type == "removed":
         error = ResourceNotFound
     else:
         create(harness, task_id, storage_type)

@@ -1,4 +1,4 @@
-"""The threads of a server process: they do their work, and end when they are told to."""
+"""The threads of a server process: they do their work until they are stopped."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ from tests.services.harness import (
 )
 
 OFTEN = Pace(*[SECOND / 100] * 5)
-MAX_WAIT = 30  # seconds: of a test that would otherwise fail by never ending
+MAX_WAIT = 30  # seconds, after which a test that waits fails
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def claimed_by(server: Services, harness: Harness, **changes: Any) -> str:
     return task_id
 
 
-class Seen:
-    """Around port calls: whether one of that name has been made, or that many; they may fail."""
+class CallCounter:
+    """Intercepts calls: ``happened`` is set after ``count`` calls of that name, which may fail."""
 
     def __init__(self, name: str, count: int = 1, error: Exception | None = None) -> None:
         self._name, self._left, self._error = name, count, error
@@ -74,7 +74,7 @@ class Seen:
 
 def test_the_threads_release_the_dependents_of_a_resolved_task() -> None:
     harness = Harness()
-    released = Seen("end")
+    released = CallCounter("end")
     server = harness.replica(released)
     with running(server):
         task_id = claimed_by(server, harness, taskGroupId=slugid())
@@ -86,8 +86,8 @@ def test_the_threads_release_the_dependents_of_a_resolved_task() -> None:
 
 def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
     harness = Harness()
-    harness.claimed()  # by a process that is gone
-    ended = Seen("replace", 3)
+    harness.claimed()  # by a dead process
+    ended = CallCounter("replace", 3)
     server = harness.replica(ended)
     with running(server):
         claimed_by(server, harness)
@@ -99,7 +99,7 @@ def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
 
 def test_the_threads_do_periodic_jobs_and_flush_records() -> None:
     harness = Harness()
-    swept, written = Seen("lease.renew"), Seen("worker.insert")
+    swept, written = CallCounter("lease.renew"), CallCounter("worker.insert")
     server = harness.replica(lambda name, call: swept(name, lambda: written(name, call)))
     with running(server):
         claimed_by(server, harness)
@@ -111,14 +111,14 @@ def test_the_threads_do_periodic_jobs_and_flush_records() -> None:
 
 def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> None:
     harness = Harness()
-    published = Seen("broker.publish", 2)
+    published = CallCounter("broker.publish", 2)
     server = harness.replica(published, resolves=False)
     harness.broker.capacity = 0
     with running(server):
         server.tasks.create(slugid(), task_body())
         harness.broker.capacity = None
         while not published.happened.wait(0.01):
-            harness.clock.advance(SECOND)  # it is tried again then
+            harness.clock.advance(SECOND)  # then it is retried
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
 
 
@@ -134,7 +134,7 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
     harness = Harness()
-    fails, again = Seen("timer.receive", 2, error), Seen("timer.receive", 3)
+    fails, again = CallCounter("timer.receive", 2, error), CallCounter("timer.receive", 3)
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
     assert [(one["event"], one["log_level"]) for one in logs] == [(event, level)] * 2
@@ -152,7 +152,7 @@ def test_stopping_hands_the_timers_over() -> None:
 def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
-    """What it kept fires then, and is told again."""
+    """Its timer fires later, and publishes the events again."""
     harness = Harness()
     server = harness.replica(
         FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
@@ -173,25 +173,6 @@ def test_a_process_that_does_not_resolve_has_two_threads_less() -> None:
     with running(harness.replica()):
         assert threading.active_count() >= before + 9
     assert threading.active_count() == before
-
-
-def test_begin_stop_wakes_waiting_requests() -> None:
-    harness = Harness()
-    woken = threading.Event()
-    services = harness.services
-    background = Background(
-        services.timers,
-        services.resolver,
-        services.publisher,
-        None,
-        (),
-        services.stopping,
-        [woken.set],
-        pace=OFTEN,
-    )
-    background.begin_stop()
-    assert woken.is_set()
-    assert services.stopping.is_set()
 
 
 def test_a_background_can_be_stopped_twice() -> None:
@@ -219,5 +200,5 @@ starting.join()
 
 
 def test_a_background_can_be_stopped_while_its_threads_start() -> None:
-    """As ``serve`` is, whose threads are gevent's."""
+    """As in ``serve``, with the threads of gevent."""
     subprocess.run([sys.executable, "-c", STOPPED_WHILE_STARTING], check=True, timeout=MAX_WAIT)

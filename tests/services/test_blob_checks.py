@@ -1,4 +1,4 @@
-"""Checks of blobs in parts that take longer than anybody waits for an answer."""
+"""Checks of blobs in parts that last longer than a call waits."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,24 +19,24 @@ PARTS = (b"one", b"two")
 AT_ONCE, LONG = timedelta(0), timedelta(seconds=30)
 
 
-class Patience(timedelta):
-    """Half a minute, which is told to ``when_asked`` once somebody has joined a check and begins to wait."""
+class ObservedTimeout(timedelta):
+    """Half a minute. Calls ``when_waiting`` when a call has joined a check and begins to wait."""
 
-    when_asked: Callable[[], object]
+    when_waiting: Callable[[], object]
 
     def total_seconds(self) -> float:
-        self.when_asked()
+        self.when_waiting()
         return super().total_seconds()
 
 
-def patience(when_asked: Callable[[], object]) -> Patience:
-    long = Patience(seconds=30)
-    long.when_asked = when_asked
+def observed_timeout(when_waiting: Callable[[], object]) -> ObservedTimeout:
+    long = ObservedTimeout(seconds=30)
+    long.when_waiting = when_waiting
     return long
 
 
 class Stage:
-    """Blobs in parts that lack nothing but a check, which goes on only as it is allowed to."""
+    """Uploaded blobs in parts, and checks that continue only when a test lets them."""
 
     def __init__(self, **bounds: int) -> None:
         self.blobs = memory_storage(FakeClock(NOW), "http://127.0.0.1:1/azure", "q").blobs
@@ -63,13 +63,13 @@ class Stage:
             self.blobs.write_part(artifact.blob_name, number, [part])
         return artifact
 
-    def see(self, artifact: Artifact, wait: timedelta = AT_ONCE) -> None:
+    def check(self, artifact: Artifact, wait: timedelta = AT_ONCE) -> None:
         self.checks.check(artifact, lambda: self.done.append(artifact.name), wait)
 
     def begin(self, artifact: Artifact) -> None:
-        """Nobody waits for this check, which has begun."""
+        """Begin a check that no call waits for."""
         with pytest.raises(ServiceUnavailable, match="is being checked"):
-            self.see(artifact)
+            self.check(artifact)
         assert self.entered.acquire(timeout=30)
 
     def end(self, checks: int = 1) -> None:
@@ -84,11 +84,11 @@ class Stage:
         yield from chunks
 
 
-def conflict_of(see: Callable[[], None]) -> RequestConflict:
-    """What comes of it once there is room and time for it."""
+def conflict_of(check: Callable[[], None]) -> RequestConflict:
+    """The conflict of the check, repeated until it is answered."""
     while True:
         try:
-            see()
+            check()
         except ServiceUnavailable:
             continue
         except RequestConflict as error:
@@ -102,9 +102,9 @@ def test_a_check_outlives_its_call_and_a_repeated_call_joins_it() -> None:
     stage.begin(blob)
     for _ in range(3):
         with pytest.raises(ServiceUnavailable) as refused:
-            stage.see(blob)
+            stage.check(blob)
     assert refused.value.retry_after > timedelta(seconds=1)
-    stage.see(blob, patience(stage.end))
+    stage.check(blob, observed_timeout(stage.end))
     assert (stage.begun, stage.done) == ([blob.blob_name], ["name"])
 
 
@@ -123,7 +123,7 @@ def test_a_conflict_is_answered_once_and_then_checked_anew() -> None:
     stage.begin(blob)
     stage.end()
     for begun in (1, 2):
-        error = conflict_of(lambda: stage.see(blob, LONG))
+        error = conflict_of(lambda: stage.check(blob, LONG))
         assert error.details["announced"]["transferSha256"] == sha256(b"another")
         assert len(stage.begun) == begun
         stage.end()
@@ -136,7 +136,7 @@ def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     stage.begin(blob)
     all_wait = threading.Barrier(4, stage.end)
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(stage.see, blob, patience(all_wait.wait)) for _ in range(4)]
+        asked = [threads.submit(stage.check, blob, observed_timeout(all_wait.wait)) for _ in range(4)]
     assert [type(one.exception()) for one in asked] == [RequestConflict] * 4
     assert len(stage.begun) == 1
 
@@ -152,11 +152,11 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
     with capture_logs() as logs:
         stage.end()
         with pytest.raises(type(error)):
-            stage.see(blob, LONG)
+            stage.check(blob, LONG)
     assert [one["event"] for one in logs] == logged
     stage.error = None
     stage.end()
-    stage.see(blob, LONG)
+    stage.check(blob, LONG)
     assert stage.done == ["name"]
 
 
@@ -166,7 +166,7 @@ def test_another_announcement_gets_a_check_of_its_own() -> None:
     stage.begin(first)
     stage.begin(second)
     stage.end(2)
-    conflict_of(lambda: stage.see(second, LONG))
+    conflict_of(lambda: stage.check(second, LONG))
 
 
 def test_at_most_max_reads_blobs_are_read_at_once() -> None:
@@ -174,10 +174,10 @@ def test_at_most_max_reads_blobs_are_read_at_once() -> None:
     blobs = [stage.blob(name) for name in "ab"]
     stage.begin(blobs[0])
     with pytest.raises(ServiceUnavailable):
-        stage.see(blobs[1])
+        stage.check(blobs[1])
     assert stage.begun == [blobs[0].blob_name]
     stage.end()
-    stage.see(blobs[1], patience(stage.end))
+    stage.check(blobs[1], observed_timeout(stage.end))
     assert stage.done == ["a", "b"]
 
 
@@ -187,8 +187,8 @@ def test_running_checks_are_bounded_and_finished_conflicts_do_not_count() -> Non
     for blob in blobs[:2]:
         stage.begin(blob)
     with pytest.raises(ServiceUnavailable, match="are being checked"):
-        stage.see(blobs[2])
+        stage.check(blobs[2])
     assert len(stage.begun) == 2
     stage.end(3)
-    conflict_of(lambda: stage.see(blobs[2], LONG))
+    conflict_of(lambda: stage.check(blobs[2], LONG))
     assert len(stage.begun) == 3

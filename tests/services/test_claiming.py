@@ -230,7 +230,7 @@ def test_a_claim_by_run_takes_over_an_expired_claim_whose_message_was_lost() -> 
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-@pytest.mark.parametrize("signature", ["", "nonsense", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
+@pytest.mark.parametrize("signature", ["", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("has_receipt", [True, False])
 def test_a_wrong_signature_is_refused_and_changes_nothing(signature: str, has_receipt: bool) -> None:
     harness = Harness()

@@ -1,4 +1,4 @@
-"""A task that cannot be read is in nobody's way: in lists, periodic_jobs, timers, polls, among dependents."""
+"""A corrupt task does not stop lists, periodic jobs, timers, polls or other dependents."""
 
 from collections.abc import MutableMapping
 from datetime import timedelta
@@ -29,7 +29,7 @@ CORRUPT = Corrupt("the row cannot be read")
 
 
 class CorruptTasks(DelegatingTasks):
-    """Of these taskIds, none can be read."""
+    """These tasks cannot be read."""
 
     def __init__(self, tasks: TaskStore, corrupt: set[str]) -> None:
         super().__init__(tasks)
@@ -42,7 +42,7 @@ class CorruptTasks(DelegatingTasks):
 
 
 def server(harness: Harness, corrupt: set[str]) -> Services:
-    """One that finds these tasks corrupt; what is added later too."""
+    """Services for which these tasks are corrupt, and tasks that are added later too."""
     return harness.replica(wrap_tasks=lambda tasks: cast(TaskStore, CorruptTasks(tasks, corrupt)))
 
 

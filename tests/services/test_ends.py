@@ -86,7 +86,7 @@ MISHAPS: dict[str, Mishap] = {
 MISHAP = pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
 
 
-# the end of a claim
+# expired claims
 
 
 @MISHAP
@@ -209,7 +209,7 @@ def test_the_timer_of_an_unwritten_claim_ends_the_expired_claim_after_the_margin
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-# the deadline
+# deadlines
 
 
 CREATED: dict[str, Callable[[Harness], str]] = {
@@ -223,14 +223,18 @@ CREATED: dict[str, Callable[[Harness], str]] = {
 }
 
 
-@pytest.mark.parametrize("create", CREATED.values(), ids=CREATED)
-@MISHAP
-def test_an_unresolved_task_ends_once_at_its_deadline(
-    harness: Harness, create: Callable[[Harness], str], mishap: Mishap
-) -> None:
-    task_id = create(harness)
+@pytest.mark.parametrize(
+    ("state", "mishap"),
+    [
+        *((state, "none") for state in CREATED),
+        *((state, "killed") for state in CREATED),
+        *(("running", mishap) for mishap in MISHAPS),
+    ],
+)
+def test_an_unresolved_task_ends_once_at_its_deadline(harness: Harness, state: str, mishap: str) -> None:
+    task_id = CREATED[state](harness)
     runs = max(len(harness.task(task_id).runs), 1)
-    mishap(harness)
+    MISHAPS[mishap](harness)
     harness.run_timers(NOW + DAY - 10 * MINUTE - harness.clock.now())
     if harness.task(task_id).runs:
         harness.run_timers()
@@ -288,16 +292,13 @@ def test_a_task_ends_when_a_server_starts_after_its_deadline(harness: Harness) -
     assert resolved >= NOW + 3 * DAY
 
 
-# what is resolved, and what is gone
+# resolved and expired tasks
 
 
-@pytest.mark.parametrize("end", [Harness.complete, lambda harness, task: harness.services.tasks.cancel(task)])
 @MISHAP
-def test_a_resolved_task_does_not_change_and_leaves_no_timer(
-    harness: Harness, end: Callable[[Harness, str], object], mishap: Mishap
-) -> None:
+def test_a_resolved_task_does_not_change_and_leaves_no_timer(harness: Harness, mishap: Mishap) -> None:
     task_id = harness.claimed()
-    end(harness, task_id)
+    harness.complete(task_id)
     done = harness.task(task_id)
     mishap(harness)
     harness.run_timers(MINUTE)
@@ -337,7 +338,7 @@ def test_timers_of_a_running_task_publish_nothing_again(harness: Harness) -> Non
     assert harness.events() == []
 
 
-# what depends on it
+# effects of a resolution
 
 
 def test_the_process_that_resolves_a_task_releases_dependents_and_resolves_its_group(

@@ -1,4 +1,4 @@
-"""What enforces takenUntil: the held message, extended by reclaims, polled once a claim has ended."""
+"""takenUntil is enforced by the held message: reclaims extend it, and it is polled after the claim."""
 
 from datetime import timedelta
 
@@ -178,7 +178,7 @@ def test_a_task_has_50_runs_at_most() -> None:
 
 
 def stray(harness: Harness, task_id: str, run_id: int = 1) -> None:
-    """A double that is visible now, such as a crash leaves."""
+    """Put a visible duplicate message, as a crash leaves it."""
     task = harness.task(task_id)
     queue = task.work_queue
     harness.storage.work_queues.put(queue, message_text(task_id, run_id, SECRET), HOUR, 0 * SECOND)
@@ -314,7 +314,7 @@ def test_polling_alone_does_not_end_an_expired_claim() -> None:
     harness = Harness(required=[f"{PROVISIONER}/{WORKER_TYPE}"])
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)
-    harness.receive_one()  # and dies
+    harness.receive_one()  # by a worker that dies
     harness.clock.advance(POLL_VISIBILITY)
     assert harness.states(task_id) == ["running by alice"]
     harness.claim(harness.receive_one(), BOB)

@@ -16,12 +16,12 @@ from tests.services.harness import NOW, SECOND, FaultAt, failing
 from tests.services.ports import Intercept, intercept_port
 
 OFTEN = timedelta(milliseconds=1)
-LONG = 30  # seconds: of a test that would otherwise fail by never ending
+MAX_WAIT = 30  # seconds, after which a test that waits fails
 AWAY = ServiceUnavailable("storage is away")
 
 
-class Seen:
-    """Around port calls: ``happened`` is set once that method has answered."""
+class CallObserver:
+    """Intercepts calls: ``happened`` is set after a call of that name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -35,7 +35,7 @@ class Seen:
 
 
 class Held:
-    """A lease that one process has; ``other`` is what another gets that wants it now."""
+    """A lease of one process. ``other`` acquires it for another process, if it can."""
 
     def __init__(self, intercept: Intercept | None = None, every: timedelta = timedelta(hours=1)) -> None:
         self.clock = FakeClock(NOW)
@@ -51,13 +51,13 @@ class Held:
 
 
 def test_a_lease_is_renewed_while_its_holder_works() -> None:
-    seen = Seen("renew")
-    held = Held(seen, OFTEN)
+    observer = CallObserver("renew")
+    held = Held(observer, OFTEN)
     with held.renewed:
         held.clock.advance(LEASE - SECOND)
         for _ in range(2):  # the first may have read the clock before
-            seen.happened.clear()
-            assert seen.happened.wait(LONG)
+            observer.happened.clear()
+            assert observer.happened.wait(MAX_WAIT)
         held.clock.advance(LEASE - SECOND)
         assert held.other() is None
 
@@ -81,12 +81,12 @@ def test_the_next_holder_gets_the_position_of_a_released_lease() -> None:
 
 
 def test_a_released_lease_is_not_renewed() -> None:
-    seen = Seen("renew")
-    held = Held(seen, OFTEN)
+    observer = CallObserver("renew")
+    held = Held(observer, OFTEN)
     with held.renewed as lease:
         lease.release(held.clock.now() + timedelta(hours=1), "", None)
-        seen.happened.clear()
-        assert not seen.happened.wait(0.05)
+        observer.happened.clear()
+        assert not observer.happened.wait(0.05)
     held.clock.advance(timedelta(hours=1) - SECOND)
     assert held.other() is None
 
@@ -101,17 +101,17 @@ def test_renewing_a_lease_that_another_process_acquired_fails() -> None:
 
 @pytest.mark.parametrize("error", [AWAY, Changed()], ids=repr)
 def test_a_failed_renewal_is_repeated(error: Exception) -> None:
-    seen = Seen("renew")
+    observer = CallObserver("renew")
     fault = FaultAt(0, of="renew", before=failing(error))
-    held = Held(lambda name, call: seen(name, lambda: fault(name, call)), OFTEN)
+    held = Held(lambda name, call: observer(name, lambda: fault(name, call)), OFTEN)
     with held.renewed:
-        assert seen.happened.wait(LONG)
+        assert observer.happened.wait(MAX_WAIT)
     assert fault.happened
 
 
 def test_the_renewals_end_with_the_context() -> None:
-    seen = Seen("renew")
+    observer = CallObserver("renew")
     before = threading.active_count()
-    with Held(seen, OFTEN).renewed:
-        assert seen.happened.wait(LONG)
+    with Held(observer, OFTEN).renewed:
+        assert observer.happened.wait(MAX_WAIT)
     assert threading.active_count() == before

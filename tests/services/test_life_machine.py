@@ -275,7 +275,7 @@ class Life(RuleBasedStateMachine):
         return act
 
     def _has_joined(self, task_id: str) -> bool:
-        """Whether the task is in the group, or a createTask of it has come so far."""
+        """Whether the task is in the group, or a createTask has put it there."""
         return task_id in self.harness.storage.groups.members(GROUP, "", 100)
 
     def _seal(self, server: Services) -> None:
@@ -330,7 +330,7 @@ class Life(RuleBasedStateMachine):
         return act
 
     def _is_due(self, message: Message) -> bool:
-        """Whether a claim on what the message says must be granted."""
+        """Whether a claim with the message must be granted."""
         task, now = self.harness.task(message.task_id), self.harness.clock.now()
         run = task.runs[message.run_id] if message.run_id < len(task.runs) else None
         is_pending = run is not None and run.state == "pending"
@@ -355,7 +355,7 @@ class Life(RuleBasedStateMachine):
             assert is_here or (is_ours and self.intercept), "what leads nowhere is claimed"
             key = message.task_id, answer["runId"]
             if key in known | self.unanswered.keys():
-                # near the deadline, in one millisecond, two claims of a worker cannot be told apart
+                # near the deadline, in one millisecond, two claims of a worker look the same
                 assert not self.harness.task(message.task_id).held, "a claim was given twice"
                 self._grant(answer, worker)
                 return
@@ -372,7 +372,7 @@ class Life(RuleBasedStateMachine):
             assert message.lease not in leases, "a stale message stays"
 
     def _answer(self, key: tuple[str, int]) -> None:
-        """The client hears of its claim, if it has not hung up."""
+        """The client gets the answer with its claim, if it has not disconnected."""
         if key in self.unanswered:
             worker, answer = self.unanswered.pop(key)
             self._grant(answer, worker)
@@ -395,7 +395,7 @@ class Life(RuleBasedStateMachine):
     def _grant(self, answer: Mapping[str, Any], worker: Worker) -> None:
         key, until = (answer["status"]["taskId"], answer["runId"]), parse_time(answer["takenUntil"])
         if (*key, worker, until) in self.taken_back:
-            return  # its other request hung up
+            return  # its other request disconnected
         for holder, _ in (self.granted.get(key, (worker, until)), self.unanswered.pop(key, (worker, {}))):
             assert holder == worker, "two workers hold one run"
         self.granted[key] = worker, until
@@ -476,7 +476,7 @@ class Life(RuleBasedStateMachine):
         kinds += ["answer", "disconnect", "disconnect"] if self.unanswered else []
         kinds += ["poll", "look", "look", "tick", "receive", "again", "schedule", "cancel", "rerun", "sweep"]
         kinds += ["priority", "priority", "seal", "cancel group"]
-        whoever: dict[str, Action] = {
+        without_task: dict[str, Action] = {
             "poll": lambda _: self._poll(),
             "look": self._look,
             "tick": lambda server: server.timers.tick(),
@@ -486,8 +486,8 @@ class Life(RuleBasedStateMachine):
             "cancel group": self._cancel_group,
         }
         match data.draw(st.sampled_from(kinds), "action"):
-            case kind if kind in whoever:
-                return whoever[kind]
+            case kind if kind in without_task:
+                return without_task[kind]
             case "create":
                 return self._create(data.draw(SHAPES, "shape"))
             case "claim":
@@ -650,7 +650,7 @@ class Life(RuleBasedStateMachine):
                 queues.put(QUEUE, one.text, lives, hidden)
             case "forged":
                 read = Message.read(one)
-                text = message_text(read.task_id, read.run_id, b"the-secret-of-a-stranger")
+                text = message_text(read.task_id, read.run_id, b"the-secret-of-another-server")
                 queues.put(QUEUE, text, lives, 0 * SECOND)
             case "misplaced":
                 queues.put(ANOTHER_QUEUE, one.text, lives, hidden)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, PageMemory, read_page
+from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, PageMemory, read_page, read_rows
 
 KIB = 1024
 
@@ -89,6 +89,15 @@ def test_one_row_more_than_the_limit_is_read(limit: int, rows: int, reads: list[
     page = read_page(read, int, 0, limit, lambda _: b"")
     assert (len(page.items), page.after) == ((limit, limit) if limit < rows else (rows, None))
     assert calls == reads
+
+
+@pytest.mark.parametrize("limit", [1, 100, 150])
+def test_no_more_rows_than_the_limit_are_read(limit: int) -> None:
+    def read(after: int, count: int) -> Sequence[int]:
+        return numbers(1000)[after : after + count]
+
+    assert list(read_rows(read, int, 0, limit)) == numbers(limit)
+    assert list(read_rows(read, int, 0)) == numbers(1000)
 
 
 def test_rows_are_read_when_they_are_needed() -> None:

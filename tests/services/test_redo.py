@@ -1,8 +1,8 @@
-"""What a server leaves undone when it dies, or when storage or broker go away, is done by timers.
+"""Timers apply the effects that a server leaves missing when it crashes, or when storage or broker are away.
 
-Each scene is played at rest, to its end, and with a fault at each of its port calls. A fault leaves either
-what was before or what was asked for, with all that follows from it: every event told, messages offered,
-dependents and groups gone on. And whatever it leaves, the same request repeated does what was asked for.
+Each scene is played without a fault, and with a fault at each of its port calls. A fault leaves either the
+state before the request, or the state after it with all effects: every event published, messages offered,
+dependents released and groups resolved. After any fault, the same request repeated has all its effects.
 """
 
 import itertools
@@ -265,7 +265,7 @@ def rerun(harness: Harness) -> Scene:
 
 
 def create_artifact(harness: Harness, storage_type: str) -> Scene:
-    """That it was told of tells that it is on record: it is healed by the same request alone."""
+    """The event is published after the artifact is stored: only the same request repairs it."""
     task_id, asked_for = harness.claimed(), body(storage_type)
     return Scene(harness, lambda server: server.artifacts.create(task_id, 0, NAME, asked_for), [task_id])
 
@@ -318,7 +318,7 @@ def resolution_spreads(harness: Harness) -> Scene:
     harness.run(first)
     harness.run_timers()
     harness.run(second)
-    harness.clock.advance(MINUTE)  # nobody has handled what was handed over
+    harness.clock.advance(MINUTE)  # the handed over timers are not handled yet
     return Scene(harness, look, [first, second, last], [group])
 
 
@@ -366,17 +366,17 @@ SCENES: dict[str, Maker] = {
     "deadline of pending": lambda harness: deadline_passes(harness, harness.create()),
     "deadline of running": lambda harness: deadline_passes(harness, harness.claimed()),
     "resolution spreads": resolution_spreads,
-    "a create is seen through": lambda harness: died_after(harness, create(harness), "insert"),
-    "a waiting create is seen through": lambda harness: died_after(
+    "a create is completed by a timer": lambda harness: died_after(harness, create(harness), "insert"),
+    "a waiting create is completed by a timer": lambda harness: died_after(
         harness, create_waiting(harness), "insert"
     ),
-    "a schedule is seen through": lambda harness: died_after(harness, schedule(harness), "replace"),
-    "a claim is seen through": lambda harness: died_after(harness, claim(harness), "replace"),
-    "a claim taken back is seen through": lambda harness: died_after(
+    "a schedule is completed by a timer": lambda harness: died_after(harness, schedule(harness), "replace"),
+    "a claim is completed by a timer": lambda harness: died_after(harness, claim(harness), "replace"),
+    "a claim taken back is completed by a timer": lambda harness: died_after(
         harness, release_claim(harness), "replace"
     ),
-    "a rerun is seen through": lambda harness: died_after(harness, rerun(harness), "replace"),
-    "a completion is seen through": lambda harness: died_after(
+    "a rerun is completed by a timer": lambda harness: died_after(harness, rerun(harness), "replace"),
+    "a completion is completed by a timer": lambda harness: died_after(
         harness, report(harness, "completed", "completed"), "replace"
     ),
 }

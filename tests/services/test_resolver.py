@@ -1,4 +1,4 @@
-"""Timers that have fired are handled: none lost, none in the way, and not for ever."""
+"""Fired timers are handled: none is lost, none blocks others, none is retried for ever."""
 
 import itertools
 import threading
@@ -21,14 +21,14 @@ from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Crash, FaultAt, Ha
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
-AGES = 10 * MINUTE  # after which a call does not come to its write any more
+WRITTEN_WITHIN = 10 * MINUTE  # a call that has not written by then never will
 DONE = Next()
 MISSING = Next(is_there=False)
 Answer = Next | Exception
 
 
 class Resolving:
-    """A resolver whose handler gives these answers, one after the other, the last one from then on."""
+    """A resolver whose advance gives these answers in turn, and then repeats the last."""
 
     def __init__(self, *answers: Answer) -> None:
         self.harness = Harness()
@@ -36,7 +36,7 @@ class Resolving:
         self.timers = Timers(self.harness.storage.timers, self.clock)
         self.left: list[tuple[str, str]] = []  # task, group
         self.calls: list[tuple[timedelta, tuple[Any, ...], bool]] = []
-        self.recalled: list[bool] = []  # whether what the process remembers was good enough
+        self.recalled: list[bool] = []  # whether a cached task was accepted
         self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
         groups = cast(Groups, self)
         self.resolver = Resolver(self.timers, cast(Advance, self._advance), groups, self.clock)
@@ -57,14 +57,14 @@ class Resolving:
         self.timers.retry_later(TASK_ID, is_published=is_published)
 
     def take_over(self) -> None:
-        """What another process left undone just now."""
+        """Receive a timer that another process has just left."""
         ((text, _),) = texts([Timer(TASK_ID, NOW, NOW)])
         self.harness.timer_queue.create({})
         self.harness.timer_queue.put(text, AT_ONCE)
         self.timers.receive()
 
     def pass_by(self, duration: timedelta) -> None:
-        """Second by second."""
+        """Advance the clock second by second."""
         end = self.clock.now() + duration
         self.resolver.handle_all()
         while self.clock.now() < end:
@@ -196,7 +196,7 @@ def test_a_missing_task_is_awaited_for_ten_minutes_and_then_leaves_its_group() -
     one.retry_later("a-group-of-22-characte")
     one.pass_by(HOUR)
     assert one.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
-    assert one.times[-2] < AGES <= one.times[-1]
+    assert one.times[-2] < WRITTEN_WITHIN <= one.times[-1]
     assert one.left == [(TASK_ID, "a-group-of-22-characte")]
     assert one.harness.timers() == []
 
@@ -210,7 +210,9 @@ def test_a_waiting_timer_of_a_removed_task_leaves_no_group() -> None:
     assert (one.left, one.harness.timers()) == ([], [])
 
 
-@pytest.mark.parametrize(("due", "again"), [(None, AGES), (NOW + HOUR, AGES), (NOW + MINUTE, MINUTE)])
+@pytest.mark.parametrize(
+    ("due", "again"), [(None, WRITTEN_WITHIN), (NOW + HOUR, WRITTEN_WITHIN), (NOW + MINUTE, MINUTE)]
+)
 def test_a_timer_of_another_process_is_checked_again_within_ten_minutes(
     due: datetime | None, again: timedelta
 ) -> None:
@@ -223,10 +225,10 @@ def test_a_timer_of_another_process_is_checked_again_within_ten_minutes(
 
 def test_an_old_timer_of_another_process_is_handled_once() -> None:
     one = Resolving(DONE)
-    one.clock.advance(AGES)
+    one.clock.advance(WRITTEN_WITHIN)
     one.take_over()
     one.pass_by(HOUR)
-    assert one.times == [AGES]
+    assert one.times == [WRITTEN_WITHIN]
 
 
 def test_a_create_that_crashed_before_its_write_leaves_its_group_after_some_minutes() -> None:

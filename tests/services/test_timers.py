@@ -16,7 +16,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import MAX_TEXT, Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, Queue
-from legacy_queue.services.timer_state import Due
+from legacy_queue.services.timer_state import FiredTimer
 from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
@@ -84,32 +84,32 @@ class Kept:
         """For each timer: its task, whether effects may be missing, and how long it stays invisible."""
         return [(one.task_id, bool(one.since), left) for timers, left in self.messages() for one in timers]
 
-    def after(self, duration: timedelta, timers: Timers | None = None) -> list[Due]:
+    def after(self, duration: timedelta, timers: Timers | None = None) -> list[FiredTimer]:
         """Advance the clock. Returns the fired timers."""
         timers = timers or self.timers
         self.clock.advance(duration)
         timers.tick()
         return fired(timers)
 
-    def received(self, timers: Timers) -> list[Due]:
+    def received(self, timers: Timers) -> list[FiredTimer]:
         while timers.receive():
             pass
         return fired(timers)
 
 
-def fired(timers: Timers) -> list[Due]:
+def fired(timers: Timers) -> list[FiredTimer]:
     found = []
     while due := timers.next_fired(None):
         found.append(replace(due, due=None))
     return found
 
 
-def look(task_id: str = A, **changes: Any) -> Due:
+def look(task_id: str = A, **changes: Any) -> FiredTimer:
     """The fired timer of a task without missing effects."""
-    return replace(Due(task_id, None, True, False, "", (), 0), **changes)
+    return replace(FiredTimer(task_id, None, True, False, "", (), 0), **changes)
 
 
-def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> Due:
+def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTimer:
     return replace(look(task_id, since=since, is_published=False), **changes)
 
 
@@ -273,6 +273,7 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     for _ in range(3):
         kept.timers.retry_later(A)
     assert kept.timers.is_unpublished(A)
+    assert kept.timers.is_unfinished(A)
     due = behind(task_group_id=GROUP, artifacts=(ARTIFACT, (1, "public/b")))
     assert fired(kept.timers) == [due]
     assert kept.timers.is_unpublished(A)
@@ -343,7 +344,7 @@ def test_a_timer_that_is_due_during_a_call_fires_after_the_call() -> None:
 
 def test_a_wait_ends_with_a_fired_timer_a_wake_or_its_timeout() -> None:
     kept = Kept()
-    found: list[Due | None] = []
+    found: list[FiredTimer | None] = []
 
     def wait() -> None:
         for timeout in (60, 60, 0.001):
@@ -706,7 +707,7 @@ def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -
     for fires in (True, False):
         kept = Kept(fires=fires)
         kept.waiting(30 * DAY)
-        found: Sequence[Due] = []
+        found: Sequence[FiredTimer] = []
         days = 0
         while not found:
             found = [*kept.after(DAY if days else RENEWAL), *(kept.received(kept.timers) if days else [])]

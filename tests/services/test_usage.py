@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, Calls, UsageKey
+from legacy_queue.ports.table import Table
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.usage import Usage
+from legacy_queue.stores import UsageStore
 from tests.services.harness import (
     ALICE,
     BOB,
@@ -27,7 +30,8 @@ from tests.services.harness import (
     Harness,
     failing,
 )
-from tests.services.test_background import Seen, running
+from tests.services.ports import intercept_port
+from tests.services.test_background import CallCounter, running
 
 POOL = (PROVISIONER, WORKER_TYPE)
 DAY = 24 * HOUR
@@ -81,7 +85,7 @@ def test_a_claim_is_counted_with_its_missing_fields(harness: Harness) -> None:
 
 
 def test_a_claim_work_is_counted(harness: Harness) -> None:
-    harness.services.usage.record_claim_work(*POOL, ALICE)
+    harness.services.usage.record(*POOL, CLAIM_WORK, ALICE.full_id)
     assert reported(harness.services) == {WORKED: 1}
 
 
@@ -126,7 +130,7 @@ def test_no_call_writes_its_count(harness: Harness) -> None:
 def test_a_flush_adds_the_calls_since_the_last_flush(harness: Harness) -> None:
     usage = harness.services.usage
     poll(harness.services)
-    usage.record_claim_work(*POOL, ALICE)
+    usage.record(*POOL, CLAIM_WORK, ALICE.full_id)
     usage.flush()
     harness.clock.advance(HOUR)
     poll(harness.services)
@@ -161,6 +165,19 @@ def test_a_flush_that_fails_is_made_up_for_by_the_next_flush(harness: Harness, e
     assert reported(services) == {POLLED: 1}
 
 
+def test_a_flush_that_fails_between_two_batches_counts_no_call_twice(harness: Harness) -> None:
+    table = intercept_port(Table, MemoryTable(), FaultAt(1, of="batch", before=failing(AWAY)))
+    store = UsageStore(table)
+    usage = Usage(store, harness.clock)
+    for number in range(150):
+        usage.record(*POOL, POLL_TASK_URLS, str(number))
+    with pytest.raises(ServiceUnavailable):
+        usage.flush()
+    assert len(store.since(NOW, None, None)) == 100
+    usage.flush()
+    assert [calls.count for _, calls in store.since(NOW, None, None)] == [1] * 150
+
+
 def test_a_call_during_a_flush_is_written_by_the_next_flush(harness: Harness) -> None:
     services: Services
     services = harness.replica(FaultAt(0, of="usage.add", before=lambda: poll(services)))
@@ -176,19 +193,19 @@ def test_the_calls_of_too_many_callers_are_counted_together_and_logged(
 ) -> None:
     usage = Usage(harness.storage.usage, harness.clock, max_uses=10)
     for number in [*range(10 + 3), 0]:
-        usage.record_poll(*POOL, str(number))
+        usage.record(*POOL, POLL_TASK_URLS, str(number))
     report = usage.report(HOUR, *POOL)
     assert (len(report["workerTypes"][0]["calls"]), report["notRecorded"]) == (10, 3)
     assert [(line["event"], line["count"]) for line in logs] == [("calls-not-recorded", 3)]
-    usage.record_poll(*POOL, "another")
+    usage.record(*POOL, POLL_TASK_URLS, "another")
     assert len(usage.report(HOUR)["workerTypes"][0]["calls"]) == 11
 
 
 def test_a_report_is_limited_to_the_requested_time_and_worker_type(harness: Harness) -> None:
     usage = harness.services.usage
-    usage.record_poll("another", WORKER_TYPE, "client")
+    usage.record("another", WORKER_TYPE, POLL_TASK_URLS, "client")
     harness.clock.advance(3 * HOUR)
-    usage.record_poll(PROVISIONER, "another", "client")
+    usage.record(PROVISIONER, "another", POLL_TASK_URLS, "client")
     usage.flush()
     harness.clock.advance(3 * HOUR)
     poll(harness.services)
@@ -223,7 +240,7 @@ def test_a_report_is_limited_to_the_requested_time_and_worker_type(harness: Harn
 def test_a_report_reads_all_pages(harness: Harness) -> None:
     usage, reader = harness.services.usage, harness.replica().usage
     for number in range(2500):
-        usage.record_poll(*POOL, str(number))
+        usage.record(*POOL, POLL_TASK_URLS, str(number))
     usage.flush()
     assert len(reader.report(HOUR)["workerTypes"][0]["calls"]) == 2500
 
@@ -240,7 +257,7 @@ def test_no_call_of_concurrent_threads_is_lost(harness: Harness) -> None:
 
     def call() -> None:
         for _ in range(1000):
-            usage.record_claim_work(*POOL, ALICE)
+            usage.record(*POOL, CLAIM_WORK, ALICE.full_id)
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
@@ -257,7 +274,7 @@ def test_no_call_of_concurrent_threads_is_lost(harness: Harness) -> None:
 
 
 def test_calls_are_written_while_the_process_runs(harness: Harness) -> None:
-    put = Seen("usage.add")
+    put = CallCounter("usage.add")
     server = replace(harness.replica(put, resolves=False), stopping=FakeEvent(harness.clock))
     poll(server)
     with running(server):
@@ -280,7 +297,7 @@ def test_a_process_writes_its_calls_before_it_ends(harness: Harness) -> None:
 def test_a_process_ends_even_if_it_cannot_write_its_calls(
     harness: Harness, error: Exception, line: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    server = harness.replica(Seen("usage.add", 99, error), resolves=False)
+    server = harness.replica(CallCounter("usage.add", 99, error), resolves=False)
     with running(server):
         poll(server)
     assert {event["event"] for event in logs} == {line}

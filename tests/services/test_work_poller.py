@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.work_poller import LEASE, Wait, WorkPoller
+from legacy_queue.services.work_poller import LEASE, WaitingRequest, WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
@@ -76,14 +76,14 @@ class Scene:
         for text in texts:
             self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
 
-    def wait(self, count: int = 1, is_disconnected: bool = False) -> Wait:
-        request = Wait(count, lambda: is_disconnected, self.clock.now())
+    def wait(self, count: int = 1, is_disconnected: bool = False) -> WaitingRequest:
+        request = WaitingRequest(count, lambda: is_disconnected, self.clock.now())
         self.poller.add(request)
         self.clock.advance(MS)
         return request
 
 
-def texts(request: Wait) -> list[str]:
+def texts(request: WaitingRequest) -> list[str]:
     return [message.text for _, message in request.polled]
 
 
@@ -162,7 +162,7 @@ def test_a_disconnected_request_gets_no_work(scene: Scene) -> None:
 def test_a_request_that_disconnects_during_the_poll_gets_no_work(scene: Scene) -> None:
     scene.offer("a task")
     is_disconnected: list[bool] = []
-    disconnected = Wait(1, lambda: bool(is_disconnected), scene.clock.now())
+    disconnected = WaitingRequest(1, lambda: bool(is_disconnected), scene.clock.now())
     scene.poller.add(disconnected)
     scene.clock.advance(MS)
     stays = scene.wait()
@@ -183,14 +183,14 @@ def test_messages_that_no_request_waits_for_are_released(scene: Scene) -> None:
 
 def test_a_removed_request_gets_no_work(scene: Scene) -> None:
     scene.offer("a task")
-    removed: list[Wait] = []
+    removed: list[WaitingRequest] = []
 
     def remove() -> bool:
         if scene.polls:
             scene.poller.remove(removed[0])
         return False
 
-    removed.append(Wait(1, remove, scene.clock.now()))
+    removed.append(WaitingRequest(1, remove, scene.clock.now()))
     scene.poller.add(removed[0])
     scene.poller.poll_once()
     assert (texts(removed[0]), scene.released) == ([], ["a task"])
@@ -301,17 +301,17 @@ def test_messages_polled_before_storage_failed_are_given_out(scene: Scene) -> No
 def test_a_waiting_request_gets_the_failure_of_storage(scene: Scene, error: Exception) -> None:
     queues = intercept_port(WorkQueues, scene.storage.work_queues, FaultAt(0, before=failing(error)))
     poller = scene.new_poller(queues)
-    request = Wait(1, lambda: False, scene.clock.now())
+    request = WaitingRequest(1, lambda: False, scene.clock.now())
     assert poller.is_idle
     with pytest.raises(ServiceUnavailable):
         poller.wait(request, HOUR)
 
 
 def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
-    requests = [Wait(count, lambda: False, scene.clock.now()) for count in (0, 1, 1)]
-    received: dict[Wait, list[str]] = {}
+    requests = [WaitingRequest(count, lambda: False, scene.clock.now()) for count in (0, 1, 1)]
+    received: dict[WaitingRequest, list[str]] = {}
 
-    def wait(request: Wait) -> None:
+    def wait(request: WaitingRequest) -> None:
         received[request] = [message.text for _, message in scene.poller.wait(request, HOUR)]
 
     threads = [threading.Thread(target=wait, args=[request]) for request in requests]
@@ -330,7 +330,7 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
 
 def test_the_poller_ends_when_no_request_waits(scene: Scene) -> None:
     scene.offer("a task")
-    request = Wait(1, lambda: False, scene.clock.now())
+    request = WaitingRequest(1, lambda: False, scene.clock.now())
     assert [message.text for _, message in scene.poller.wait(request, HOUR)] == ["a task"]
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
@@ -340,7 +340,7 @@ def test_the_poller_ends_when_no_request_waits(scene: Scene) -> None:
 
 def test_a_request_gets_no_work_when_the_process_stops(scene: Scene) -> None:
     scene.stopping.set()
-    request = Wait(1, lambda: False, scene.clock.now())
+    request = WaitingRequest(1, lambda: False, scene.clock.now())
     assert scene.poller.wait(request, HOUR) == []
 
 

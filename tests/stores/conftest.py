@@ -37,12 +37,12 @@ class RealClock(Clock):
 
 @dataclass(frozen=True)
 class Backend:
-    """A storage of its own, and its time."""
+    """A new storage, and its time."""
 
     storage: Storage
     other: Storage  # the same, as another process sees it
     prefix: str  # of the names of its tables and queues
-    clock: RealClock | FakeClock  # of all its processes; Azure's queues have one of their own
+    clock: RealClock | FakeClock  # of all its processes; Azure's queues have their own
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
 
@@ -86,13 +86,13 @@ def storage(backend: Backend) -> Storage:
 
 @pytest.fixture
 def other(backend: Backend) -> Storage:
-    """The same storage as another process sees it, with a memory of its own."""
+    """The same storage as another process sees it, with its own caches."""
     return backend.other
 
 
 @pytest.fixture
 def azure_pair(request: pytest.FixtureRequest) -> Iterator[tuple[Storage, Storage]]:
-    """For what only Azure has to show: one account as two processes see it."""
+    """One account of Azure as two processes see it."""
     with azure_backend(request) as ready:
         yield ready.storage, ready.other
 
@@ -118,7 +118,7 @@ Sign = Callable[..., SignedUrls]
 
 @pytest.fixture
 def sign(backend: Backend) -> Sign:
-    """URLs for one queue, good for half an hour from a minute ago by default."""
+    """URLs for a queue, by default valid for half an hour since a minute ago."""
 
     def signed(
         queue: WorkQueue,

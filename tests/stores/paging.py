@@ -1,4 +1,4 @@
-"""Everything that is asked for in pages, page by page."""
+"""Reads lists page by page."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from legacy_queue.stores import Expiring
 
 
 def pages(ask: Callable[[str], Any]) -> Iterator[Any]:
-    """The pages that ``ask`` answers, each beginning where the last ended."""
+    """The pages of ``ask``, each beginning where the last ended."""
     after: str | None = ""
     while after is not None:
         page, after = ask(after)
@@ -17,7 +17,7 @@ def pages(ask: Callable[[str], Any]) -> Iterator[Any]:
 def keyed_pages(
     ask: Callable[[str, int], Sequence[Any]], limit: int, key: Callable[[Any], str] = str
 ) -> list[Sequence[Any]]:
-    """The pages that ``ask`` answers, up to and with the first that is not full."""
+    """The pages of ``ask``, up to the first short page."""
     after = ""
     found: list[Sequence[Any]] = []
     while not found or len(found[-1]) == limit:

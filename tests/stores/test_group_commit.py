@@ -121,7 +121,7 @@ print(sorted(done) == list(range(200)), sum(batches, []) == list(range(200)), le
 
 
 def test_greenlets_share_batches_as_threads_do() -> None:
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", GREENLETS], capture_output=True, text=True, timeout=60, check=True
     )
-    assert told.stdout.split() == ["True"] * 3
+    assert ended.stdout.split() == ["True"] * 3

@@ -331,6 +331,17 @@ def test_several_processes_can_remove_expired_tasks_concurrently(storage: Storag
     assert not any(storage.tasks.load(task.task_id) for task in tasks)
 
 
+def test_task_ids_are_listed_in_order_of_unresolved_or_of_all_tasks(storage: Storage) -> None:
+    states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
+    stored = {storage.tasks.insert(task_in(state)).task.task_id: state for state in states}
+    all_ids = sorted(stored)
+    unresolved_ids = [task_id for task_id in all_ids if stored[task_id] in states[:3]]
+    assert storage.tasks.ids("", 9, resolved_too=True) == all_ids
+    assert storage.tasks.ids(all_ids[1], 2, resolved_too=True) == all_ids[2:4]
+    assert storage.tasks.ids("", 9, resolved_too=False) == unresolved_ids
+    assert storage.tasks.ids(unresolved_ids[-1], 9, resolved_too=False) == []
+
+
 def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("completed", CREATED))
     storage.tasks.remove_expired(CREATED + timedelta(days=1), "", 10)

@@ -143,6 +143,14 @@ def test_invisible_messages_are_counted(storage: Storage, queue: WorkQueue, sign
     assert storage.work_queues.count(queue) == 3
 
 
+def test_peeking_shows_the_messages_of_a_queue_and_none_of_an_unused_queue(
+    storage: Storage, queue: WorkQueue
+) -> None:
+    assert storage.work_queues.peek(queue) == []
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    assert [message.text for message in storage.work_queues.peek(queue)] == [TEXT]
+
+
 def test_a_worker_deletes_received_messages(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
     for _ in range(8):
         storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)

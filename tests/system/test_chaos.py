@@ -17,7 +17,7 @@ TIMEOUTS = ("--longest-freeze", "3", "--within", "240", "--recovery-timeout", "2
 
 
 @pytest.mark.timeout(480)  # longer than the script's own timeouts
-def test_nothing_answered_is_lost_when_servers_are_killed_and_storage_freezes(
+def test_no_answered_task_is_lost_when_servers_are_killed_and_storage_freezes(
     tmp_path: Path, rabbitmq: RabbitMQ
 ) -> None:
     with (tmp_path / "output").open("w") as output:

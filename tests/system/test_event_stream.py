@@ -9,10 +9,8 @@ from pathlib import Path
 
 import requests
 
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.testing.server_sent_events import parse_events
 
-from .accounts import as_root, on_account
 from .http_queue import Queue, definition
 from .processes import LONG, Server, run, serve, wait_until
 
@@ -58,21 +56,6 @@ def following(server: Server, last_id: str = "", pattern: str = "primary.#") -> 
 
 def pending(task_id: str) -> list[str]:
     return [f"task-defined {task_id}", f"task-pending {task_id}"]
-
-
-def test_each_of_two_servers_on_an_account_streams_its_own_events(tmp_path: Path, azurite: Azurite) -> None:
-    env = on_account(azurite)
-    with (
-        serve(tmp_path / "one", env=env) as one,
-        serve(tmp_path / "two", env=env) as two,
-        following(one) as here,
-        following(two) as there,
-        following(two, pattern="route.mine") as routed,
-    ):
-        first, second = as_root(one).create(definition(TYPE)), as_root(two).create(definition(TYPE))
-        assert (here.read(2), there.read(2)) == (pending(first), pending(second))
-        mine = as_root(two).create(definition(TYPE, routes=["mine"]))
-        assert routed.read(2) == pending(mine)
 
 
 def test_a_stream_ends_with_its_server_and_begins_anew_at_the_next_server(tmp_path: Path) -> None:

@@ -106,11 +106,7 @@ class Move:
     def __post_init__(self) -> None:
         self.work = Work(self.queue, self.worker_type)
         self.old, self.new = (
-            [
-                HttpWorker(self.queue, self.worker_type, f"{protocol}-{number}", protocol)
-                for protocol in protocols
-                for number in range(2)
-            ]
+            [HttpWorker(self.queue, self.worker_type, protocol, protocol) for protocol in protocols]
             for protocols in (self.before, self.after)
         )
         self.ended: dict[str, tuple[str, str]] = {}  # the end of run 0 of a task, if not completed

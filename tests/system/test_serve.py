@@ -19,7 +19,6 @@ from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azurite import Azurite
 
-from .accounts import as_root, on_account
 from .http_queue import Queue, definition, slugid
 from .processes import (
     LONG,
@@ -118,27 +117,27 @@ def upload_head(url: str, length: int, *more: str) -> bytes:
     return "".join(f"{line}\r\n" for line in [*head, *more, ""]).encode()
 
 
+@pytest.mark.parametrize("server", ["memory"], indirect=True)
 def test_an_upload_beyond_the_limit_is_answered_503_and_later_stored(
-    tmp_path: Path, worker_type: str
+    server: Server, worker_type: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(range(256)) * (8 * MIB // 256))
     expecting = "Expect: 100-continue"
-    with serve(tmp_path / "server", "--storage", "memory") as server:
-        url, *others = (put_url(server, worker_type) for _ in range(1 + MAX_UPLOADS // MAX_UPLOADS_OF_URL))
+    url, *others = (put_url(server, worker_type) for _ in range(1 + MAX_UPLOADS // MAX_UPLOADS_OF_URL))
 
-        def uploaded() -> int:
-            return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
+    def uploaded() -> int:
+        return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
 
-        with ExitStack() as held:
-            for other in others * MAX_UPLOADS_OF_URL:
-                connection = held.enter_context(connected(server))
-                connection.sendall(upload_head(other, MIB, expecting))
-                assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
-            wait_until(lambda: uploaded() == 503)
-            answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        wait_until(lambda: uploaded() == 200)
+    with ExitStack() as held:
+        for other in others * MAX_UPLOADS_OF_URL:
+            connection = held.enter_context(connected(server))
+            connection.sendall(upload_head(other, MIB, expecting))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        wait_until(lambda: uploaded() == 503)
+        answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    wait_until(lambda: uploaded() == 200)
 
 
 @pytest.mark.parametrize("server", ["memory"], indirect=True)
@@ -358,13 +357,6 @@ def test_a_server_recovers_after_its_azurite_lost_its_tables_and_without_a_call_
 # Errors at the start
 
 
-def test_a_busy_port_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        with refused_to_start(tmp_path, "--port", port) as [sentence]:
-            assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in sentence
-
-
 def test_a_second_server_on_a_data_directory_is_refused_in_one_sentence(
     azurite_server: Server, tmp_path: Path
 ) -> None:
@@ -461,43 +453,6 @@ def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
         with work(tmp_path / "worker", server, worker_type, "--max-tasks", "1", credentials=mere) as worker:
             assert worker.wait() == 0, worker.errors
         assert queue.runs(task_id) == [("completed", "completed")]
-
-
-# Several servers on an account
-
-
-@pytest.fixture
-def replicas(tmp_path: Path, azurite: Azurite) -> Iterator[list[Queue]]:
-    """Two servers on one account, as the same client sees them."""
-    env = on_account(azurite)
-    with serve(tmp_path / "one", env=env) as one, serve(tmp_path / "two", env=env) as two:
-        yield [as_root(one), as_root(two)]
-
-
-def test_servers_on_an_account_share_a_queue(
-    replicas: list[Queue], azurite: Azurite, worker_type: str
-) -> None:
-    one, two = replicas
-    assert [ready(queue.server) for queue in replicas] == [200, 200]
-    assert one.server.line["storage"]["queue"] == azurite.queue_url
-    task_id = one.create(definition(worker_type))
-    [message] = two.poll(worker_type)
-    credentials = two.claim(message).json()["credentials"]
-    # each server changes the task that the other has in its cache
-    for queue in (one, two, one, two):
-        reclaimed = queue.with_credentials(credentials).on_run((task_id, 0), "reclaim")
-        assert reclaimed.status_code == 200, reclaimed.text
-        credentials = reclaimed.json()["credentials"]
-    assert two.claim(message, "late").status_code == 409
-    assert one.with_credentials(credentials).on_run((task_id, 0), "completed").status_code == 200
-    assert two.runs(task_id) == [("completed", "completed")]
-    assert two.with_credentials(credentials).on_run((task_id, 0), "reclaim").status_code == 409
-    assert one.pending(worker_type) == 0
-    wait_until(lambda: two.pending(worker_type) == 0)
-
-    canceled = one.create(definition(worker_type))
-    two.ask("POST", f"/task/{canceled}/cancel")
-    assert one.claim_by_name(canceled, 0).status_code == 409
 
 
 # Secrets and the log

@@ -1,14 +1,10 @@
-"""The worker explorer with real clients of 2018, and on several servers of an account."""
+"""The worker explorer with real clients of 2018."""
 
-from pathlib import Path
 from typing import Any
 
-from legacy_queue.adapters.azurite import Azurite
-
-from .accounts import as_root, on_account
 from .conftest import EACH_CLIENT
 from .http_queue import Queue, definition, in_time
-from .processes import serve, wait_until
+from .processes import wait_until
 from .real_clients import RealClient, refusal
 
 ACTION = {
@@ -56,44 +52,3 @@ def test_a_real_client_declares_lists_and_quarantines_workers(
         entry for page in client.pages("listWorkerTypes", "system") for entry in page["workerTypes"]
     ]
     assert worker_type in [entry["workerType"] for entry in worker_types]
-
-
-def recent_tasks(queue: Queue, worker: str) -> list[str]:
-    """The recentTasks of a worker; empty if the server does not know it."""
-    answer = queue.send("GET", f"/provisioners/system/worker-types/shared/workers/group/{worker}")
-    return [run["taskId"] for run in answer.json().get("recentTasks", ())]
-
-
-def wait_for_recent_tasks(queue: Queue, tasks: list[str]) -> None:
-    wait_until(lambda: sorted(recent_tasks(queue, "one")) == sorted(tasks))
-
-
-def claimed(queue: Queue, worker: str) -> tuple[str, int, Any]:
-    """Create a task and claim it; the task id, and status and body of the answer."""
-    task_id = queue.create(definition("shared"))
-    answer = queue.claim_by_name(task_id, 0, worker)
-    return task_id, answer.status_code, answer.json()
-
-
-def test_servers_of_an_account_share_recent_tasks_and_quarantine(tmp_path: Path, azurite: Azurite) -> None:
-    env = on_account(azurite)
-    path = "/provisioners/system/worker-types/shared/workers/group/one"
-    with serve(tmp_path / "first", env=env) as first, serve(tmp_path / "second", env=env) as second:
-        queues = [as_root(server) for server in (first, second)]
-        tasks = [claimed(queues[number % 2], "one")[0] for number in range(4)]
-        for queue in queues:
-            wait_for_recent_tasks(queue, tasks)
-        until = in_time(days=1)
-        queues[0].ask("PUT", path, {"quarantineUntil": until})
-        task_id, status, body = claimed(queues[0], "one")
-        assert (status, body["code"]) == (409, "RequestConflict")
-        assert until in body["message"]
-        wait_until(lambda: claimed(queues[1], "one")[1] == 409)
-        assert queues[1].claim_by_name(task_id, 0, "two").status_code == 200
-        assert [server.end() for server in (first, second)] == [0, 0]
-    with serve(tmp_path / "third", env=env) as third:
-        queue = as_root(third)
-        assert recent_tasks(queue, "two") == [task_id], "a server writes its records when it ends"
-        assert claimed(queue, "one")[1] == 409
-        queue.ask("PUT", path, {"quarantineUntil": in_time()})
-        assert claimed(queue, "one")[1] == 200

@@ -42,7 +42,7 @@ def test_a_body_replaces_all_defaults_and_fields_replace_its_own() -> None:
     assert definition(NOW, {"worker_type": "w"}, body) == {**body, "workerType": "w"}
 
 
-def test_a_pool_is_named_by_what_is_given_of_it() -> None:
+def test_a_pool_name_has_defaults_for_missing_parts() -> None:
     assert pool_name("w", "p", None) == "p/w"
     assert pool_name(None, None, "p/w") == "p/w"
     assert pool_name("w", None, None) == "test-provisioner/w"

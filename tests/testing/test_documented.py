@@ -18,7 +18,7 @@ def named(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("documented", CLASSES)
-def test_the_page_has_every_member_of(documented: type[object]) -> None:
+def test_the_page_has_every_public_member_of_the_class(documented: type[object]) -> None:
     own = {
         name
         for base in documented.mro()[:-1]
@@ -38,7 +38,7 @@ def test_the_page_has_everything_that_is_exported_and_every_fixture() -> None:
     assert {*testing.__all__, *fixtures} <= named(PAGE)
 
 
-def test_the_page_has_no_member_that_is_not_there() -> None:
+def test_the_page_has_no_member_that_does_not_exist() -> None:
     rows = re.findall(r"^\| ((?:`\w+[^|]*`,? ?)+)\|", PAGE, re.MULTILINE)
     members = {name for row in rows for name in re.findall(r"`(\w+)", row)}
     existing = {name for documented in CLASSES for name in dir(documented)} | set(vars(pytest_plugin))

@@ -29,7 +29,9 @@ def test_each_test_begins_with_an_empty_queue(legacy_queue: LegacyQueue) -> None
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_task_is_claimed_reclaimed_and_reported_with(legacy_queue: LegacyQueue, protocol: Protocol) -> None:
+def test_a_task_is_claimed_reclaimed_and_reported_with_each_protocol(
+    legacy_queue: LegacyQueue, protocol: Protocol
+) -> None:
     assert legacy_queue.claim("builds", protocol=protocol) is None
     task_id = legacy_queue.create_task(worker_type="builds", payload={"a": 1})
     run = legacy_queue.claim("builds", protocol=protocol, worker_group="g", worker_id="w")
@@ -146,7 +148,7 @@ def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: 
     creating.join()
 
 
-def test_events_are_in_their_order_and_can_be_narrowed(legacy_queue: LegacyQueue) -> None:
+def test_events_are_in_order_and_can_be_filtered(legacy_queue: LegacyQueue) -> None:
     task_ids = [legacy_queue.create_task(), legacy_queue.create_task()]
     names = [event["exchange"].rpartition("/")[2] for event in legacy_queue.events()]
     assert names == ["task-defined", "task-pending"] * 2
@@ -154,7 +156,7 @@ def test_events_are_in_their_order_and_can_be_narrowed(legacy_queue: LegacyQueue
     assert event["payload"]["status"]["taskId"] == task_ids[1]
 
 
-def test_looking_at_messages_dequeues_nothing(legacy_queue: LegacyQueue) -> None:
+def test_listing_messages_dequeues_none(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task(worker_type="builds", priority="high")
     for _ in range(2):
         [message] = legacy_queue.messages("builds")
@@ -162,7 +164,7 @@ def test_looking_at_messages_dequeues_nothing(legacy_queue: LegacyQueue) -> None
         assert (message["visibleIn"], message["dequeueCount"]) == (0, 0)
 
 
-def test_the_requests_of_signed_urls_are_seen(legacy_queue: LegacyQueue) -> None:
+def test_requests_on_signed_urls_are_listed(legacy_queue: LegacyQueue) -> None:
     legacy_queue.create_task()
     legacy_queue.claim(protocol="deployed")
     seen = [(request["endpoint"], request["status"]) for request in legacy_queue.requests()]
@@ -286,7 +288,7 @@ def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue)
     }
 
 
-def test_a_server_that_runs_is_not_started_again(legacy_queue: LegacyQueue) -> None:
+def test_entering_a_running_server_is_refused(legacy_queue: LegacyQueue) -> None:
     with pytest.raises(RuntimeError, match="running already"), legacy_queue:
         pass
     assert legacy_queue.events() == []

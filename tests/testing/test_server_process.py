@@ -43,7 +43,7 @@ def failure(queue: LegacyQueue) -> ServerFailed | None:
     return None
 
 
-def test_settings_are_variables_and_those_of_the_user_are_not_inherited(
+def test_the_server_gets_settings_as_variables_and_inherits_none_of_the_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LEGACY_QUEUE_CLAIM_TIMEOUT", "1s")

@@ -1,6 +1,6 @@
-"""Azure Storage, or an Azurite, behind the ports.
+"""Azure Storage or Azurite, behind the ports.
 
-Import this only after gevent has patched: the SDK takes its locks and sockets when it is imported.
+Import this only after gevent has patched: the SDK creates locks when it is imported.
 """
 
 from collections import Counter
@@ -37,12 +37,11 @@ class AzureAccount(StorageAccount):
         authority: Path | None = None,
         gateway_url: str | None = None,
     ) -> None:
-        """Clients for the account, whose container is ``<prefix>-artifacts``; nothing is sent yet.
+        """Clients for the account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
-        ``public_queue_url`` and ``public_blob_url`` are what workers are told, where that is not the
-        endpoint itself, or ``<gateway_url>/<account>`` where there is one. ``authority`` is a PEM file, by
-        which alone https is verified then.
-        Raises ValueError for a connection string that is none, or that has no account key.
+        ``public_queue_url`` and ``public_blob_url`` are for workers, by default ``<gateway_url>/<account>``,
+        or else the endpoints. ``authority`` is a PEM file, the only certificates that https then trusts.
+        Raises ValueError for an invalid connection string, or without an account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
         context = context_for(authority) if authority else None
@@ -70,20 +69,20 @@ class AzureAccount(StorageAccount):
             for (service, _), connections in zip(_CLIENTS, self._connections, strict=True)
         )
         self._prefix = prefix
-        self._of_name: dict[str, AzureTable] = {}
+        self._tables_by_name: dict[str, AzureTable] = {}
         self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
         self.container = AzureBlobContainer(blob_requests, self._container)
 
     def table(self, name: str) -> AzureTable:
-        return self._of_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
+        return self._tables_by_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
 
     def queue(self, name: str) -> AzureQueue:
         return AzureQueue(self._queue_requests, self._queues, name)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """As promised; in pages, as they are asked for."""
-        found = self._queues.list_queues(prefix, include_metadata=True)
-        while queue := ask(next, found, None):
+        """As the port promises; read page by page."""
+        listed = self._queues.list_queues(prefix, include_metadata=True)
+        while queue := ask(next, listed, None):
             yield queue.name, queue.metadata or {}
 
     def check(self) -> None:
@@ -91,26 +90,26 @@ class AzureAccount(StorageAccount):
         if not ask(self._container.exists):
             with suppress(ResourceExistsError):  # another process was faster
                 ask(self._container.create_container)
-        wanted = sorted(self._of_name) or [""]
-        found = self._tables.query_tables(  # an account may have thousands of other tables
+        wanted = sorted(self._tables_by_name) or [""]
+        tables = self._tables.query_tables(  # an account may have thousands of other tables
             "TableName ge @first and TableName le @last", parameters={"first": wanted[0], "last": wanted[-1]}
         )
-        there = {table.name for table in ask(list, found)}
-        for name in self._of_name.keys() - there:
+        existing = {table.name for table in ask(list, tables)}
+        for name in self._tables_by_name.keys() - existing:
             ask(self._tables.create_table_if_not_exists, name)
 
     def empty(self) -> None:
-        """Remove what is there under the prefix: queues, the tables that ``table`` was asked for, and blobs.
+        """Delete everything of the prefix: queues, the tables of ``table``, and the container.
 
-        ``check`` makes tables and container anew. For Azurite: Azure keeps a name for half a minute after.
+        ``check`` creates tables and container again. For Azurite: Azure reserves a deleted name for 30 s.
         """
         for name, _ in list(self.queues(f"{self._prefix}-")):
             self.queue(name).remove()
-        for name in self._of_name:
+        for name in self._tables_by_name:
             ask(self._tables.delete_table, name)
         find(self._container.delete_container)
 
     def close(self) -> None:
-        """No row, message or blob is written any more: what would write one raises ServiceUnavailable."""
+        """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""
         for connections in self._connections:
             connections.close()

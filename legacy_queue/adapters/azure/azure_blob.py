@@ -33,9 +33,7 @@ _REFUSALS = {
 
 
 class AzureBlobContainer(BlobContainer):
-    """Writes by requests of our own, since the SDK sorts blocks by where they are looked for; else by its
-    ``client``.
-    """
+    """Writes by RestClient, since the SDK reorders blocks by kind; the SDK's ``client`` does the rest."""
 
     def __init__(self, service: RestClient, client: ContainerClient) -> None:
         self._service, self._client = service, client
@@ -53,24 +51,25 @@ class AzureBlobContainer(BlobContainer):
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        # Azure wants ids in base64, as the SDK sends those of blocks
-        ids = [f"<{kind}>{base64.b64encode(one.encode()).decode()}</{kind}>" for kind, one in blocks]
+        # Azure requires ids in base64, as the SDK sends those of blocks
+        ids = [f"<{kind}>{base64.b64encode(name.encode()).decode()}</{kind}>" for kind, name in blocks]
         body = f"<?xml version='1.0' encoding='utf-8'?><BlockList>{''.join(ids)}</BlockList>".encode()
         headers = {"content-type": "application/xml"}
         request = Request("PUT", self._path(name), [("comp", "blocklist")], headers, body)
         return self._write(request, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
-        found = find(self._blob(name).get_block_list, "all")
-        return BlockList(*([str(block.id) for block in blocks] for blocks in found)) if found else None
+        lists = find(self._blob(name).get_block_list, "all")
+        return BlockList(*([str(block.id) for block in blocks] for blocks in lists)) if lists else None
 
     def properties(self, name: str) -> BlobProperties | None:
-        found = find(self._blob(name).get_blob_properties)
-        return _properties(found) if found else None
+        properties = find(self._blob(name).get_blob_properties)
+        return _properties(properties) if properties else None
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        found = find(self._blob(name).download_blob, decompress=False)
-        return None if found is None else (_properties(found.properties), _each(found.chunks()))
+        download = find(self._blob(name).download_blob, decompress=False)
+        # which is false for an empty blob
+        return None if download is None else (_properties(download.properties), _chunks(download.chunks()))
 
     def delete(self, name: str) -> None:
         blob = self._blob(name)
@@ -102,14 +101,14 @@ def _written(response: Response) -> Written:
     return Written(response.headers["etag"], parsedate_to_datetime(response.headers["last-modified"]))
 
 
-def _properties(found: AzureProperties) -> BlobProperties:
-    content = found.content_settings
+def _properties(azure: AzureProperties) -> BlobProperties:
+    content = azure.content_settings
     return BlobProperties(
-        found.size, content.content_type or "", content.content_encoding, found.last_modified, str(found.etag)
+        azure.size, content.content_type or "", content.content_encoding, azure.last_modified, str(azure.etag)
     )
 
 
-def _each(chunks: Iterator[Any]) -> Iterator[bytes]:
+def _chunks(chunks: Iterator[Any]) -> Iterator[bytes]:
     while True:
         try:
             chunk = find(next, chunks, b"")

@@ -28,7 +28,7 @@ from legacy_queue.ports.queue import (
 )
 
 _MAX_PEEKED = "32"
-_FOREVER = -1  # a time to live
+_NEVER = -1  # a time to live
 _NOT_FOUND = {404: QueueNotFound}
 _LEASE_LOST: Refusals = {
     **{error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)},
@@ -46,7 +46,7 @@ _XML = {"content-type": "application/xml"}
 
 
 class AzureQueue(Queue):
-    """Messages go by requests of our own, and the SDK's ``queues`` do the rest. Cheap to make."""
+    """Uses RestClient for messages, and the SDK's ``queues`` for the queue. Cheap to create."""
 
     def __init__(self, service: RestClient, queues: QueueServiceClient, name: str) -> None:
         self._service, self._queues = service, queues
@@ -56,7 +56,7 @@ class AzureQueue(Queue):
     def create(self, metadata: Mapping[str, str]) -> None:
         client = self._queues.get_queue_client(self.name)
         while find(client.set_queue_metadata, dict(metadata)) is None:
-            with suppress(ResourceExistsError):  # another process made it in between
+            with suppress(ResourceExistsError):  # another process created it meanwhile
                 ask(client.create_queue, metadata=dict(metadata))
                 return
 
@@ -64,7 +64,7 @@ class AzureQueue(Queue):
         return self._properties().metadata or {}
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
-        lives = _FOREVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
+        lives = _NEVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
         params = [("messagettl", str(lives)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
         request = Request("POST", self._messages, params, _XML, _body(text))
         return self._service.send(request, _lease_of_put, _NOT_FOUND)
@@ -95,16 +95,16 @@ class AzureQueue(Queue):
         find(self._queues.get_queue_client(self.name).delete_queue)
 
     def _path(self, lease: MessageLease) -> str:
-        # a worker wrote these: a messageId such as ".." would be another resource by the time it is sent
+        # workers supply these: a messageId such as ".." would address another resource
         if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
             raise LeaseLost
         return f"{self._messages}/{lease.message_id}"
 
     def _properties(self) -> Any:
-        found = find(self._queues.get_queue_client(self.name).get_queue_properties)
-        if not found:
+        properties = find(self._queues.get_queue_client(self.name).get_queue_properties)
+        if not properties:
             raise QueueNotFound
-        return found
+        return properties
 
 
 def _body(text: str) -> bytes:
@@ -133,21 +133,21 @@ def _lease_of_put(response: Response) -> MessageLease:
 
 
 def _fields(response: Response) -> list[dict[str, str]]:
-    """Each message's elements and their texts. With an XML parser the operation costs a tenth more."""
-    found = _LIST.fullmatch(response.body)
-    if not found:
+    """The texts of each message's elements. With an XML parser the operation would cost a tenth more."""
+    matched = _LIST.fullmatch(response.body)
+    if not matched:
         raise ValueError("no list of messages")
-    messages = (found[1] or b"").decode().split("</QueueMessage>")[:-1]
+    messages = (matched[1] or b"").decode().split("</QueueMessage>")[:-1]
     return [
         {name: unescape(text) if "&" in text else text for name, text in _FIELD.findall(message)}
         for message in messages
     ]
 
 
-@lru_cache(maxsize=1024)  # messages of a batch have most of them in common
+@lru_cache(maxsize=1024)  # messages of a batch share most times
 def _time(text: str) -> datetime:
-    """``Sun, 22 Nov 2026 01:02:03 GMT``; much faster than what parses all forms of it."""
+    """Parses ``Sun, 22 Nov 2026 01:02:03 GMT``, much faster than a general parser."""
     if text[25:] != " GMT":
-        raise ValueError("no time of HTTP")
+        raise ValueError("no HTTP date")
     month = _MONTHS.index(text[8:11]) + 1
     return datetime.fromisoformat(f"{text[12:16]}-{month:02}-{text[5:7]}T{text[17:25]}+00:00")

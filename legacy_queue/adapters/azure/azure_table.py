@@ -43,13 +43,13 @@ from legacy_queue.ports.table import (
 )
 
 
-class _Gone(Exception):
-    """There is no such row."""
+class _NoRow(Exception):
+    """The row does not exist."""
 
 
-_NO_ROW = {404: _Gone}
+_NO_ROW = {404: _NoRow}
 _JSON = {"content-type": "application/json"}
-_LOST_RACE = dict.fromkeys((404, 409, 412), Changed)  # alone or in a batch: another writer was first
+_LOST_RACE = dict.fromkeys((404, 409, 412), Changed)  # another writer was first
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], Refusals]] = {
     "insert": ("POST", {**_JSON, "prefer": "return-no-content"}, {409: AlreadyExists}),
     "put": ("PUT", _JSON, {}),
@@ -66,14 +66,14 @@ _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class Foreign:
-    """A value of another writer that is none of ours: its type, such as ``Edm.Int64``, and its text."""
+    """A value of another writer with an unsupported type, such as ``Edm.Int64``, as text."""
 
     edm_type: str
     text: str
 
 
 class AzureTable(Table):
-    """Each operation is one request. ``url`` is that of the service, as a batch names it."""
+    """Each operation is one request. ``url`` is that of the service."""
 
     def __init__(self, service: RestClient, url: str, name: str) -> None:
         self._service, self._url, self._path = service, f"{url}/{name}", f"/{name}"
@@ -83,7 +83,7 @@ class AzureTable(Table):
         request = Request("GET", self._path + _key_path(partition, key))
         try:
             return self._service.send(request, lambda answer: row(json.loads(answer.body)), _NO_ROW)
-        except _Gone:
+        except _NoRow:
             return None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
@@ -111,7 +111,7 @@ class AzureTable(Table):
         request, refusals = _request(self._path, partition, change), _KINDS[change.kind][2]
         try:
             return self._service.send(request, _no_etag if change.kind == "delete" else _etag, refusals)
-        except _Gone:
+        except _NoRow:
             return ""
 
 
@@ -145,7 +145,9 @@ def odata(conditions: Sequence[Condition]) -> str:
 
 def _condition(condition: Condition) -> str:
     if isinstance(condition.value, tuple):
-        return "(" + " or ".join([f"{condition.name} eq {_literal(one)}" for one in condition.value]) + ")"
+        return (
+            "(" + " or ".join([f"{condition.name} eq {_literal(value)}" for value in condition.value]) + ")"
+        )
     return f"{condition.name} {condition.operator} {_literal(condition.value)}"
 
 
@@ -164,12 +166,12 @@ def _literal(value: Value) -> str:
 
 def _key_path(partition: str, key: str) -> str:
     """``(PartitionKey='...',RowKey='...')``, percent-encoded."""
-    partition, key = (quote(one.replace("'", "''"), safe="") for one in (partition, key))
+    partition, key = (quote(name.replace("'", "''"), safe="") for name in (partition, key))
     return f"(PartitionKey='{partition}',RowKey='{key}')"
 
 
 def _request(path: str, partition: str, change: Change) -> Request:
-    """That changes a row of the table at ``path``, which a batch has as a URL."""
+    """The request for a change of a row of the table at ``path``, in a batch a URL."""
     method, headers, _ = _KINDS[change.kind]
     body = None if change.kind == "delete" else entity(partition, change.key, change.values)
     if change.kind != "insert":
@@ -180,7 +182,7 @@ def _request(path: str, partition: str, change: Change) -> Request:
 
 
 def _batch(url: str, partition: str, changes: Sequence[Change]) -> tuple[str, bytes]:
-    """Content type and body of a request that makes all the changes to rows of the table at ``url``."""
+    """Content type and body of a batch of changes of the table at ``url``."""
     boundary, changeset = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
     parts = [f"--{boundary}\r\nContent-Type: multipart/mixed; boundary={changeset}\r\n\r\n".encode()]
     fixed = header_lines(TABLE.headers)
@@ -198,7 +200,7 @@ def _batch(url: str, partition: str, changes: Sequence[Change]) -> tuple[str, by
 
 
 def _etags(body: bytes, changes: Sequence[Change]) -> Sequence[str]:
-    """Of each change, from the parts of the answer to a batch."""
+    """The etag of each change, from the parts of the answer to a batch."""
     parts = [(int(part[1]), _ETAG.search(part[2])) for part in _PART.finditer(body)]
     for status, _ in parts:
         if status >= 300:
@@ -221,7 +223,7 @@ def _no_etag(_: Response) -> str:
 
 
 def _page(response: Response) -> RowPage:
-    rows = [row(one) for one in json.loads(response.body)["value"]]
+    rows = [row(entity) for entity in json.loads(response.body)["value"]]
     keys = {name: response.headers.get(f"{_NEXT}{name.lower()}") for name in (PARTITION, KEY)}
     return RowPage(rows, json.dumps(keys) if any(keys.values()) else None)
 

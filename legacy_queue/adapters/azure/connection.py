@@ -1,6 +1,6 @@
-"""Kept HTTP connections to one endpoint: plain sockets, which work the same on threads and under gevent.
+"""Keep-alive HTTP connections to one endpoint: plain sockets, the same on threads and under gevent.
 
-There are no proxies, no redirects, no cookies and no netrc: storage is where the connection string says.
+No proxies, redirects, cookies or netrc: the connection string alone says where storage is.
 """
 
 import os
@@ -20,20 +20,20 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.adapters.azure.http_response import BadResponse, Response, read_response
 
-MAX_IDLE = 128  # connections that are kept; more calls at once open more, which are closed afterwards
-_MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has forgotten costs a whole timeout
+MAX_IDLE = 128  # connections; more concurrent calls open more, which are closed afterwards
+_MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
 
 
 class NotSent(Exception):
-    """There is no connection, or storage did not get the whole request: it cannot have acted on it."""
+    """Storage did not get the whole request: it cannot have acted on it."""
 
 
 class NotAnswered(Exception):
-    """The request was sent, and no whole answer came: storage may have acted on it."""
+    """The request was sent, but no complete answer came: storage may have acted on it."""
 
 
 class StorageTimeouts(NamedTuple):
-    """In seconds, for each step: storage that hangs is given up before a client that waits for 30 s is."""
+    """In seconds, for each step: a call gives up before a client with a timeout of 30 s."""
 
     connect: float = 5
     read: float = 7
@@ -50,35 +50,37 @@ class Connections:
         authority: Path | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``context`` says whom https trusts, by default whom the system and the SDK do.
+        """``context`` is for https, by default with the authorities of the system and the SDK.
 
-        ``authority`` is a PEM file that is read into it again where the server's certificate is not trusted.
+        ``authority`` is a PEM file that is loaded again where the server's certificate is not trusted.
         ``now`` is in seconds. Raises ValueError.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{parts.scheme}://{parts.hostname} is not a URL of a storage endpoint")
-        self.host = parts.netloc.rpartition("@")[2]  # as the Host header has it
+        self.host = parts.netloc.rpartition("@")[2]  # as in the Host header
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or _default_context()) if parts.scheme == "https" else None
         self._authority, self._timeouts, self._now = authority, timeouts or StorageTimeouts(), now
-        self._idle: deque[tuple[_Connection, float]] = deque()  # and since when; the newest last
+        self._idle: deque[tuple[_Connection, float]] = (
+            deque()
+        )  # with the time of the last use; the newest last
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
 
     def exchange(self, request: bytes) -> Response:
         """Send the request and return the answer; raises NotSent, NotAnswered.
 
-        A kept connection that fails while it takes the request is replaced at once.
+        An idle connection that fails while the request is sent is replaced at once.
         """
         while not self._is_closed:
-            kept = self._take()
-            connection = kept or self._connect()
+            idle = self._take()
+            connection = idle or self._connect()
             try:
                 response = connection.exchange(request)
             except NotSent as error:
-                if kept and not isinstance(error.__cause__, TimeoutError):
+                if idle and not isinstance(error.__cause__, TimeoutError):
                     continue
                 raise
             self._put_back(connection, response)
@@ -86,7 +88,7 @@ class Connections:
         raise NotSent("closed")
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Send nothing from now on."""
         self._is_closed = True
         _close_all(self._idle)
 
@@ -97,12 +99,12 @@ class Connections:
             untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
             if not (untrusted and self._context and self._authority):
                 raise
-            with suppress(OSError):
-                self._context.load_verify_locations(self._authority)  # it was replaced
+            with suppress(OSError):  # the file may be missing
+                self._context.load_verify_locations(self._authority)
             return _Connection(self.address, self._timeouts, self._context)
 
     def _take(self) -> "_Connection | None":
-        """A kept connection that is still open."""
+        """An idle connection that is still open."""
         while True:
             try:
                 connection, since = self._idle.pop()
@@ -118,7 +120,7 @@ class Connections:
             return
         now = self._now()
         self._idle.append((connection, now))
-        with suppress(IndexError):  # another call has taken it
+        with suppress(IndexError):  # another call took the last connection
             if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
                 self._idle.popleft()[0].close()
 
@@ -133,7 +135,7 @@ class _Connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context:
                 connection = context.wrap_socket(connection, server_hostname=address[0])
-        except (OSError, UnicodeError) as error:  # of a host name that is none, too
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise NotSent(type(error).__name__) from error
         connection.settimeout(timeouts.read)
         self._timeout, self._socket = timeouts.read, connection
@@ -149,12 +151,12 @@ class _Connection:
                 return read_response(self._socket)
             except (OSError, BadResponse) as error:
                 raise NotAnswered(type(error).__name__) from error
-        except BaseException:  # also a greenlet's end
+        except BaseException:  # also where the greenlet is killed
             self.close()
             raise
 
     def is_open(self) -> bool:
-        """Nothing has come since the last answer, not even an end."""
+        """Whether nothing was received since the last answer, not even the end of the connection."""
         self._socket.settimeout(0)
         try:
             self._socket.recv(1)
@@ -178,7 +180,7 @@ def _default_context() -> ssl.SSLContext:
 
 
 def context_for(authority: Path) -> ssl.SSLContext:
-    """Trusts what this PEM file holds and nothing else; a server's own certificate may be in it."""
+    """Trusts only the certificates of this PEM file, which may be the server's own."""
     context = ssl.create_default_context(cafile=authority)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

@@ -1,4 +1,4 @@
-"""Reads the answer to one HTTP/1.1 request, strictly: what is unclear is refused.
+"""Reads the answer to an HTTP/1.1 request strictly: an ambiguous answer is refused.
 
 Source: RFC 9112, sections 2 to 7. No request has the method HEAD or CONNECT.
 """
@@ -20,11 +20,11 @@ _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
 
 
 class BadResponse(Exception):
-    """The answer is not HTTP, has two meanings, is too large, or ended too early."""
+    """The answer is not HTTP, is ambiguous, too large or incomplete."""
 
 
 class Response(NamedTuple):
-    """``headers`` by their names in lower case; ``can_continue`` says whether the connection can be kept."""
+    """``headers`` have names in lower case; ``can_continue``: the connection can be used again."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,19 +47,19 @@ def read_response(connection: socket.socket) -> Response:
 
 
 class _Stream:
-    """Bytes that were received, and what has been ``unread`` of them so far."""
+    """Received bytes; ``unread`` are those that no method has returned yet."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self.unread = connection, b""
 
     def until(self, end: bytes) -> bytes:
-        """What comes before ``end``, which is taken away too."""
-        while (found := self.unread.find(end)) < 0:
+        """The bytes before ``end``; skips ``end``."""
+        while (position := self.unread.find(end)) < 0:
             if len(self.unread) > _MAX_HEAD:
                 raise BadResponse("a head that does not end")
             self.unread += self._receive()
-        taken, self.unread = self.unread[:found], self.unread[found + len(end) :]
-        return taken
+        before, self.unread = self.unread[:position], self.unread[position + len(end) :]
+        return before
 
     def exactly(self, count: int) -> bytes:
         parts, missing = [self.unread], count - len(self.unread)
@@ -71,7 +71,7 @@ class _Stream:
         return received[:count]
 
     def rest(self) -> bytes:
-        """All that comes until the connection is closed."""
+        """All bytes until the connection is closed."""
         parts, left = [self.unread], _MAX_BODY
         while received := self._connection.recv(_BUFFER):
             parts.append(received)
@@ -90,8 +90,8 @@ class _Stream:
 def _head(stream: _Stream) -> tuple[str, int, dict[str, str]]:
     """The minor version, the status and the headers."""
     head = _HEAD.fullmatch(stream.until(b"\r\n\r\n").decode("latin-1"))
-    if not head:  # nor is a folded line a header, or a name with a space
-        raise BadResponse("no status line, or a header that is none")
+    if not head:  # a folded line and a name with a space are invalid headers
+        raise BadResponse("no status line, or an invalid header")
     version, status, lines = head.groups()
     pairs = _HEADER.findall(lines)
     headers = {name.lower(): value.strip(" \t") for name, value in pairs}
@@ -103,7 +103,7 @@ def _head(stream: _Stream) -> tuple[str, int, dict[str, str]]:
 
 
 def _framed_body(stream: _Stream, headers: Mapping[str, str]) -> bytes | None:
-    """The body; None where nothing says how long it is."""
+    """The body; None where its length is not given."""
     coding, length = headers.get("transfer-encoding"), headers.get("content-length")
     if coding is not None:
         if length is not None or coding.lower() != "chunked":
@@ -112,7 +112,7 @@ def _framed_body(stream: _Stream, headers: Mapping[str, str]) -> bytes | None:
     if length is None:
         return None
     if not _LENGTH.fullmatch(length) or int(length) > _MAX_BODY:
-        raise BadResponse("a length that is none, or is too large")
+        raise BadResponse("an invalid or too large length")
     return stream.exactly(int(length))
 
 
@@ -132,5 +132,5 @@ def _chunks(stream: _Stream) -> Iterator[bytes]:
         if not chunk.endswith(b"\r\n"):
             raise BadResponse("a chunk of another size")
         yield chunk[:-2]
-    while stream.until(b"\r\n"):  # trailers, which have no use here
+    while stream.until(b"\r\n"):  # trailers are ignored
         pass

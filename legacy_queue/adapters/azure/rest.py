@@ -1,6 +1,6 @@
-"""Requests to one service of a storage account: signed, counted, retried, and their errors.
+"""Requests to a service of a storage account: signed, counted and retried, and their errors.
 
-A retried request may have been carried out the first time. Source: docs/explanation/azurite.md#the-sdk, and
+A retried request may have succeeded the first time. Source: docs/explanation/azurite.md#the-sdk, and
 Azure's "Authorize with Shared Key"; held to the SDK's own signing by tests.
 """
 
@@ -26,9 +26,9 @@ from legacy_queue.domain.errors import ServiceUnavailable
 log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
-Refusals = Mapping[Any, type[Exception]]  # by Azure's name of the error, a text, or the status, a number
+Refusals = Mapping[Any, type[Exception]]  # by Azure's name of the error (str) or the status (int)
 
-# codes that mean that storage is not ready, although the status blames the request
+# codes that mean that storage cannot serve now, although the status blames the request
 _NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
@@ -36,7 +36,7 @@ _NOT_NOW = {
     "ContainerNotFound",
     "ContainerBeingDeleted",
     "AuthenticationFailed",
-    "AuthorizationFailure",  # Azurite's tables say so of a wrong key, Azure of an address that it keeps out
+    "AuthorizationFailure",  # of Azurite's tables for a wrong key, of Azure for a blocked address
     "AccountIsDisabled",
 }
 _CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
@@ -45,7 +45,7 @@ _BLOCK = 64  # bytes, of SHA-256
 
 
 class StorageRefused(Exception):
-    """Storage refused a request that no retry makes acceptable: its HTTP status and Azure's name for it."""
+    """Storage refused the request, and no retry helps: the HTTP status and Azure's name of the error."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"{status} {code}")
@@ -80,9 +80,9 @@ class Request(NamedTuple):
 
 
 class SharedKey:
-    """The account and its base64 key. Raises ValueError for what is no base64.
+    """The account and its base64 key; raises ValueError for a key that is not base64.
 
-    HMAC-SHA256 with both halves prepared takes half as long as ``hmac.digest``.
+    HMAC-SHA256 with both halves precomputed takes half as long as ``hmac.digest``.
     """
 
     def __init__(self, account: str, key: str) -> None:
@@ -96,7 +96,7 @@ class SharedKey:
     def storage_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
         """The Authorization of a request to queues or blobs.
 
-        ``path`` is that of the URL; ``headers`` are x-ms-date and others that every request has.
+        ``path`` is that of the URL; ``headers`` are x-ms-date and others of every request.
         """
         given = request.headers
         names = sorted(name for name in (*given, *headers) if name.startswith("x-ms-"))
@@ -140,7 +140,7 @@ class RestClient:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``counts`` is of requests by service and HTTP method; ``now`` in seconds since 1970."""
+        """``counts`` counts requests by service and HTTP method; ``now`` is in seconds since 1970."""
         self._service, self._connections, self._counts = service, connections, counts
         self._sign = key.table_header if service.name == "table" else key.storage_header
         self._now, self._sleep = now, sleep
@@ -155,15 +155,15 @@ class RestClient:
         *,
         is_sent_once: bool = False,
     ) -> Answer:
-        """What ``read`` makes of an answer of 2xx.
+        """The result of ``read`` for an answer of 2xx.
 
-        Raises one of the ``refusals``, ServiceUnavailable or StorageRefused for others. A request that
-        ``is_sent_once`` is not sent again once storage may have received it.
+        Raises one of the ``refusals``, or else ServiceUnavailable or StorageRefused. With ``is_sent_once``,
+        the request is not sent again once storage may have received it.
         """
         response = self._answer(request, is_sent_once)
         if not 200 <= response.status < 300:
             code = error_code(response)
-            by_status = refusals if code or self._service is not TABLE else {}  # tables always say a code
+            by_status = refusals if code or self._service is not TABLE else {}  # tables always name the error
             refused = refusals.get(code) or by_status.get(response.status)
             raise refused if refused and code not in _NOT_NOW else refusal(response.status, code)
         try:
@@ -173,7 +173,7 @@ class RestClient:
             raise ServiceUnavailable("storage gave no answer that can be read, try again") from error
 
     def _answer(self, request: Request, is_sent_once: bool) -> Response:
-        """The last of those to up to three requests."""
+        """Send the request up to three times; the last answer."""
         delays = iter((*self._service.delays, None))
         while True:
             delay = next(delays)
@@ -206,9 +206,9 @@ class RestClient:
 
 
 def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
-    """The error to raise; it is logged where it means that storage cannot answer now.
+    """The error to raise. It is logged where storage cannot serve now, also for a wrong account key.
 
-    A wrong key is one of these: the log says so, and a worker gets 503, since it is not the worker's fault.
+    A worker gets 503 for that, since it is not the worker's fault.
     """
     if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
         return StorageRefused(status, code)
@@ -221,7 +221,7 @@ def header_lines(headers: Mapping[str, str]) -> str:
 
 
 def error_code(response: Response) -> str:
-    """Azure's own name of the error, or an empty string: some of Azurite's refusals have no body."""
+    """Azure's name of the error, or an empty string: some refusals of Azurite have no body."""
     return response.headers.get("x-ms-error-code") or error_code_in(response.body)
 
 

@@ -1,4 +1,4 @@
-"""The SDK's clients, for what is not hot, and its errors turned into ours.
+"""Clients of the SDK, for infrequent operations, and its errors as those of the ports.
 
 Source: docs/explanation/azurite.md#the-sdk.
 """
@@ -57,8 +57,8 @@ def connect(
 ) -> Any:
     """A client of that kind, which gives up after two retries; raises ValueError.
 
-    ``counts`` is of requests, retries too, by service and HTTP method. ``context`` says whom https trusts,
-    and nobody else is trusted then.
+    ``counts`` counts all requests by service and HTTP method. ``context`` is for https, by default that of
+    requests.
     """
     session, timeouts = requests.Session(), StorageTimeouts()
     for scheme in ("http://", "https://"):
@@ -76,22 +76,22 @@ def connect(
 
 
 def error_code(error: HttpResponseError) -> str:
-    """Azure's own name of the error, or an empty string."""
+    """Azure's name of the error, or an empty string."""
     code = getattr(error, "error_code", None)
     return str(getattr(code, "value", code) or "")
 
 
 def find(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found | None:
-    """As ``ask``, None where there is nothing of that name."""
+    """As ``ask``, None for a missing resource."""
     with suppress(ResourceNotFoundError):
         return ask(call, *args, **kwargs)
     return None
 
 
 def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found:
-    """What the SDK's ``call`` answers.
+    """The result of a ``call`` of the SDK.
 
-    What means that storage cannot answer now becomes ServiceUnavailable; Azure's other answers go through.
+    Raises ServiceUnavailable where storage cannot serve now, and other refusals as the SDK does.
     """
     try:
         return call(*args, **kwargs)

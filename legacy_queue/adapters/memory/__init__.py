@@ -1,7 +1,7 @@
-"""A storage account in this process's memory: no Node, nothing to install, nothing survives.
+"""A storage account in the memory of this process: needs no Node.js, and keeps nothing after the end.
 
-It makes the same promises as Azure to the stores, and to workers through the gateway. A lock is held only
-while values are changed, never while something is waited for, so threads and greenlets are the same to it.
+It makes the same promises as Azure to stores, and through the gateway to workers. Locks are held only while
+values change, never during a wait, so it works the same on threads and greenlets.
 """
 
 import base64
@@ -59,4 +59,4 @@ class MemoryAccount(StorageAccount):
         return iter(sorted(found))
 
     def check(self) -> None:
-        """Memory always answers."""
+        """Returns: memory always answers."""

@@ -1,4 +1,4 @@
-"""A container of block blobs in this process's memory."""
+"""A container of block blobs in the memory of this process."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ from legacy_queue.ports.blob import (
     Written,
 )
 
-_BLOCKS_KEPT = timedelta(days=7)  # after the last one of a blob, while no list names them
+_BLOCKS_KEPT = timedelta(days=7)  # after the last block of a blob, until a list names them
 
 
-_Contents = Sequence[tuple[str, bytes]]  # of blocks, with their ids; of one piece, with an empty id
+_Contents = Sequence[tuple[str, bytes]]  # blocks with their ids; a blob without blocks has an empty id
 
 
 class _Blob(NamedTuple):
@@ -85,9 +85,9 @@ class MemoryBlobContainer(BlobContainer):
             self._blocks.pop(name, None)
 
     def _blocks_of(self, name: str) -> tuple[_Contents, Mapping[str, bytes]]:
-        """Those that make up the blob, in order, and those that no list has named yet."""
+        """The blocks of the blob, in order, and the uncommitted blocks."""
         blob, (uncommitted, _) = self._blobs.get(name), self._blocks.get(name, ({}, None))
-        return [one for one in blob.blocks if one[0]] if blob else [], uncommitted
+        return [block for block in blob.blocks if block[0]] if blob else [], uncommitted
 
     def _store(
         self, name: str, blocks: _Contents, content_type: str, encoding: str | None, is_new: bool

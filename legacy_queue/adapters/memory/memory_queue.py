@@ -1,4 +1,4 @@
-"""A queue of messages in this process's memory.
+"""A queue of messages in the memory of this process.
 
 Source: docs/explanation/azurite.md#queue.
 """
@@ -28,7 +28,7 @@ from legacy_queue.ports.queue import (
     check_text,
 )
 
-_FOREVER = datetime.max.replace(tzinfo=UTC)  # the expiry of a message that has none
+_FOREVER = datetime.max.replace(tzinfo=UTC)  # for a message that never expires
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
 
 _order = itertools.count()
@@ -36,7 +36,7 @@ _order = itertools.count()
 
 @dataclass
 class Messages:
-    """Those of one queue. The heaps hold what is out of date too, until its turn comes."""
+    """The messages of a queue. The heaps may hold outdated entries."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
     by_id: dict[str, QueuedMessage] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Messages:
     by_expiry: list[tuple[datetime, str]] = field(default_factory=list)
 
     def store(self, message: QueuedMessage) -> MessageLease:
-        """Messages come in the order in which they become visible, and of those in which they were stored."""
+        """Add or replace the message. Messages are ordered by visibility, then by the order of this call."""
         self.by_id[message.lease.message_id] = message
         heappush(self.by_visibility, (message.next_visible or _FOREVER, next(_order), message))
         return message.lease
@@ -53,17 +53,17 @@ class Messages:
         while self.by_expiry and self.by_expiry[0][0] <= now:
             self.by_id.pop(heappop(self.by_expiry)[1], None)
 
-    def take_visible(self, count: int, now: datetime) -> list[QueuedMessage]:
-        """Up to so many, which are to be stored again."""
-        taken: list[QueuedMessage] = []
-        while len(taken) < count and self.by_visibility and self.by_visibility[0][0] <= now:
+    def pop_visible(self, count: int, now: datetime) -> list[QueuedMessage]:
+        """Remove up to ``count`` visible messages from the order; the caller stores them again."""
+        popped: list[QueuedMessage] = []
+        while len(popped) < count and self.by_visibility and self.by_visibility[0][0] <= now:
             message = heappop(self.by_visibility)[2]
             if self.by_id.get(message.lease.message_id) is message:
-                taken.append(message)
-        return taken
+                popped.append(message)
+        return popped
 
     def in_order(self) -> list[QueuedMessage]:
-        """All that are there, the first visible one first."""
+        """All messages, in the order of visibility."""
         stored = (message for _, _, message in sorted(self.by_visibility))
         return [message for message in stored if self.by_id.get(message.lease.message_id) is message]
 
@@ -71,15 +71,15 @@ class Messages:
         message = self.by_id.get(lease.message_id)
         if message is None:
             raise MessageNotFound
-        # a receipt that came as JSON may hold what UTF-8 cannot
-        receipts = (one.encode(errors="surrogatepass") for one in (message.lease.receipt, lease.receipt))
+        # a receipt from JSON may have lone surrogates
+        receipts = (text.encode(errors="surrogatepass") for text in (message.lease.receipt, lease.receipt))
         if not hmac.compare_digest(*receipts):
             raise PopReceiptMismatch
         return message
 
 
 class MemoryQueue(Queue):
-    """The queue of that name among ``queues``, if it is there. ``lock`` is held while messages change."""
+    """The queue ``name`` of ``queues``, which may be missing. ``lock`` is held while messages change."""
 
     def __init__(self, name: str, queues: dict[str, Messages], lock: Lock, clock: Clock) -> None:
         self.name = name
@@ -114,7 +114,7 @@ class MemoryQueue(Queue):
                     next_visible=next_visible,
                     dequeue_count=message.dequeue_count + 1,
                 )
-                for message in messages.take_visible(count, now)
+                for message in messages.pop_visible(count, now)
             ]
             for message in received:
                 messages.store(message)
@@ -122,12 +122,12 @@ class MemoryQueue(Queue):
 
     def peek(self) -> Sequence[QueuedMessage]:
         with self._open() as (messages, now):
-            return [_peeked(one, now) for one in messages.in_order()]
+            return [_peeked(message, now) for message in messages.in_order()]
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         with self._open() as (messages, now):
             message, next_visible = messages.leased(lease), now + _rounded_up(hidden_for)
-            if next_visible >= message.expires:  # which Azure refuses, too
+            if next_visible >= message.expires:  # as Azure
                 raise LeaseLost
             renewed = MessageLease(lease.message_id, _receipt())
             return messages.store(replace(message, lease=renewed, text=text, next_visible=next_visible))
@@ -145,7 +145,7 @@ class MemoryQueue(Queue):
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Messages, datetime]]:
-        """The messages that are there now, for nobody else, and the time."""
+        """The messages and the time, under the lock; raises QueueNotFound."""
         with self._lock:
             now = self._clock.now()
             if self.name not in self._queues:
@@ -165,5 +165,5 @@ def _peeked(message: QueuedMessage, now: datetime) -> QueuedMessage:
 
 
 def _receipt() -> str:
-    """Unguessable base64 with ``+``, ``/`` and ``=`` in it, as Azure's may have; never the same twice."""
+    """Unique, unguessable base64 with ``+``, ``/`` and ``=``, which receipts of Azure may have."""
     return base64.b64encode(secrets.token_bytes(6) + _PLUS_AND_SLASH + secrets.token_bytes(14)).decode()

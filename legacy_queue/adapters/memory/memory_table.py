@@ -1,4 +1,4 @@
-"""A table in this process's memory."""
+"""A table in the memory of this process."""
 
 import itertools
 import json
@@ -26,19 +26,19 @@ from legacy_queue.ports.table import (
 _Key = tuple[str, str]  # partition and key
 
 _FIRST, _LAST = "\0", chr(0x10FFFF)  # before and behind every character of a key
-_MAX_SCANNED = 10_000  # rows for a page: no other call waits longer than that for the lock
+_MAX_SCANNED = 10_000  # rows for a page, which bounds the time that the lock is held
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "in": operator.eq,
     **{name: getattr(operator, name) for name in ("eq", "lt", "le", "gt", "ge")},
 }
 
-_etags = map('W/"{}"'.format, itertools.count(1))  # of all tables: no two versions have the same
+_etags = map('W/"{}"'.format, itertools.count(1))  # unique over all tables
 
 
 class MemoryTable(Table):
-    """Rows, which are never changed but replaced, and the sorted list of their keys.
+    """Immutable rows, and the sorted list of their keys.
 
-    A page begins with a bisection, and looks at rows of the range of keys that its conditions name only.
+    A page begins with a bisection and scans only the range of keys of its conditions.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class MemoryTable(Table):
             raise
 
     def _changed(self, partition: str, change: Change) -> Row | None:
-        """The row as the change makes it, None where that deletes it; raises Changed."""
+        """The row after the change, None after a delete; raises Changed."""
         current = self._rows.get((partition, change.key))
         match change.kind:
             case "insert" if current:
@@ -108,7 +108,7 @@ class MemoryTable(Table):
 
 
 def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
-    """No key before the first and none behind the second meets the conditions."""
+    """The first and the last key that can meet the conditions."""
     (first, last), (first_key, last_key) = (_range(conditions, name) for name in (PARTITION, KEY))
     return (first, first_key if first == last else ""), (last, last_key if first == last else _LAST)
 

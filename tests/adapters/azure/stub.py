@@ -1,4 +1,4 @@
-"""A storage that says what a test wants it to say."""
+"""A storage with given answers."""
 
 import socket
 import ssl
@@ -10,7 +10,7 @@ from typing import Self
 
 from legacy_queue.adapters.azurite import ACCOUNT
 
-# what is sent, or done to the connection; None: nothing comes while the test lasts
+# sent bytes, or an action on the connection; None: no answer during the test
 Reply = bytes | Callable[[socket.socket], None] | None
 
 NO_CONTENT = b'HTTP/1.1 204 No Content\r\netag: W/"1"\r\nx-ms-popreceipt: receipt\r\n\r\n'
@@ -103,7 +103,7 @@ class Stub:
 
 
 def _read(connection: socket.socket) -> bytes:
-    """A whole request; nothing at the end."""
+    """A whole request; empty at the end of the connection."""
     request = b""
     while b"\r\n\r\n" not in request:
         received = connection.recv(65536)

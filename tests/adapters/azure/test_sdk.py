@@ -1,4 +1,4 @@
-"""What our connection writes the SDK reads, and the other way round: data of older servers stay readable."""
+"""Data written here are read by the SDK, and the other way round: data of earlier versions stay readable."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""Asks two Azurites the same."""
+"""Sends the same requests to two Azurites."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +17,9 @@ def transcript(az: Wire, calls: Calls) -> list[object]:
 
 
 def assert_alike(stock: Wire, patched: Wire, calls: Calls, hint: str = "") -> list[object]:
-    """What both have answered, in their order, without times and ids; ``hint`` helps to repeat a failure."""
+    """Both give the same answers; returns them, without times and ids. ``hint`` helps to repeat a failure."""
     with ThreadPoolExecutor() as pool:
         expected, answered = pool.map(transcript, (stock, patched), (calls, calls))
-    for number, (one, other) in enumerate(zip_longest(expected, answered)):
-        assert other == one, f"call {number} of {calls.__name__} {hint}"
+    for number, (stock_answer, patched_answer) in enumerate(zip_longest(expected, answered)):
+        assert patched_answer == stock_answer, f"call {number} of {calls.__name__} {hint}"
     return expected

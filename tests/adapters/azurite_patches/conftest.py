@@ -1,4 +1,4 @@
-"""Azurite as it is, beside the same with the patches, both on disk."""
+"""An unpatched and a patched Azurite side by side, both on disk."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +27,12 @@ class Pair:
         self.azurites = [Azurite(folder, self._azurite_dir, patches=patches) for folder, patches in each]
 
     def restart_swapped(self) -> None:
-        """After a stop: from now on each is over the folder that the other has written."""
+        """Start the stopped pair again, each over the folder that the other has written."""
         self._use(self.folders[::-1])
         self.start()
 
     def each(self, act: Callable[[Azurite], object]) -> None:
-        """Acts on both at the same time."""
+        """Call it for both at the same time."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(act, self.azurites))
 

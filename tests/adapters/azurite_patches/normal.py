@@ -1,4 +1,4 @@
-"""What two Azurites must answer alike: a response without its times, ids and receipts, whose shape counts."""
+"""The part of a response that two Azurites must have in common: times, ids and receipts by their shape."""
 
 import re
 from datetime import datetime

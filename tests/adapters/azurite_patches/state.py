@@ -1,4 +1,4 @@
-"""All that an Azurite holds, as its API and its files tell it."""
+"""The whole state of an Azurite, from its API and its files."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _TABLES = "__azurite_db_table__.json"
 
 
 def note_everything(az: Wire) -> None:
-    """Lists queues, what of them can be seen, rows, containers and blobs in the transcript."""
+    """Adds queues, visible messages, rows, containers and blobs to the transcript."""
     for name in _names(az.queue("GET", "/", "comp=list&include=metadata").body):
         az.queue("GET", f"/{name}", "comp=metadata")
         az.queue("GET", f"/{name}/messages", "peekonly=true&numofmessages=32")
@@ -39,7 +39,7 @@ def note_everything(az: Wire) -> None:
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """What a stopped Azurite has in its files: messages that nobody can see too, each with its text."""
+    """The contents of a stopped Azurite's files: all messages, visible or not, with their texts."""
     messages = []
     for one in documents(folder / _QUEUES)["$MESSAGES_COLLECTION$"]:
         seconds = round((one["timeNextVisible"] - _milliseconds(one["insertionTime"])) / 1000, -2)

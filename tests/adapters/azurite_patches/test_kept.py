@@ -1,4 +1,4 @@
-"""What stock Azurite keeps over its end, patched Azurite keeps too."""
+"""A patched Azurite keeps the same data over a stop or a kill as an unpatched Azurite."""
 
 import os
 import re
@@ -81,10 +81,10 @@ def test_saved_data_survives_a_kill_and_each_azurite_reads_the_files_of_the_othe
 
 
 def go_on(both: tuple[Wire, Wire], received: list[Held], updated: list[Held]) -> None:
-    """Shows that the receipts of before the kill are good still, each where its message is now."""
+    """The receipts from before the kill are still valid, each where its message is now."""
     for az, one, other in zip(both, received, updated, strict=True):
         answer = az.queue("PUT", other.path, other.query().replace(str(LATER), "0"))
-        assert answer.status == 204, "its receipt is good still"
+        assert answer.status == 204, "its receipt is still valid"
         found = az.queue("GET", "/kept/messages", "numofmessages=32&visibilitytimeout=3000").body.decode()
         assert [found.count(text) for text in ("new text", "<DequeueCount>2<", "received")] == [1, 1, 0]
         assert az.queue("DELETE", one.path, f"popreceipt={quoted(one.receipt)}").status == 204

@@ -1,4 +1,4 @@
-"""Which requests are answered without Azurite's Express application."""
+"""Frequent requests are answered without Azurite's Express application."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ MARK = Path(__file__).with_name("mark_long_way.js")
 
 @pytest.fixture
 def az(tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    """Patched, and it says in ``x-long-way`` which answers its Express application gave."""
+    """A patched Azurite; answers of its Express application have the header ``x-long-way``."""
     monkeypatch.setenv("NODE_OPTIONS", f'--require="{MARK}"')
     with Azurite(tmp_path, azurite_dir) as azurite:
         wire = Wire(azurite.ports)

@@ -18,7 +18,7 @@ from tests.memory_server import FakeClock
 
 @dataclass(frozen=True)
 class Backend:
-    """An account of its own, and its time."""
+    """A new account, and its time."""
 
     account: StorageAccount
     other: StorageAccount  # the same, as another process sees it

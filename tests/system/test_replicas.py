@@ -1,0 +1,113 @@
+"""Several servers on an account share tasks and workers, and each streams its own events."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from legacy_queue.adapters.azurite import Azurite
+
+from .accounts import as_root, on_account
+from .http_queue import Queue, definition, in_time
+from .processes import LONG, serve, wait_until
+from .test_event_stream import following, pending
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """The queue at each of two servers, and their environment."""
+
+    queues: list[Queue]
+    env: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite) -> Iterator[Replicas]:
+    env = on_account(azurite)
+    with ExitStack() as stack:
+        folders = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
+        servers = [stack.enter_context(serve(folder, env=env)) for folder in folders]
+        yield Replicas([as_root(server) for server in servers], env)
+
+
+def test_servers_on_an_account_share_a_queue(replicas: Replicas, azurite: Azurite, worker_type: str) -> None:
+    one, two = replicas.queues
+    assert all(requests.get(f"{queue.server.root_url}/ready", timeout=LONG).ok for queue in replicas.queues)
+    assert one.server.line["storage"]["queue"] == azurite.queue_url
+    task_id = one.create(definition(worker_type))
+    [message] = two.poll(worker_type)
+    credentials = two.claim(message).json()["credentials"]
+    # each server changes the task that the other has in its cache
+    for queue in (one, two, one, two):
+        reclaimed = queue.with_credentials(credentials).on_run((task_id, 0), "reclaim")
+        assert reclaimed.status_code == 200, reclaimed.text
+        credentials = reclaimed.json()["credentials"]
+    assert two.claim(message, "late").status_code == 409
+    assert one.with_credentials(credentials).on_run((task_id, 0), "completed").status_code == 200
+    assert two.runs(task_id) == [("completed", "completed")]
+    assert two.with_credentials(credentials).on_run((task_id, 0), "reclaim").status_code == 409
+    assert one.pending(worker_type) == 0
+    wait_until(lambda: two.pending(worker_type) == 0)
+
+    canceled = one.create(definition(worker_type))
+    two.ask("POST", f"/task/{canceled}/cancel")
+    assert one.claim_by_name(canceled, 0).status_code == 409
+
+
+def test_each_server_streams_its_own_events(replicas: Replicas, worker_type: str) -> None:
+    one, two = replicas.queues
+    with (
+        following(one.server) as here,
+        following(two.server) as there,
+        following(two.server, pattern="route.mine") as routed,
+    ):
+        first, second = one.create(definition(worker_type)), two.create(definition(worker_type))
+        assert (here.read(2), there.read(2)) == (pending(first), pending(second))
+        mine = two.create(definition(worker_type, routes=["mine"]))
+        assert routed.read(2) == pending(mine)
+
+
+def recent_tasks(queue: Queue, worker: str) -> list[str]:
+    """The recentTasks of a worker; empty if the server does not know it."""
+    answer = queue.send("GET", f"/provisioners/system/worker-types/shared/workers/group/{worker}")
+    return [run["taskId"] for run in answer.json().get("recentTasks", ())]
+
+
+def wait_for_recent_tasks(queue: Queue, tasks: list[str]) -> None:
+    wait_until(lambda: sorted(recent_tasks(queue, "one")) == sorted(tasks))
+
+
+def claimed(queue: Queue, worker: str) -> tuple[str, int, Any]:
+    """Create a task and claim it; the task id, and status and body of the answer."""
+    task_id = queue.create(definition("shared"))
+    answer = queue.claim_by_name(task_id, 0, worker)
+    return task_id, answer.status_code, answer.json()
+
+
+def test_servers_share_recent_tasks_and_quarantine_and_write_them_when_they_end(
+    replicas: Replicas, tmp_path: Path
+) -> None:
+    """The last test: it ends both servers."""
+    queues = replicas.queues
+    path = "/provisioners/system/worker-types/shared/workers/group/one"
+    tasks = [claimed(queues[number % 2], "one")[0] for number in range(4)]
+    for queue in queues:
+        wait_for_recent_tasks(queue, tasks)
+    until = in_time(days=1)
+    queues[0].ask("PUT", path, {"quarantineUntil": until})
+    task_id, status, body = claimed(queues[0], "one")
+    assert (status, body["code"]) == (409, "RequestConflict")
+    assert until in body["message"]
+    wait_until(lambda: claimed(queues[1], "one")[1] == 409)
+    assert queues[1].claim_by_name(task_id, 0, "two").status_code == 200
+    assert [queue.server.end() for queue in queues] == [0, 0]
+    with serve(tmp_path, env=replicas.env) as third:
+        queue = as_root(third)
+        assert recent_tasks(queue, "two") == [task_id]
+        assert claimed(queue, "one")[1] == 409
+        queue.ask("PUT", path, {"quarantineUntil": in_time()})
+        assert claimed(queue, "one")[1] == 200
