@@ -76,8 +76,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     try:
         return (yield)
     finally:
-        sys.settrace(tracer)
-        threading.settrace(tracer_of_threads)
+        if sys.gettrace() is None:  # pytest-cov may have started another tracer meanwhile
+            sys.settrace(tracer)
+            threading.settrace(tracer_of_threads)
 
 
 @pytest.fixture(scope="session")
