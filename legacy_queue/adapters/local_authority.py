@@ -59,7 +59,7 @@ class LocalAuthority:
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
 
-        Of several concurrent processes one does so. An authority that lacks a name is replaced by an
+        Of several concurrent processes, only one does so. An authority that lacks a name is replaced by an
         authority for the old names and the new, which clients must then trust: so two servers with different
         names do not replace each other's authority. A damaged file counts as missing.
         """

@@ -28,9 +28,7 @@ IDENTITY = "identity"  # no encoding
 _IN_OBJECT_STORE, _RENEWED = "isObject", "begunAnew"
 _HIDDEN = (_IN_OBJECT_STORE, _RENEWED, "uploadId", "hashes")
 _URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
-_BYTES_KEPT = EXPIRED_FOR - timedelta(
-    minutes=5
-)  # after the expiry: later, the sweeper may remove them, by any clock
+_BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after that, a process with a fast clock may remove them
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Artifact:
         return self.expires if self.expires > now else self.expires + EXPIRED_FOR
 
     def url_expiry(self, now: datetime) -> datetime:
-        """When a signed URL for upload or download ends that is made now."""
+        """When a signed URL that is made now ends, for upload or download."""
         return min(now + _URL_LIFE, self.uploads_until(now))
 
     @property
@@ -136,7 +134,7 @@ def check_open(task: Task, run_id: int, now: datetime) -> None:
 
 
 def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
-    """A report of completed has to check the blobs of the run from now on; raises as ``check_open``."""
+    """From now on reportCompleted checks the blobs of the run. Raises as ``check_open``."""
     check_open(task, artifact.run_id, now)
     if task.runs[artifact.run_id].state == "running":
         task = replace(task, newest_blob=artifact.name)
@@ -248,7 +246,7 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
                 "1 for the last part"
             )
     if sum(sizes) != length:
-        raise InputError(f"the parts have {sum(sizes)} bytes together: transferLength is {length}")
+        raise InputError(f"the parts have {sum(sizes)} bytes in total: transferLength is {length}")
 
 
 def _check_size(what: str, size: int, max_size: int, where: str) -> None:

@@ -28,7 +28,7 @@ class PopReceiptMismatch(LeaseLost):
 
 @dataclass(frozen=True)
 class QueuedMessage:
-    """A received message. A peeked one has no receipt, and ``next_visible`` only while it is invisible."""
+    """A received or peeked message. Peeked, it has no receipt, and ``next_visible`` only while invisible."""
 
     lease: MessageLease
     text: str
@@ -53,7 +53,7 @@ class Queue(Protocol):
     def metadata(self) -> Mapping[str, str]: ...
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
-        """Put a message, hidden for so long, gone after ``time_to_live``, which is longer; None: never.
+        """Put a message, hidden for so long, deleted after ``time_to_live``, which is longer; None: never.
 
         The lease is valid until the message is received.
         """

@@ -1,4 +1,4 @@
-"""Several calls at once, and one call for several threads."""
+"""Concurrent calls, and a call that several threads share."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor

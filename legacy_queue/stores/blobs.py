@@ -59,7 +59,7 @@ class Blobs:
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
         """Store the chunks, at least a byte, as part ``number``, from 1 on, in any order; replaces that part.
 
-        All parts may have 195 GiB together, each rounded up to 4 MiB. Parts cannot be read before they are
+        All parts may have 195 GiB in total, each rounded up to 4 MiB. Parts cannot be read before they are
         joined; parts that are never joined expire.
         """
         self._stage(name, number, _blocks(chunks))

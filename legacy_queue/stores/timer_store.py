@@ -40,8 +40,8 @@ class TimerStore:
 
     def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
         """Put the timers in as few messages as possible, hidden for so long; yields each."""
-        for text, some in texts(timers):
-            yield TimerMessage(_put(self._queue, text, hidden_for), some)
+        for text, written in texts(timers):
+            yield TimerMessage(_put(self._queue, text, hidden_for), written)
 
     def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
         """Some of the visible messages, if there are any; they become hidden for ``hidden_for``."""

@@ -156,7 +156,7 @@ def test_the_parts_of_a_blob_are_stored_as_a_count_and_a_hash() -> None:
         (in_parts(0), InputError, "the size of part 1 is 0:"),
         (in_parts(MAX_UPLOAD_SIZE + 1), InputTooLarge, "the size of part 1"),
         (in_parts(*[MAX_UPLOAD_SIZE] * 30, 1), InputTooLarge, f"at most {MAX_BLOB_SIZE} bytes"),
-        (in_parts(6 * MIB, 1, contentLength=6 * MIB), InputError, "the parts have 6291457 bytes together"),
+        (in_parts(6 * MIB, 1, contentLength=6 * MIB), InputError, "the parts have 6291457 bytes in total"),
     ],
     ids=range(11),
 )

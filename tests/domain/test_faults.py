@@ -55,8 +55,8 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
         ("claimTasks", {"status": 503}, "there is no 'claimTasks'; the nearest is claimTask"),
         ("azure.recieve", {"lose": True}, "the nearest is azure.receive"),
         ("claimTask", {"status": 503, "drop": "after"}, "status and drop: a fault does one of these"),
-        ("claimTask", {}, "say what happens: one of status, drop, sas, double, lose, stale, or a delay"),
-        ("claimTask", {"times": 1}, "say what happens"),
+        ("claimTask", {}, "give an effect: one of status, drop, sas, double, lose, stale, or a delay"),
+        ("claimTask", {"times": 1}, "give an effect"),
         ("claimTask", {"sas": "expired"}, "sas is for pollTaskUrls: claimTask takes status, drop and delay"),
         ("azure.delete", {"stale": True}, "stale is for azure.receive: azure.delete takes"),
         ("claimWork", {"status": 503, "taskId": "t"}, "a request to claimWork names no task"),
@@ -66,7 +66,7 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
         ("claimTask", {"drop": "after", "message": "x"}, "message is what a status says"),
         ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),
         ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 21m, 2h and 5d are"),
-        ("claimTask", {"delay": "11m"}, "delay is '11m': 10m is the longest"),
+        ("claimTask", {"delay": "11m"}, "delay is '11m': at most 10m is accepted"),
     ],
 )
 def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], message: str) -> None:

@@ -175,7 +175,7 @@ def test_a_worker_without_a_task_has_no_latest_task(queue: Queue) -> None:
 )
 def test_what_has_no_record_is_not_found(queue: Queue, name: str, mentioned: str) -> None:
     answer = queue.call(name, **of_workers(name))
-    refused(answer, 404, "ResourceNotFound", mentioned, "never seen")
+    refused(answer, 404, "ResourceNotFound", mentioned, "never active")
 
 
 def test_a_quarantine_makes_a_record_of_an_unknown_worker(queue: Queue) -> None:

@@ -63,9 +63,8 @@ class Connections:
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or _default_context()) if parts.scheme == "https" else None
         self._authority, self._timeouts, self._now = authority, timeouts or StorageTimeouts(), now
-        self._idle: deque[tuple[_Connection, float]] = (
-            deque()
-        )  # with the time of the last use; the newest last
+        # with the time of the last use; the newest last
+        self._idle: deque[tuple[_Connection, float]] = deque()
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
 
