@@ -100,7 +100,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     fault = Fault(fault_id, wire, effects[0] if effects else None, _delay(wire))
     _check_target(fault, target)
     if "message" in wire and fault.effect != "status":
-        raise InputError("message is what a status says: give a status too")
+        raise InputError("message is for a status: give a status too")
     if "probability" in wire:
         return Fault(fault_id, {"seed": seed, **wire}, fault.effect, fault.delay)
     if "seed" in wire:

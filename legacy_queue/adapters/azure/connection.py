@@ -40,7 +40,7 @@ class StorageTimeouts(NamedTuple):
 
 
 class Connections:
-    """Connections to the host of ``url``, each used by one request at a time."""
+    """Connections to the host of ``url``, each used by a single request at a time."""
 
     def __init__(
         self,
