@@ -22,7 +22,7 @@ MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
 MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
 MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
 UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for different clocks
-EXPIRED_FOR = timedelta(minutes=15)  # an artifact may still be created so long after its expiry
+EXPIRED_FOR = timedelta(minutes=15)  # an artifact may be created until then after its expiry
 IDENTITY = "identity"  # no encoding
 
 _IN_OBJECT_STORE, _RENEWED = "isObject", "begunAnew"
@@ -214,7 +214,7 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
     encoding = body.get("contentEncoding", IDENTITY)
     if encoding != IDENTITY and not {"transferLength", "transferSha256"} <= body.keys():
         raise InputError(
-            f"contentEncoding is {encoding!r}: it needs transferLength and transferSha256, of what is sent"
+            f"contentEncoding is {encoding!r}: it needs transferLength and transferSha256 of the encoded body"
         )
     if encoding == IDENTITY and (sent, sent_sha256) != (length, sha256):
         raise InputError(

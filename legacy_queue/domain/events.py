@@ -1,7 +1,7 @@
 """The exchanges of the queue, and the messages on them.
 
 Source: "Queue AMQP Exchanges", which leaves task-failed out, and docs/explanation/recovery.md#events; the
-schemas of today's queue for what is sealed, and for priorities.
+schemas of today's queue for sealing and priorities.
 """
 
 import re

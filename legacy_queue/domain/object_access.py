@@ -19,7 +19,7 @@ DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred method first
 
 _HASHES = ("sha256", "sha512")
 _UPLOAD_ACCESS, _DOWNLOAD_ACCESS = timedelta(days=1), timedelta(hours=1)
-_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from so long ago
+_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from this time before now
 
 
 def object_name(artifact: Artifact) -> str:

@@ -151,18 +151,18 @@ class Roles:
 
     def expand_uncached(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """Like ``expand``, without the cache."""
-        found = dict.fromkeys(scopes)  # a set that keeps its order
-        to_follow, roles = list(found), self._roles
+        expanded = dict.fromkeys(scopes)  # a set that keeps its order
+        to_follow, roles = list(expanded), self._roles
         while to_follow:
             scope = to_follow.pop()
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
             assumed = [role for role in roles if _is_within(scope, role[0]) or _is_within(role[0], scope)]
             roles = [role for role in roles if role not in assumed]
-            gained = [gain for _, held in assumed for gain in held if gain not in found]
-            found |= dict.fromkeys(gained)
+            gained = [gain for _, held in assumed for gain in held if gain not in expanded]
+            expanded |= dict.fromkeys(gained)
             to_follow += gained
-        return tuple(found)
+        return tuple(expanded)
 
 
 def _is_within(scope: str, pattern: str) -> bool:

@@ -61,7 +61,7 @@ def caller_name(caller: str) -> str:
 
 
 def report(recorded: Iterable[tuple[UsageKey, Calls]], since: datetime, until: datetime) -> dict[str, Any]:
-    """The callers since then, by worker type, and what their calls prevent: the body of
+    """The callers since then, by worker type, and the moves that their calls prevent: the body of
     ``GET /migration`` without the policies.
 
     A caller counts if its last call was in that time, and then with all its calls since ``first``.
@@ -88,7 +88,7 @@ def report(recorded: Iterable[tuple[UsageKey, Calls]], since: datetime, until: d
 def _worker_type(
     provisioner_id: str, worker_type: str, counts: UsageCounts, not_recorded: int
 ) -> dict[str, Any]:
-    """The calls for it, the last call first, and what they prevent."""
+    """The calls for the worker type, the last call first, and the moves that they prevent."""
     last_first = sorted(counts.items(), key=lambda item: (item[1].last, item[0].caller), reverse=True)
     of = {method: {key: calls for key, calls in last_first if key.method == method} for method in METHODS}
     sentence = f"calls not on record, of too many callers, perhaps of these workers: {not_recorded}"

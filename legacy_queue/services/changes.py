@@ -56,7 +56,7 @@ class Changes:
         message of that run for too long. ``message`` is the message of a claim: it is deleted if the claim is
         a conflict, unless the task holds it.
 
-        Raises what ``decide`` raises, and ResourceNotFound.
+        Raises the errors of ``decide``, and ResourceNotFound.
         """
         remembered, began = self._recall(task_id, run_id), self._clock.now()
         while True:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Threads = Callable[[int], Executor]  # makes a pool for up to so many concurrent calls
+Threads = Callable[[int], Executor]  # makes a pool for that number of concurrent calls
 
 _MAX_THREADS = 16
 

@@ -147,7 +147,7 @@ class Workers:
     def flush(self) -> None:
         """Write recorded activity to storage, for up to two seconds; the rest stays in memory.
 
-        Raises ServiceUnavailable; what was not written stays in memory then, too.
+        Raises ServiceUnavailable; unwritten activity then stays in memory, too.
         """
         end = self._clock.wall_time() + _MAX_WRITE_TIME
         for path in [*self._unwritten]:

@@ -16,7 +16,7 @@ from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
 BLOCK = 4 * 1024 * 1024  # bytes
 
 _WHOLE = 0  # the part number of a blob that is written whole
-_CLOCK_SKEW = timedelta(minutes=15)  # a URL is valid from so long before now
+_CLOCK_SKEW = timedelta(minutes=15)  # a URL is valid from this time before now
 
 _Block = tuple[bytes, bool]  # and whether it is the last
 

@@ -39,7 +39,7 @@ class TimerStore:
         self._dead_letters = account.queue(f"{prefix}-dead-letters")
 
     def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
-        """Put the timers in as few messages as possible, hidden for so long; yields each."""
+        """Put the timers in as few messages as possible, hidden for ``hidden_for``; yields each."""
         for text, written in texts(timers):
             yield TimerMessage(_put(self._queue, text, hidden_for), written)
 

@@ -61,7 +61,7 @@ class WorkQueues:
             return self._use(queue).put(text, hidden_for, time_to_live)
 
     def hide(self, queue: WorkQueue, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and hide it for so long; see ``Queue.update``."""
+        """Give the leased message this text and hide it for ``hidden_for``; see ``Queue.update``."""
         return self._queue(queue).update(lease, text, hidden_for)
 
     def remove(self, queue: WorkQueue, lease: MessageLease) -> None:
