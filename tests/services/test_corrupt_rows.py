@@ -144,7 +144,7 @@ def test_a_worker_of_a_corrupt_worker_type_can_be_quarantined() -> None:
     worker: Path = (PROVISIONER, WORKER_TYPE, "group", "alice")
     until = harness.clock.now() + MINUTE
     assert "quarantineUntil" in replica.workers.quarantine(worker, until)
-    assert replica.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)
+    assert replica.workers.quarantined_until(PROVISIONER, WORKER_TYPE, ALICE)
 
 
 def test_a_group_whose_row_is_corrupt_is_listed() -> None:
