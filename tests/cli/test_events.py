@@ -168,7 +168,7 @@ def test_a_queue_that_does_not_answer_at_first_ends_the_command(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (200, "what answers there is not a queue: it sends no events"),
+        (200, "the server at this URL is not a queue: it sends no events"),
         (404, "the queue refused with 404: Not Found"),
     ],
 )
