@@ -21,7 +21,7 @@ def test_a_mutant_applies_and_changes_the_code(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
-def test_the_tests_that_a_mutant_names_exist(mutant: Mutant) -> None:
+def test_the_tests_of_a_mutant_exist(mutant: Mutant) -> None:
     assert (ROOT / "tests" / mutant.tests).exists()
 
 

@@ -167,7 +167,7 @@ def test_a_consumer_gets_a_persistent_message_of_json_with_the_routes_in_cc(
     assert message.headers == {"CC": ["route.index.a.b", "route.notify"]}
 
 
-def test_events_are_there_in_their_order_when_publish_returns(broker: AmqpBroker, listener: Consumer) -> None:
+def test_events_have_arrived_in_order_when_publish_returns(broker: AmqpBroker, listener: Consumer) -> None:
     for exchange in EXCHANGES:
         listener.bind(exchange, "#")
     sent = [event(exchange, f"primary.{number}") for number in range(50) for exchange in EXCHANGES]
@@ -449,7 +449,7 @@ def test_a_closed_follower_leaves_no_queue_behind(
     listener.channel.exchange_delete(full_name(project, "task-failed"), if_unused=True)
 
 
-def test_the_broker_is_stopped_blocked_and_started_in_the_middle(
+def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
     own: Own, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
 ) -> None:
     rabbitmq = own.rabbitmq

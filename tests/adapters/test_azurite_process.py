@@ -219,7 +219,7 @@ def test_any_version_is_started_without_patches(made: Callable[..., Azurite], tm
         made(installed=other, patches="none").start()
 
 
-def test_the_patches_were_proved_on_the_version_that_is_pinned() -> None:
+def test_the_pinned_azurite_has_the_version_that_the_patches_are_for() -> None:
     pinned = json.loads((MANIFEST / "package.json").read_text())["dependencies"]["azurite"]
     assert pinned == PATCHED_VERSION
 

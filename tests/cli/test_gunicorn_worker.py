@@ -250,7 +250,7 @@ def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
         assert received.split()[1] == b"408"
 
 
-def test_bytes_of_a_head_that_come_one_by_one_are_one_head(served: Served) -> None:
+def test_a_head_that_arrives_byte_by_byte_is_answered(served: Served) -> None:
     connection = served.connect()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in closing(b"\r\n" + GET):

@@ -106,7 +106,7 @@ def test_a_fault_of_a_received_message_needs_a_message(wire: dict[str, Any], nee
     assert fault("azure.receive", **wire).needs_message is needs
 
 
-def test_a_fault_of_another_request_needs_no_message() -> None:
+def test_a_fault_that_drops_a_delete_needs_no_message() -> None:
     assert not fault("azure.delete", drop="after").needs_message
 
 

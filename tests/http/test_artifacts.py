@@ -334,7 +334,7 @@ def test_the_pages_of_one_list_are_of_one_run(queue: Queue) -> None:
     assert succeeded(queue.send("GET", path)).get_json() == {"artifacts": []}
 
 
-def test_a_token_of_another_list_is_refused(queue: Queue) -> None:
+def test_a_list_of_artifacts_refuses_the_token_of_another_list(queue: Queue) -> None:
     task_id, other = queue.running(), queue.running()
     for owner in (task_id, other):
         for name in ("a", "b"):

@@ -64,7 +64,7 @@ def test_a_claim_is_as_that_of_claim_task(queue: Queue) -> None:
     assert by_work["takenUntil"] == by_task["takenUntil"]
 
 
-def test_tasks_says_how_many_tasks_are_claimed_one_by_default(queue: Queue) -> None:
+def test_the_property_tasks_limits_the_claims_and_is_one_by_default(queue: Queue) -> None:
     for _ in range(3):
         queue.create()
     assert len(succeeded(claim_work(queue)).get_json()["tasks"]) == 1

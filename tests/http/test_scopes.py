@@ -273,7 +273,7 @@ def test_an_endpoint_without_scopes_answers_any_caller(name: str) -> None:
     assert (line["client_id"], line["reason"]) == ("nobody", "no such client")
 
 
-def test_scopes_written_otherwise_are_not_sufficient() -> None:
+def test_a_scope_with_any_change_is_not_sufficient() -> None:
     tested = {f"tested/{number}": almost for number, almost in enumerate(with_one_changed(LONGEST))}
     queue = Queue(*(Client(client_id, TESTED.access_token, held) for client_id, held in tested.items()))
     example = scene("createTask")

@@ -93,7 +93,7 @@ def test_an_empty_blob_can_be_completed() -> None:
     assert kept(harness.storage.blobs, name) == (0, TEXT, None)
 
 
-def test_parts_that_make_other_content_are_a_conflict() -> None:
+def test_parts_that_do_not_make_the_announced_content_are_a_conflict() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness, contentSha256=sha256(CONTENT))
     with pytest.raises(RequestConflict, match="do not make what was announced") as conflict:
@@ -183,7 +183,7 @@ def test_a_complete_blob_takes_no_upload_and_may_be_completed_again() -> None:
     complete(harness, task_id)
 
 
-def test_a_blob_created_anew_meanwhile_is_not_completed() -> None:
+def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -> None:
     harness = Harness()
     task_id = uploaded(harness)
 
@@ -285,7 +285,7 @@ def test_a_run_may_fail_before_its_blobs_are_complete(state: str, reason: str) -
     assert harness.services.tasks.report(task_id, 0, state, reason).state == state
 
 
-def test_an_incomplete_blob_of_an_earlier_run_does_not_matter() -> None:
+def test_a_run_can_be_completed_although_an_earlier_run_has_an_incomplete_blob() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     harness.shut_down(task_id)

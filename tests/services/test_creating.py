@@ -53,7 +53,7 @@ def test_a_repeated_create_answers_the_same_and_offers_the_task_again() -> None:
     assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
 
 
-def test_a_duplicate_message_gives_no_second_claim() -> None:
+def test_the_duplicate_message_of_a_repeated_create_gives_no_second_claim() -> None:
     harness = Harness()
     task_id = slugid()
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_repeated_create_completes_a_failed_one(call: int, error: Exception, i
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_recalled_task_may_have_old_runs() -> None:
+def test_recall_returns_the_remembered_task_although_its_runs_are_outdated() -> None:
     harness = Harness()
     services = harness.replica(caches_tasks=True)
     task_id = harness.create()

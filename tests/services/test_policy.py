@@ -110,7 +110,7 @@ def test_a_refused_run_is_offered_again_with_its_new_priority(harness: Harness) 
         harness.services.tasks.change_priority(task_id, task.priority, next_priority)
 
 
-def test_a_message_presented_without_its_signature_is_not_touched(harness: Harness) -> None:
+def test_a_message_presented_without_its_signature_keeps_its_lease(harness: Harness) -> None:
     harness.create()
     message = harness.receive_one()
     with pytest.raises(InputError):

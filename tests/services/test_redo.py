@@ -479,7 +479,7 @@ CALLS = (
 
 @pytest.mark.parametrize("make", [SCENES[name] for name in CALLS], ids=CALLS)
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_a_failure_after_the_write_does_not_fail_the_call(make: Maker, error: Exception) -> None:
+def test_a_call_succeeds_although_a_step_after_the_write_fails(make: Maker, error: Exception) -> None:
     expected = made(make).answer(call_through)
     for call in calls_after_the_write(make):
         refusal = made(make).answer(FaultAt(call, before=failing(error)))

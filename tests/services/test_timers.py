@@ -282,7 +282,7 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_a_timer_retried_after_publishing_is_not_unpublished() -> None:
+def test_a_timer_retried_after_publishing_has_no_unpublished_events() -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.retry_later(A, is_published=True)

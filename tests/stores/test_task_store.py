@@ -163,13 +163,13 @@ def test_a_task_that_is_there_is_not_barred(storage: Storage, other: Storage) ->
     assert other.tasks.load(stored.task.task_id) == stored
 
 
-def test_one_of_several_inserts_at_once_wins(storage: Storage) -> None:
+def test_one_of_several_concurrent_inserts_succeeds(storage: Storage) -> None:
     task = new_task()
     found = outcomes(lambda: storage.tasks.insert(task))
     assert found == [*["AlreadyExists"] * (ATTEMPTS - 1), "stored"]
 
 
-def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
+def test_one_of_several_concurrent_changes_succeeds(storage: Storage) -> None:
     task = new_task()
     stored = storage.tasks.insert(task)
     changed = replace(task, retries_left=4)
