@@ -223,7 +223,9 @@ def test_artifacts_are_open_until_20_minutes_and_a_drift_after_an_exception(afte
     ],
     ids=["pending", "retried", "too late", "never claimed", "completed", "failed"],
 )
-def test_artifacts_of_other_runs_are_closed(task: Task, run_id: int, after: Any, message: str) -> None:
+def test_artifacts_of_a_pending_or_resolved_run_are_closed(
+    task: Task, run_id: int, after: Any, message: str
+) -> None:
     with pytest.raises(RequestConflict, match=message):
         check_open(task, run_id, NOW + after)
 
@@ -253,7 +255,7 @@ def test_a_blob_is_not_noted_on_a_resolved_task() -> None:
 
 
 @pytest.mark.parametrize("body", [S3, REFERENCE, LINK, ERROR, BLOB, GZIP, in_parts(6 * MIB, 1)], ids=type_of)
-def test_the_same_request_again_changes_only_the_expiry(body: dict[str, Any]) -> None:
+def test_repeating_a_request_changes_only_the_expiry(body: dict[str, Any]) -> None:
     existing = replace(new_artifact(body), is_complete=True)
     assert created_again(existing, new_artifact(body), NOW) == existing
     later = format_time(NOW + 2 * HOUR)
@@ -367,6 +369,6 @@ def test_the_etags_of_a_blob_are_accepted_in_each_form(written: str) -> None:
 @pytest.mark.parametrize(
     "etags", [[], [""], ["NOETAG"], [blob_etag(SHA, 1)], [blob_etag(SHA, 1), blob_etag(SHA, 6 * MIB)]]
 )
-def test_other_etags_are_not_accepted(etags: list[str]) -> None:
+def test_wrong_etags_are_not_accepted(etags: list[str]) -> None:
     assert not etags_are_right(new_artifact(in_parts(6 * MIB, 1)), etags)
     assert not etags_are_right(new_artifact(BLOB), etags)
