@@ -208,7 +208,7 @@ def in_this_process(control: bool) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize(
     ("control", "why"),
     [
-        (False, "404: this server lets no test control it: it does only when it is started with --control"),
+        (False, "404: tests can control this server only when it is started with --control"),
         (True, "403: worker may not call controlClock: it lacks `queue:control`"),
     ],
 )

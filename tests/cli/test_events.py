@@ -168,7 +168,7 @@ def test_the_command_ends_if_the_queue_does_not_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (200, "what answers there is not a queue: it sends no events"),
+        (200, "the server at this URL is not a queue: it sends no events"),
         (404, "the queue refused with 404: Not Found"),
     ],
 )

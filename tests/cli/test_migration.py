@@ -200,7 +200,7 @@ CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
 def test_an_answer_that_is_not_from_a_queue_is_reported(body: str, status: int) -> None:
     with answering(body, status) as root_url:
         refused = asked(root_url, CREDENTIALS)
-    assert refused.stderr == f"Error: what answers at {root_url} is not a queue that knows this\n"
+    assert refused.stderr == f"Error: the server at {root_url} is not a queue that has this endpoint\n"
 
 
 def test_an_unreachable_queue_is_named(tmp_path: Path) -> None:

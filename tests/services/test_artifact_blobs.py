@@ -131,7 +131,9 @@ def test_a_blob_that_was_not_uploaded_cannot_be_completed() -> None:
         complete(harness, task_id)
 
 
-@pytest.mark.parametrize("etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=range(3))
+@pytest.mark.parametrize(
+    "etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=["malformed", "wrong", "too many"]
+)
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
     harness = Harness()

@@ -160,7 +160,7 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
     assert stage.done == ["name"]
 
 
-def test_another_announcement_gets_a_check_of_its_own() -> None:
+def test_another_announcement_of_a_blob_gets_a_check_of_its_own() -> None:
     stage = Stage()
     first, second = stage.blob(), stage.blob(declared=b"another")
     stage.begin(first)

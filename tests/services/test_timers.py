@@ -192,7 +192,9 @@ def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [lambda timers: timers.complete(A, None), lambda timers: timers.cancel(A)], ids=range(2)
+    "end",
+    [lambda timers: timers.complete(A, None), lambda timers: timers.cancel(A)],
+    ids=["complete", "cancel"],
 )
 def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[[Timers], None]) -> None:
     kept = Kept()
@@ -652,7 +654,7 @@ def test_handing_over_makes_timers_available_to_other_processes() -> None:
         lambda timers: timers.cancel(A),
         lambda timers: timers.retry_later(A),
     ],
-    ids=range(3),
+    ids=["complete", "cancel", "retry later"],
 )
 def test_a_call_that_ends_after_the_hand_over_succeeds(end: Callable[[Timers], None]) -> None:
     kept = Kept()

@@ -61,7 +61,7 @@ class Connections:
         self.host = parts.netloc.rpartition("@")[2]  # as in the Host header
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
-        self._context = (context or _default_context()) if parts.scheme == "https" else None
+        self._context = (context or default_context()) if parts.scheme == "https" else None
         self._authority, self._timeouts, self._now = authority, timeouts or StorageTimeouts(), now
         # with the time of the last use; the newest last
         self._idle: deque[tuple[_Connection, float]] = deque()
@@ -171,7 +171,7 @@ class _Connection:
 
 
 @cache
-def _default_context() -> ssl.SSLContext:
+def default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
     context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
