@@ -184,7 +184,9 @@ def logged(situation: Callable[[], None]) -> list[Line]:
     return [stable(line) for line in lines]
 
 
-@pytest.mark.parametrize("number", range(len(SITUATIONS)), ids=[one.__name__ for one in SITUATIONS])
+@pytest.mark.parametrize(
+    "number", range(len(SITUATIONS)), ids=[situation.__name__ for situation in SITUATIONS]
+)
 def test_the_page_shows_the_lines_that_are_logged(number: int) -> None:
     blocks = BLOCKS[:WITH_STORAGE] + BLOCKS[WITH_STORAGE + 1 :]
     assert len(blocks) == len(SITUATIONS)
