@@ -1,4 +1,4 @@
-"""One shell in a scratch folder: its variables, folder and jobs last from one step of a page to the next."""
+"""A shell in a scratch folder: its variables, folder and jobs last until the end of the page."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 class Terminal:
-    """``ports`` are the page's and what they are here, where many pages are tested at a time."""
+    """``ports`` maps the page's ports to those of this run, since many pages are tested at a time."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], ports: dict[str, int]) -> None:
         self._folder, self._ports, self._steps = folder, ports, 0
@@ -65,7 +65,7 @@ class Terminal:
         )
 
     def take(self, step: Step, last: Path | None) -> Path | None:
-        """The file of what the step prints, ``last`` where it prints nothing. Raises AssertionError."""
+        """The file of the step's output, ``last`` if it prints nothing. Raises AssertionError."""
         text = _PORT.sub(lambda match: match[1] + str(self._port(match[2])), step.text)
         if step.mark == "stop":
             self._stop(*self._background.popitem())

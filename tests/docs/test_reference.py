@@ -1,4 +1,4 @@
-"""What the reference says is what the code does; its generated parts as they are built."""
+"""The reference agrees with the code; its generated parts are tested as they are built."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Each line of the log in docs/troubleshooting.md is what the server logs in that situation."""
+"""The server logs each line of docs/troubleshooting.md in that situation."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ MERE = Credentials("my-worker", "a-token-that-my-worker-has-22")
 
 
 def stable(line: Mapping[str, Any]) -> Line:
-    """Without what is another each time."""
+    """The line without the fields that differ each time."""
     given = {"level" if name == "log_level" else name: value for name, value in line.items()}
     complete = add_former_name(None, "", given)
     return {name: value for name, value in complete.items() if name not in CHANGING}
