@@ -118,7 +118,7 @@ class Settings:
     s3_access_key_id: str | None = _setting(values.word, None, "The access key that signs them.")
     s3_secret_access_key: str | None = _setting(values.word, None, "Its secret.", True)
     resolvers: bool = _setting(
-        values.flag, True, "false: leave timers, sweeping and expiry to `legacy-queue resolve`."
+        values.flag, True, "false: leave timers, sweeping and expiry to legacy-queue resolve."
     )
     log_format: str = _setting(
         values.log_format, "auto", "text, json, or auto: text at a terminal, else json."

@@ -208,7 +208,7 @@ def test_patches_are_refused_for_another_version_of_azurite(
     with pytest.raises(AzuriteUnavailable) as refused:
         made(installed=other).start()
     assert str(refused.value) == (
-        f"Azurite {found} is installed in {other}, and azurite/patches were proved on {PATCHED_VERSION}: "
+        f"Azurite {found} is installed in {other}, and azurite/patches were tested on {PATCHED_VERSION}: "
         "set azurite-patches none, or no azurite-dir, and that is installed."
     )
 

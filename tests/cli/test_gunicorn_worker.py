@@ -258,7 +258,7 @@ def test_a_head_that_arrives_byte_by_byte_is_answered(served: Served) -> None:
     assert read_all(connection).split()[1] == b"200"
 
 
-def test_requests_sent_at_once_are_answered_in_turn(served: Served) -> None:
+def test_requests_sent_together_are_answered_in_their_order(served: Served) -> None:
     post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
     connection = served.connect(post + b"\r\nabc" + GET + b"\r\n" + closing(post) + b"ab\n")
     answers = read_all(connection)

@@ -329,7 +329,12 @@ def test_an_invalid_upload_is_refused(
         (b"<BlockList><!-- a --><Uncommitted> YQ== </Uncommitted></BlockList>", (201, None)),
         (b"<BlockList/>", (201, None)),
     ],
-    ids=range(18),
+    ids=[
+        *("unknown block", "uncommitted block as committed", "unknown kind", "unknown root", "unclosed root"),
+        *("empty", "too many blocks", "external entity", "document type", "internal entity", "UTF-16"),
+        *("undeclared entity", "nested block", "deeply nested", "many empty blocks", "long id"),
+        *("comment and spaces", "no blocks"),
+    ],
 )
 def test_a_block_list_is_checked_before_it_makes_a_blob(
     storage: Storage, upload_url: str, document: bytes, expected: Answer

@@ -37,13 +37,13 @@ def claim_work(
 
 
 @pytest.fixture
-def hasty() -> Queue:
+def briefly_waiting() -> Queue:
     """A server whose claimWork waits only for a moment."""
     return Queue(claim_work_wait=SHORT)
 
 
-def test_without_pending_tasks_the_answer_is_empty(hasty: Queue) -> None:
-    assert succeeded(claim_work(hasty)).get_json() == {"tasks": []}
+def test_without_pending_tasks_the_answer_is_empty(briefly_waiting: Queue) -> None:
+    assert succeeded(claim_work(briefly_waiting)).get_json() == {"tasks": []}
 
 
 def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:

@@ -177,7 +177,7 @@ def test_a_provisioner_worker_type_or_worker_without_a_record_is_not_found(
     queue: Queue, name: str, mentioned: str
 ) -> None:
     answer = queue.call(name, **of_workers(name))
-    refused(answer, 404, "ResourceNotFound", mentioned, "never seen")
+    refused(answer, 404, "ResourceNotFound", mentioned, "never active")
 
 
 def test_a_quarantine_makes_a_record_of_an_unknown_worker(queue: Queue) -> None:

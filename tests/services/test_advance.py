@@ -293,7 +293,7 @@ def test_the_effects_of_an_expired_claim_are_applied(harness: Harness) -> None:
 
 def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
     for since in (None, NOW):
-        assert advance(harness, slugid(), since) == Next(is_there=False)
+        assert advance(harness, slugid(), since) == Next(exists=False)
 
 
 def test_nothing_is_read_for_events_while_the_broker_is_away(harness: Harness) -> None:

@@ -1,4 +1,4 @@
-"""Blobs are complete once the announced content is stored. Before that their run cannot be completed."""
+"""Blobs are complete once the declared content is stored. Before that their run cannot be completed."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -96,7 +96,7 @@ def test_an_empty_blob_can_be_completed() -> None:
 def test_parts_that_do_not_make_the_announced_content_are_a_conflict() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness, contentSha256=sha256(CONTENT))
-    with pytest.raises(RequestConflict, match="do not make what was announced") as conflict:
+    with pytest.raises(RequestConflict, match="differ from the declared content") as conflict:
         complete(harness, task_id, *ETAGS)
     assert conflict.value.details["found"]["transferSha256"] == sha256(b"".join(PARTS))
     assert conflict.value.details["announced"]["transferSha256"] == sha256(CONTENT)
@@ -131,7 +131,9 @@ def test_a_blob_that_was_not_uploaded_cannot_be_completed() -> None:
         complete(harness, task_id)
 
 
-@pytest.mark.parametrize("etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=range(3))
+@pytest.mark.parametrize(
+    "etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=["malformed", "wrong", "too many"]
+)
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
     harness = Harness()
@@ -192,7 +194,7 @@ def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -
         details = {**before.artifact.details, "begunAnew": "-1"}
         harness.storage.artifacts.replace(before, replace(before.artifact, details=details))
 
-    with pytest.raises(RequestConflict, match="created anew"):
+    with pytest.raises(RequestConflict, match="created again"):
         complete(
             harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=begin_anew))
         )

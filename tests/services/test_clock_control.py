@@ -170,7 +170,7 @@ stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=
 
 
 @given(stories, times, times)
-def test_two_moves_have_the_outcome_of_one(
+def test_two_moves_have_the_same_outcome_as_one_move_of_their_sum(
     story: list[tuple[timedelta, int, bool]], first: timedelta, second: timedelta
 ) -> None:
     def outcome(*moves: timedelta) -> Any:

@@ -2,20 +2,15 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     ALICE,
     BOB,
-    HOUR,
-    MINUTE,
     NOW,
     SECOND,
     CallRecorder,
-    Crash,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
 
@@ -105,26 +100,6 @@ def test_a_task_that_was_never_created_is_not_found() -> None:
     for find in (services.tasks.load, services.tasks.recall, services.tasks.cancel):
         with pytest.raises(ResourceNotFound, match="there is no task"):
             find(slugid())
-
-
-@pytest.mark.parametrize("call", range(5))
-@pytest.mark.parametrize("error", [Crash(), ServiceUnavailable("storage is away")])
-@pytest.mark.parametrize("is_done", [False, True])
-def test_a_repeated_create_completes_a_failed_one(call: int, error: Exception, is_done: bool) -> None:
-    harness = Harness()
-    fault = FaultAt(call, after=failing(error)) if is_done else FaultAt(call, before=failing(error))
-    task_id = slugid()
-    try:
-        harness.replica(fault).tasks.create(task_id, task_body())
-    except (Crash, ServiceUnavailable):
-        harness.clock.advance(HOUR / 10)
-        harness.services.tasks.create(task_id, task_body())
-    harness.run_timers(MINUTE)  # the deferred effects, too
-    assert fault.happened is (call < 4)
-    messages = harness.receive()
-    assert {message.run_id for message in messages} == {0}
-    harness.claim(messages[0])
-    assert harness.states(task_id) == ["running by alice"]
 
 
 def test_recall_returns_the_remembered_task_although_its_runs_are_outdated() -> None:

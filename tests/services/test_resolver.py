@@ -23,7 +23,7 @@ TASK_ID = slugid()
 AT_ONCE = timedelta(0)
 WRITTEN_WITHIN = 10 * MINUTE  # a call that has not written by then never will
 DONE = Next()
-MISSING = Next(is_there=False)
+MISSING = Next(exists=False)
 Answer = Next | Exception
 
 

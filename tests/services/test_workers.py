@@ -507,7 +507,7 @@ def test_unwritten_and_stored_records_are_listed_page_by_page(harness: Harness, 
     assert listed(harness.replica().workers, ()) == [["another", PROVISIONER]]
 
 
-def test_the_list_is_as_new_as_the_description(workers: Workers) -> None:
+def test_the_list_and_the_description_show_the_same_tasks_before_a_flush(workers: Workers) -> None:
     for number in range(3):
         workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
         (record,) = worker_records(workers)

@@ -22,7 +22,7 @@ from legacy_queue.adapters.azure.connection import (
     NotAnswered,
     NotSent,
     StorageTimeouts,
-    _default_context,
+    default_context,
 )
 from legacy_queue.adapters.azurite import Azurite
 
@@ -303,7 +303,7 @@ def test_the_ca_bundle_of_the_sdk_is_trusted(
     secure: Stub, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
-    connections = Connections(secure.url, context=_default_context.__wrapped__())
+    connections = Connections(secure.url, context=default_context.__wrapped__())
     assert connections.exchange(REQUEST).body == b"body"
 
 
