@@ -31,7 +31,7 @@ print(json.dumps({name: helps(commands.get_command(None, name), [name]) for name
 
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
-    """The help of each command and its subcommands, in a new process: the module of serve patches its process."""
+    """The help of each command and its subcommands, from a new process, which the module of serve patches."""
     printed = subprocess.run(
         [sys.executable, "-c", HELPS], capture_output=True, text=True, timeout=LONG, check=True
     ).stdout
