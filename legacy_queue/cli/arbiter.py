@@ -21,8 +21,8 @@ _IGNORED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 class Arbiter(gunicorn_internals.Arbiter):
     """gunicorn's arbiter, which also restarts an Azurite that has ended.
 
-    An Azurite that died before its last save may have lost what the server processes remember, even tables
-    and queues. Therefore new processes replace them: those create the tables first.
+    An Azurite that died before its last save may have lost tables, queues and rows that the server processes
+    remember. Therefore new processes replace them, which create the tables first.
     """
 
     def __init__(self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler) -> None:

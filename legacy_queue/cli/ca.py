@@ -39,7 +39,7 @@ trusts all other authorities as before; a client that uses the certificate alone
 
 Node          export NODE_EXTRA_CA_CERTS={certificate}
 Python        export REQUESTS_CA_BUNDLE={bundle}
-              (requests and what is built on it: the taskcluster client, pip)
+              (requests and programs that use it: the taskcluster client, pip)
               export SSL_CERT_FILE={bundle}
               (urllib, aiohttp and others that use Python's own TLS)
 Go            export SSL_CERT_FILE={bundle}

@@ -29,7 +29,7 @@ log = structlog.get_logger()
 WORKER_SIGNALS = (*ENDS, signal.SIGQUIT)
 _NEW_CONNECTION_TIMEOUT = 0.2  # seconds for the first request of a connection once the process ends
 _SILENT: Any = False  # a gevent.Timeout with this ends its block without an error
-_DISCARDED = 64 * 1024  # bytes in each read of what is discarded
+_DISCARDED = 64 * 1024  # bytes in each read that is discarded
 _LINGER_TIMEOUT, _MAX_LINGERING = 1.0, 1024 * 1024  # seconds and bytes
 _MAX_REPLACEMENTS = 128  # connections above the limit, while others are being closed for them
 _DISCONNECTED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
@@ -195,7 +195,7 @@ class GunicornWorker(GeventWorker):
         status, reason = next((code, text) for kind, code, text in _ANSWERS if isinstance(error, kind))
         write = log.info if status < 500 else log.error
         write("connection-aborted", status=status, error=type(error).__name__)
-        # what still arrives is discarded: a client may read no answer before it has sent all
+        # bytes that still arrive are discarded: a client may read no answer before it has sent all
         with (
             self._listed(self._idle, connection),
             gevent.Timeout(_LINGER_TIMEOUT, _SILENT),

@@ -48,7 +48,7 @@ def migration(
     that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
     policy can be required. The column "today's" counts calls of claimWork by clients since 2020, which name a
     taskQueueId. CLAIMWORK is ready if no worker called pollTaskUrls or claimTask in that time, and some
-    worker called claimWork. Below the table is what is in the way; --json names all.
+    worker called claimWork. Below the table are the workers that prevent a step; --json names all.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
     shown = report = answer_of(

@@ -106,7 +106,7 @@ class _Reader(SocketUnreader):
         self._waited, self._received = 0.0, 0  # seconds and bytes of a body, in this period
 
     def receive_head(self) -> None:
-        """Read until the buffer holds a whole head; raises what HeadParser raises."""
+        """Read until the buffer holds a whole head; raises as HeadParser."""
         timeouts, self._waited, self._received = self._timeouts, 0.0, 0
         self._count(_REQUEST_COST)
         head = bytearray(self.take_buffered())
@@ -131,7 +131,7 @@ class _Reader(SocketUnreader):
         self.unread(bytes(head))
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """Read once what has arrived of a body, or wait for it. Raises TimeoutError for a slow body.
+        """Read the bytes of a body that have arrived, or wait for some. Raises TimeoutError for a slow body.
 
         Only the time counts in which there is nothing to read. Now and then other greenlets run first.
         """
@@ -210,7 +210,7 @@ class HeadParser(RequestParser):
 
 
 def _scanner(head: bytearray, max_line: int) -> Callable[[], bool]:
-    """Returns a function that says whether ``head`` is complete. Each call scans only what was added.
+    """Returns a function that says whether ``head`` is complete. Each call scans only the added bytes.
 
     The function raises as soon as no further bytes can complete the head.
     """

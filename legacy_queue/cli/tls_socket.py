@@ -86,7 +86,7 @@ class TlsSocket(ClientSocket):
                 self._send_queued()
 
     def is_closed(self) -> bool:
-        """As a plain socket. Decrypts what has arrived: it may be the end of TLS, or the next request."""
+        """As a plain socket. Decrypts the bytes that have arrived: the end of TLS, or the next request."""
         if self._tls is None or self._peeked:
             return self._tls is None and super().is_closed()
         timeout = self.gettimeout()

@@ -47,7 +47,7 @@ _REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the
 )
 @setting_options
 def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
-    """Serve the queue and say what to try. Ctrl-C stops all that it started, and nothing is lost.
+    """Serve the queue and print commands to try. Ctrl-C stops the queue and its storage, and nothing is lost.
 
     A demonstration that is interrupted ends with exit code 130.
 
@@ -236,7 +236,7 @@ _CHART = {
 
 
 def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
-    """The two columns of this step in the chart: who, and what."""
+    """The two columns of this step in the chart: the actors, and the action."""
     if step not in _CHART:
         return "Worker", f"{step.value} {dict(fields)}"
     who, what = _CHART[step]

@@ -15,7 +15,7 @@ from legacy_queue.http.schema_helpers import Schema
 from legacy_queue.http.schemas import SCHEMAS
 
 MAX_BODY = 1024 * 1024  # bytes
-MAX_ECHO = 4096  # characters of what was sent, in an error
+MAX_ECHO = 4096  # characters of a request that an error repeats
 
 _SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
 _MAX_INTEGER = 2**63
@@ -59,7 +59,7 @@ def parse(body: bytes, content_type: str) -> Any:
 
 
 def validate(value: Any, schema: str) -> None:
-    """Raises InputValidationError, which names the first wrong places, their values and what is accepted."""
+    """Raises InputValidationError, which names the first wrong values, their places and accepted values."""
     validator = _validator(_as_json(schema))
     if validator.is_valid(value):
         return

@@ -1,4 +1,4 @@
-"""What the endpoints of ``/control/v1`` act on."""
+"""The services of the endpoints of ``/control/v1``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from legacy_queue.services.peeking import Peeking
 
 @dataclass(frozen=True)
 class ControlServices:
-    """What an endpoint gets once its caller is authorized.
+    """An endpoint gets them once its caller is authorized.
 
-    ``reset`` returns once nothing is left of what was stored; raises RequestConflict, ServiceUnavailable.
+    ``reset`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable.
     """
 
     clock: ClockControl

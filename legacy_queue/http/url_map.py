@@ -9,7 +9,7 @@ from typing import Any
 
 from werkzeug.routing import Map, MapAdapter, Rule, RuleFactory
 
-_compiled: dict[tuple[Any, ...], Map] = {}  # by what the rules say; a process has few
+_compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a process has few
 _lock = Lock()
 
 

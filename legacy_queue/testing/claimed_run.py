@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
-from legacy_queue.worker.polled_queue import PolledMessage, parse_messages
+from legacy_queue.worker.polled_queue import delete_url, parse_messages
 from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
@@ -88,10 +88,10 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
                 claim = http.call("POST", path, {**worker, **(proof if is_draft else {})})
             except RequestFailed as refused:
                 if not is_draft and refused.status < 500:
-                    _delete(http, urls["signedDeleteUrl"], message)
+                    http.send("DELETE", delete_url(urls["signedDeleteUrl"], message))
                 raise
             if not is_draft:
-                _delete(http, urls["signedDeleteUrl"], message)
+                http.send("DELETE", delete_url(urls["signedDeleteUrl"], message))
             return _claimed_run(claim, http)
     return None
 
@@ -100,8 +100,3 @@ def _claimed_run(claim: Mapping[str, Any], http: QueueHttp) -> ClaimedRun:
     """From an answer of claimTask, or an item of claimWork's ``tasks``."""
     task_id, taken_until = claim["status"]["taskId"], parse_time(claim["takenUntil"])
     return ClaimedRun(task_id, claim["runId"], taken_until, claim["task"], claim["credentials"], http)
-
-
-def _delete(http: QueueHttp, template: str, message: PolledMessage) -> None:
-    url = template.replace("{{messageId}}", quote(message.message_id, safe=""))
-    http.send("DELETE", url.replace("{{popReceipt}}", quote(message.pop_receipt, safe="")))

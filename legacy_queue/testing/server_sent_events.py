@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 def parse_events(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
     """The fields of each event, whose lines have no line ends. A comment is a field without a name.
 
-    The lines of an event that the stream cuts off are dropped. Source: HTML, "Server-sent events"; of it only
-    what the queue sends: no field is repeated, and lines end with a line feed.
+    The lines of an event that the stream cuts off are dropped. Source: HTML, "Server-sent events". Reads
+    only the queue's form: no field is repeated, and lines end with a line feed.
     """
     fields: dict[str, str] = {}
     for line in lines:

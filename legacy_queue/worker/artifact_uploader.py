@@ -1,7 +1,7 @@
 """Finds a run's artifacts, creates them with the claim's newest credentials, and uploads them.
 
-An artifact that fails raises nothing: a line of the log and a step say so, and the caller decides what that
-means for the task. Never uploads a file outside of the task's working directory, whatever path the payload
+An artifact that fails raises nothing: a line of the log and a step say so, and the caller decides the
+result of the task. Never uploads a file outside of the task's working directory, whatever path the payload
 declares and whatever links the task has made.
 """
 

@@ -80,14 +80,19 @@ class PolledQueue:
         return parse_messages(answer.content)
 
     def delete(self, http: Http, message: PolledMessage) -> None:
-        """Delete the message from its queue; raises Unavailable and AzureRefused.
-
-        Both ids are URI-encoded: a receipt may hold ``+``, which Azure would read as a space.
-        """
-        url = self.signed_delete_url.replace("{{messageId}}", quote(message.message_id, safe=""))
-        answer = http.send("DELETE", url.replace("{{popReceipt}}", quote(message.pop_receipt, safe="")))
+        """Delete the message from its queue; raises Unavailable and AzureRefused."""
+        answer = http.send("DELETE", delete_url(self.signed_delete_url, message))
         if answer.status_code != 204:
             raise AzureRefused("delete", answer)
+
+
+def delete_url(template: str, message: PolledMessage) -> str:
+    """The URL that deletes the message; ``template`` is a signedDeleteUrl.
+
+    Both ids are URI-encoded: a receipt may hold ``+``, which Azure would read as a space.
+    """
+    url = template.replace("{{messageId}}", quote(message.message_id, safe=""))
+    return url.replace("{{popReceipt}}", quote(message.pop_receipt, safe=""))
 
 
 def parse_messages(xml: bytes) -> list[PolledMessage]:

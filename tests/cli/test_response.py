@@ -1,4 +1,4 @@
-"""Responses as they go out, over a real socket that keeps what is sent at once together."""
+"""Responses on the wire, over a real socket whose messages keep their bounds."""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence

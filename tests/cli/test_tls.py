@@ -136,7 +136,7 @@ def test_a_long_answer_and_a_long_body_are_whole(served: Served) -> None:
 
 
 def _read_tickets(connection: ssl.SSLSocket) -> None:
-    """Read what the server sends after the handshake: with unread data a close would be a reset."""
+    """Read all bytes that follow the handshake: with unread bytes a close would be a reset."""
     connection.settimeout(0)
     with suppress(ssl.SSLWantReadError):
         connection.recv(1)

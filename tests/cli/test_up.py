@@ -1,4 +1,4 @@
-"""``legacy-queue up``: what it prints works as it stands, and Ctrl-C loses nothing."""
+"""``legacy-queue up``: the commands that it prints work unchanged, and Ctrl-C loses nothing."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def run(*words: str, program: Sequence[str] = COMMAND) -> subprocess.CompletedPr
 
 @contextmanager
 def up(*words: str, program: Sequence[str] = UP) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and what it has printed when the queue is up. Ctrl-C ends it, with exit code 0."""
+    """The process and its output, once the queue is up. Ctrl-C ends it, with exit code 0."""
     command = [*program, "--port", "0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Settings: their sources, the refusal of wrong ones, and secrets that are never repeated."""
+"""Settings: their sources, the refusal of wrong values, and secrets that no error repeats."""
 
 import sys
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Each parser, at the limits of what it accepts."""
+"""Each parser, at the limits of the values that it accepts."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -44,7 +44,7 @@ _NEEDS = {"server", "rabbitmq", "s3"}
 
 @dataclass(frozen=True)
 class Step:
-    """A block of the page, or a mark that stands alone; ``is_output`` of what the step before prints."""
+    """A block of the page, or a mark that stands alone; ``is_output``: the output of the step before it."""
 
     line: int
     language: str
@@ -70,7 +70,7 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    """Raises BadPage for a block without a language or with an unknown one, and for an unknown mark."""
+    """Raises BadPage for a block without a language or with an unknown language, and for an unknown mark."""
     needs: set[str] = set()
     steps = list(_steps(MarkdownIt("commonmark").parse(_without_front_matter(path)), needs))
     if unknown := needs - _NEEDS:

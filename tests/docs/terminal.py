@@ -1,4 +1,4 @@
-"""One shell in a scratch folder: its variables, folder and jobs last from one step of a page to the next."""
+"""A shell in a scratch folder: its variables, folder and jobs last until the end of the page."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 class Terminal:
-    """``ports`` are the page's and what they are here, where many pages are tested at a time."""
+    """``ports`` maps the page's ports to those of this run, since many pages are tested at a time."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], ports: dict[str, int]) -> None:
         self._folder, self._ports, self._steps = folder, ports, 0
@@ -65,8 +65,8 @@ class Terminal:
         )
 
     def take(self, step: Step, last: Path | None) -> Path | None:
-        """The file of what the step prints, ``last`` where it prints nothing. Raises AssertionError."""
-        text = _PORT.sub(lambda one: one[1] + str(self._port(one[2])), step.text)
+        """The file of the step's output, ``last`` if it prints nothing. Raises AssertionError."""
+        text = _PORT.sub(lambda match: match[1] + str(self._port(match[2])), step.text)
         if step.mark == "stop":
             self._stop(*self._background.popitem())
         elif step.mark.startswith("file "):
@@ -93,7 +93,9 @@ class Terminal:
         """What the page installs is installed here, in the same version."""
         for name, version in re.findall(r"pip install ([\w-]+)==(\S+)", text):
             [home] = [
-                one for one in PYTHONS if [*one.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
+                folder
+                for folder in PYTHONS
+                if [*folder.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
             ]
             self._send(f'PATH="{home / "bin"}:$PATH"')
         for name, version in re.findall(r"npm install ([\w-]+)@(\S+)", text):
@@ -105,7 +107,7 @@ class Terminal:
     def _run(self, step: Step, text: str) -> Path:
         self._steps += 1
         name = self._folder / str(self._steps)
-        script, output, ended = (name.with_suffix(one) for one in (".block", ".out", ".ended"))
+        script, output, ended = (name.with_suffix(suffix) for suffix in (".block", ".out", ".ended"))
         script.write_text(text)
         take = f". {script}" if step.language in ("sh", "toml") else f"{RUN[step.language]} {script}"
         to_file, done = f">{output} 2>&1 </dev/null", f">{ended}.new; mv {ended}.new {ended}"

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING, the workflows and the hooks say is what CI runs, and the examples work."""
+"""CONTRIBUTING, the workflows and the hooks name the commands that CI runs, and the examples work."""
 
 import configparser
 import re
@@ -94,7 +94,7 @@ def test_each_place_in_the_table_exists(path: str, name: str) -> None:
 
 
 class Extended(calls.Queue):
-    """A server that has one more endpoint."""
+    """A server with a further endpoint."""
 
     def __init__(self, added: Endpoint) -> None:
         super().__init__()

@@ -83,5 +83,5 @@ def test_a_page_states_the_numbers_of_the_code(page: str, fact: str) -> None:
 
 
 def test_a_request_to_storage_is_tried_three_times() -> None:
-    assert [len(one.delays) + 1 for one in (QUEUE, TABLE)] == [3, 3]
+    assert [len(service.delays) + 1 for service in (QUEUE, TABLE)] == [3, 3]
     assert "tried up to three times" in " ".join((FOLDER / "recovery.md").read_text().split())

@@ -31,7 +31,7 @@ print(json.dumps({name: helps(commands.get_command(None, name), [name]) for name
 
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
-    """What each command says of itself, and those below it; serve's module patches what imports it."""
+    """The help of each command and its subcommands, from a new process, which the module of serve patches."""
     printed = subprocess.run(
         [sys.executable, "-c", HELPS], capture_output=True, text=True, timeout=LONG, check=True
     ).stdout
@@ -47,7 +47,7 @@ def test_each_command_that_is_mentioned_has_the_options_that_are_mentioned_with_
     assert [name for name, _ in mentioned if name not in helps] == []
     for name, rest in mentioned:
         options = re.findall(r"--[a-z0-9-]+", rest.partition(" -- ")[0])
-        assert [one for one in options if one not in helps[name]] == []
+        assert [option for option in options if option not in helps[name]] == []
 
 
 @pytest.mark.parametrize("script", sorted(set(re.findall(r"\bscripts/([a-z-]+)\b(?!\.|/)", ALL))))
@@ -66,8 +66,8 @@ def test_each_script_is_mentioned_on_the_page_about_scripts() -> None:
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_each_file_that_is_linked_is_there(name: str) -> None:
     text = (ROOT / name).read_text()
-    linked = [one for one in re.findall(r"\]\(([^)#]+)", text) if "://" not in one]
-    assert [one for one in linked if not (ROOT / one).exists()] == []
+    linked = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert [link for link in linked if not (ROOT / link).exists()] == []
 
 
 def test_the_docs_install_the_version_of_the_client_that_the_tests_use() -> None:

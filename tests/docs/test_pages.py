@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def offered(page: Page, request: pytest.FixtureRequest) -> tuple[dict[str, str], dict[str, int]]:
-    """The variables and the ports of what the page needs."""
+    """The variables and the ports of the servers that the page needs."""
     env, ports = {}, {}
     if "server" in page.needs:
         running = request.getfixturevalue("server")

@@ -1,4 +1,4 @@
-"""What the reference says is what the code does; its generated parts as they are built."""
+"""The reference agrees with the code; its generated parts are tested as they are built."""
 
 import json
 import re
@@ -32,7 +32,7 @@ print(json.dumps({name: f"{it['method'].upper()} {it['route']}" for name, it in 
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the HTML pages. As scripts/docs builds them, in this environment, which has all of it."""
     target = tmp_path_factory.mktemp("built")
-    [line] = [one for one in (ROOT / "scripts" / "docs").read_text().splitlines() if "-m sphinx" in one]
+    [line] = [line for line in (ROOT / "scripts" / "docs").read_text().splitlines() if "-m sphinx" in line]
     command = line.replace("$venv/bin/python", sys.executable).replace("$root", str(ROOT))
     ran = subprocess.run(
         ["bash", "-euc", command.replace("$target", str(target))],
@@ -63,7 +63,7 @@ def test_no_page_fetches_anything_from_elsewhere(built: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "anchors"),
     [
-        ("http-api", [one.name.lower() for one in ENDPOINTS]),
+        ("http-api", [endpoint.name.lower() for endpoint in ENDPOINTS]),
         ("cli", [f"legacy-queue-{name}" for name in COMMANDS]),
         ("events", list(EXCHANGES)),
     ],
@@ -71,7 +71,7 @@ def test_no_page_fetches_anything_from_elsewhere(built: Path) -> None:
 )
 def test_each_method_command_and_exchange_has_a_section(built: Path, page: str, anchors: list[str]) -> None:
     html = (built / "reference" / f"{page}.html").read_text()
-    assert [one for one in anchors if f'id="{one}"' not in html] == []
+    assert [anchor for anchor in anchors if f'id="{anchor}"' not in html] == []
 
 
 def test_each_setting_has_a_row_with_its_whole_help(built: Path) -> None:
@@ -94,9 +94,11 @@ def test_the_methods_of_a_published_client_are_those_it_has(version: str) -> Non
 def test_the_page_of_errors_has_each_error_with_its_status() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
-    declared = [it for it in vars(errors).values() if isinstance(it, type) and issubclass(it, QueueError)]
-    own = (it for it in declared if it not in (QueueError, InjectedError))  # which have no code of theirs
-    known = {it.__name__: str(it.status) for it in own}
+    declared = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, QueueError)
+    ]
+    own = (kind for kind in declared if kind not in (QueueError, InjectedError))  # these have no code
+    known = {kind.__name__: str(kind.status) for kind in own}
     assert rows == {**known, "InternalServerError": "500"}
 
 

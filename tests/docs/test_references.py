@@ -42,7 +42,9 @@ def headings(page: Path) -> set[str]:
 
 def test_each_reference_leads_to_a_page_and_a_heading(texts: dict[Path, str]) -> None:
     references = {
-        (str(path.relative_to(ROOT)), *one) for path, text in texts.items() for one in REFERENCE.findall(text)
+        (str(path.relative_to(ROOT)), *reference)
+        for path, text in texts.items()
+        for reference in REFERENCE.findall(text)
     }
     assert any(path.startswith("legacy_queue/") for path, *_ in references)
     broken = [
@@ -55,12 +57,12 @@ def test_each_reference_leads_to_a_page_and_a_heading(texts: dict[Path, str]) ->
 
 def test_each_path_that_a_page_names_exists(texts: dict[Path, str]) -> None:
     named = {
-        (str(path.relative_to(ROOT)), one)
+        (str(path.relative_to(ROOT)), file)
         for path, text in texts.items()
         if path.suffix == ".md" and path.name != "CHANGELOG.md"
-        for one in re.findall(r"`((?:legacy_queue|azurite|tests|scripts|docs|deploy)/[\w./-]*[\w/])`", text)
+        for file in re.findall(r"`((?:legacy_queue|azurite|tests|scripts|docs|deploy)/[\w./-]*[\w/])`", text)
     }
-    assert [(page, one) for page, one in sorted(named) if not (ROOT / one).exists()] == []
+    assert [(page, file) for page, file in sorted(named) if not (ROOT / file).exists()] == []
 
 
 def test_no_text_refers_to_something_outside_the_repository(texts: dict[Path, str]) -> None:

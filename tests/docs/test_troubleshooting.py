@@ -1,4 +1,4 @@
-"""Each line of the log in docs/troubleshooting.md is what the server logs in that situation."""
+"""The server logs each line of docs/troubleshooting.md in that situation."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ MERE = Credentials("my-worker", "a-token-that-my-worker-has-22")
 
 
 def stable(line: Mapping[str, Any]) -> Line:
-    """Without what is another each time."""
+    """The line without the fields that differ each time."""
     given = {"level" if name == "log_level" else name: value for name, value in line.items()}
     complete = add_former_name(None, "", given)
     return {name: value for name, value in complete.items() if name not in CHANGING}
@@ -184,7 +184,9 @@ def logged(situation: Callable[[], None]) -> list[Line]:
     return [stable(line) for line in lines]
 
 
-@pytest.mark.parametrize("number", range(len(SITUATIONS)), ids=[one.__name__ for one in SITUATIONS])
+@pytest.mark.parametrize(
+    "number", range(len(SITUATIONS)), ids=[situation.__name__ for situation in SITUATIONS]
+)
 def test_the_page_shows_the_lines_that_are_logged(number: int) -> None:
     blocks = BLOCKS[:WITH_STORAGE] + BLOCKS[WITH_STORAGE + 1 :]
     assert len(blocks) == len(SITUATIONS)

@@ -402,7 +402,7 @@ def check_error(answer: TestResponse, name: str | None) -> None:
     info = body["requestInfo"]
     assert set(info) == {"method", "params", "payload", "time", "requestId"}
     assert info["requestId"] == answer.headers["x-request-id"]
-    # these two have one route: the body tells which of them it is
+    # these two have one route: the body decides between them
     assert info["method"] in (
         ("completeArtifact", "finishArtifact") if name == "completeArtifact" else (name,)
     )
@@ -470,7 +470,7 @@ _ARTIFACT_PARAMS = {
 _ARTIFACT_BODIES: dict[str, dict[str, Any]] = {
     "createArtifact": artifact_body("s3"),
     "completeArtifact": {"etags": [BLOB_ETAG]},
-    "finishArtifact": {"uploadId": TASK_ID},  # until there is one
+    "finishArtifact": {"uploadId": TASK_ID},  # until there is an uploadId
 }
 
 
@@ -570,7 +570,7 @@ def scene(name: str, priority: str = "lowest") -> Scene:
             prepare = lambda queue: getattr(queue, before)(TASK_ID, **task)  # noqa: E731
         case _ if name in _OF_GROUPS:
             params, body, prepare = of_groups(name, task)
-            fields["priorities"] = above[:3]  # those up to the new one
+            fields["priorities"] = above[:3]  # up to the new priority
         case "claimTask":
             params, body = {**params, "runId": "0"}, WORKER
         case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":

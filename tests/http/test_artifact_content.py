@@ -20,7 +20,7 @@ following = pytest.mark.parametrize(
 
 
 def links(queue: Queue, task_id: str, *names: str) -> None:
-    """Each name but the last is a link to the next one."""
+    """Each name but the last is a link to the next name."""
     for name, target in pairwise(names):
         succeeded(queue.artifact(task_id, name, "link", artifact=target))
 

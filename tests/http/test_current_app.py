@@ -1,4 +1,4 @@
-"""Replacing the application behind the one that the server calls."""
+"""Replacing the application behind the CurrentApp that the server calls."""
 
 import threading
 from collections.abc import Callable, Iterable

@@ -1,4 +1,5 @@
-"""Errors: the code, what they show and what they never show. Each call of the suite checks their form."""
+"""Errors: their codes, the details that they show, and secrets that they never show. Each call of the suite
+checks their form."""
 
 import json
 from collections.abc import Callable

@@ -56,7 +56,7 @@ def ask(
 
 
 def frames(answer: TestResponse) -> Iterator[dict[str, str]]:
-    """The fields of each frame, once the first one has said when to come back; a comment's name is empty."""
+    """The fields of each frame after the first, which has ``retry``; a comment's name is empty."""
     assert (answer.status_code, answer.content_type) == (200, "text/event-stream")
     chunks = (chunk.decode() for chunk in answer.iter_encoded())
     assert next(chunks) == "retry: 2000\n\n"

@@ -84,7 +84,7 @@ def test_the_exchanges_have_the_names_of_the_original_queue(client: str) -> None
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_an_exchange_is_described_as_by_the_original_queue(client: str, name: str) -> None:
-    """Later exchanges are like an old one, except for what LATER says."""
+    """A later exchange differs from an old exchange only as LATER says."""
     like, changes = LATER.get(name, (name, {}))
     theirs = {**named(original(client)["entries"], like), **changes}
     ours = named(exchanges()["entries"], name)

@@ -1,4 +1,4 @@
-"""Bodies: strict JSON or a 400, and what is accepted comes back unchanged. See I4 in reliability.md."""
+"""Bodies: strict JSON or a 400, and an accepted value comes back unchanged."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""``GET /migration``: who may ask, what for, and that the answer is what was called."""
+"""``GET /migration``: its scope, its parameters, and an answer with the calls that were made."""
 
 import json
 from typing import Any

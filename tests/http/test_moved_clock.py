@@ -1,4 +1,4 @@
-"""Each row of docs/explanation/clock.md: what an advance changes, and what it does not."""
+"""Each row of docs/explanation/clock.md: an advance changes it, or does not change it."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""What the server says of itself, held against what it does and what the real client calls."""
+"""The references of the server agree with its endpoints and with the calls of the real client."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Who may call what: the declarations against CONTRACT, and each endpoint against its declaration.
+"""Scopes: the declarations against CONTRACT, and each endpoint against its declaration.
 
 How scopes and credentials are checked is decided in one place, so one endpoint shows all of that: createTask,
 which asks for the most scopes.

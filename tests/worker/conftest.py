@@ -95,7 +95,7 @@ class Session:
         return [step for step, _ in self.steps if step not in (Step.POLL, Step.CLAIM_WORK, Step.ARTIFACT)]
 
     def end(self) -> None:
-        """Wait until the worker ends by itself; raise what it raised."""
+        """Wait until the worker ends by itself; raises its error."""
         self._thread.join(LONG)
         assert not self._thread.is_alive(), self.steps
         if self._failure:

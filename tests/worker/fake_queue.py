@@ -104,7 +104,7 @@ class FakeQueue:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """Stop; raises what failed while a request was answered."""
+        """Stop; raises an error that happened while a request was answered."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its log, and what its payload declares."""
+"""The artifacts of a run: its log, and the files that its payload declares."""
 
 import os
 import threading

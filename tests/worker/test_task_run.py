@@ -1,4 +1,4 @@
-"""One claimed run: real commands, and a queue that says what a test needs."""
+"""A claimed run: real commands, and a queue that answers as a test scripts it."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The loop: what is polled, claimed and deleted, in both protocols."""
+"""The worker's loop: its polls, claims and deletes, in both protocols."""
 
 from datetime import timedelta
 from typing import Any
