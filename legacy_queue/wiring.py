@@ -76,7 +76,7 @@ def build(
 
 
 class _Resets:
-    """A server with control: a reset builds everything behind its application anew."""
+    """A server with control: a reset replaces everything behind its application."""
 
     def __init__(self, settings: Settings, make: Callable[..., Server], storage: Storage | None) -> None:
         self._settings, self._make = settings, partial(make, reset=self._reset)
@@ -90,9 +90,9 @@ class _Resets:
                 "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
             )
         # the background of that moment: another reset may be under way
-        self._app.replace(lambda: self.server.background.begin_stop(), self._made_anew)
+        self._app.replace(lambda: self.server.background.begin_stop(), self._rebuilt)
 
-    def _made_anew(self) -> WsgiApp:
+    def _rebuilt(self) -> WsgiApp:
         server, old = self.server, self.server.storage.account
         was_running = server.background.is_running
         server.background.abandon()
@@ -153,13 +153,13 @@ def _build(
 
 
 def check_version(settings: Settings) -> None:
-    """Raises SettingsError if storage has timers of an earlier version, which this one cannot read."""
+    """Raises SettingsError if storage has timers of an earlier version, which this version cannot read."""
     queue = _account(settings, "", SystemClock()).queue(f"{settings.queue_prefix}-deadlines")
     with suppress(QueueNotFound, ServiceUnavailable):
         queue.metadata()
         raise SettingsError(
-            f"{settings.data_dir} holds tasks of an earlier version of legacy-queue, with which this one "
-            "cannot go on: let that version finish them, or start with another --data-dir or --queue-prefix"
+            f"{settings.data_dir} holds tasks of an earlier version of legacy-queue, which this version "
+            "cannot run: let that version finish them, or start with another --data-dir or --queue-prefix"
         )
 
 

@@ -1,6 +1,6 @@
 """What an operation costs Azurite, with its patches and without; run by scripts/azurite-cost.
 
-Two Azurites on disk, one as it is and one with azurite/patches, do the same operations in turn, so that
+Two Azurites on disk, one as it is and one with azurite/patches, do the same operations in rounds, so that
 whatever else the machine does slows both. Their own CPU time is counted, which the client's does not enter:
 with little stored, and with so many messages in one queue and as many rows in one table, each in a partition
 of its own. The last line is what a save of both costs, after one of each was put; Azurite saves every 5 s.
@@ -53,7 +53,7 @@ class Side:
         files = [self.folder / f"__azurite_db_{name}__.json" for name in ("queue", "table")]
         return [file.stat().st_mtime_ns for file in files]
 
-    def turn(self, operation: "Operation", times: int) -> float:
+    def run_round(self, operation: "Operation", times: int) -> float:
         """Milliseconds of its CPU for each."""
         self.az.transcript.clear()
         before = self.cpu()
@@ -214,19 +214,19 @@ def measure(stored: int, rounds: int, times: int) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         both = list(sides(stack, folder, stored))
         costs = {name: [list[float](), list[float]()] for name in OPERATIONS}
-        for turn in range(rounds + 1):
+        for number in range(rounds + 1):
             for side in both:
                 prepare(side, max(1, times // 20))
             for name, operation in OPERATIONS.items():
                 for side, measured in zip(both, costs[name], strict=True):
                     limit = TIMES.get(operation)
-                    cost = side.turn(operation, limit(times) if limit else times)
-                    if turn:  # not the first, which warms up
+                    cost = side.run_round(operation, limit(times) if limit else times)
+                    if number:  # not the first, which warms up
                         measured.append(cost)
     print(f"\n{stored:,} messages and rows stored; ms of Azurite's CPU; ratio: median (least to most)\n")
     print(f"{'':20}{'none':>8}{'all':>8}{'none / all':>26}")
     for name, (stock, patched) in costs.items():
-        ratios = [one / other for one, other in zip(stock, patched, strict=True)]
+        ratios = [stock_cost / patched_cost for stock_cost, patched_cost in zip(stock, patched, strict=True)]
         middle = statistics.median(ratios)
         shown = f"{middle:.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
         print(
@@ -247,10 +247,10 @@ def main() -> None:
     parser.add_argument(
         "--stored-times", type=int, default=20, help="of each operation in a round, with these"
     )
-    given = parser.parse_args()
-    measure(0, given.rounds, given.times)
-    if given.stored:
-        measure(given.stored, given.rounds, given.stored_times)
+    options = parser.parse_args()
+    measure(0, options.rounds, options.times)
+    if options.stored:
+        measure(options.stored, options.rounds, options.stored_times)
 
 
 if __name__ == "__main__":

@@ -69,13 +69,13 @@ class Benchmark:
 
     async def processes(self) -> None:
         """One and two server processes, each with an Azurite of its own."""
-        with self._lines("azurite") as one, self._lines("azurite", "--workers", "2") as two:
-            sides = [*self._servers("1 process", one), *self._servers("2 processes", two)]
+        with self._lines("azurite") as single, self._lines("azurite", "--workers", "2") as double:
+            sides = [*self._servers("1 process", single), *self._servers("2 processes", double)]
             samples = await self._rounds("processes", sides, self._options.clients[1:2])
             self.report.compare("processes", samples, "2 processes", "1 process", "rate")
 
     async def growth(self) -> None:
-        """An empty storage and a filled one in turn."""
+        """An empty storage and a filled storage in rounds."""
         options = self._options
         with self._lines("azurite") as lines:
             with self._lines("azurite") as filled:
@@ -109,7 +109,7 @@ class Benchmark:
             self._compare_revisions("calls", samples, servers, "p50")
 
     async def waiting(self) -> None:
-        """Idle polls of claimWork, and how long work takes to reach one."""
+        """Idle polls of claimWork, and how long work takes to reach a poll."""
         options = self._options
         with self._lines("azurite", "--claim-work-wait", f"{options.poll_seconds}s") as lines:
             for revision, line in zip(self._revisions, lines, strict=True):
@@ -129,17 +129,17 @@ class Benchmark:
         """A server of each revision."""
         with ExitStack() as stack:
             lines = []
-            for one in self._revisions:
+            for revision in self._revisions:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 arguments = ("--storage", storage, *words, *self._options.serve)
-                server = served(folder, *arguments, program=one.program, variables=one.variables)
+                server = served(folder, *arguments, program=revision.program, variables=revision.variables)
                 lines.append(stack.enter_context(server)[0])
             yield lines
 
     def _servers(self, name: str, lines: Sequence[Line], **definition: Any) -> list[Server]:
         return [
-            Server(name + one.suffix, line, **definition)
-            for one, line in zip(self._revisions, lines, strict=True)
+            Server(name + revision.suffix, line, **definition)
+            for revision, line in zip(self._revisions, lines, strict=True)
         ]
 
     async def _floors(self, server: Server) -> list[Floor]:
@@ -166,8 +166,8 @@ class Benchmark:
             await server.probe.rest()
         rounds = (self._options.rounds + 1) // 2  # filling takes the time that the other half would
         samples = await self._rounds("growth", [*small, *grown], self._options.clients[1:2], rounds)
-        for one, other in zip(grown, small, strict=True):
-            self.report.compare("growth", samples, one.name, other.name, "rate")
+        for grown_side, small_side in zip(grown, small, strict=True):
+            self.report.compare("growth", samples, grown_side.name, small_side.name, "rate")
 
     async def _rounds(
         self, part: str, sides: Sequence[Side[Any]], counts: Sequence[int], rounds: int | None = None
@@ -271,7 +271,7 @@ def main() -> None:
             revisions.append(stack.enter_context(other_revision(options.compare)))
         benchmark = Benchmark(options, revisions)
         head = {
-            "commits": {one.suffix or "this": one.commit for one in revisions},
+            "commits": {revision.suffix or "this": revision.commit for revision in revisions},
             "python": platform.python_version(),
             "cores": os.cpu_count(),
             "loadAverage": os.getloadavg()[0],

@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._waits: asyncio.Future[Answer] | None = None
 
     async def send(self, request: bytes, may_be_refused: bool = False) -> Answer:
-        """The answer to a whole request; raises Refused for one of 400 and above, unless it may be."""
+        """The answer to a whole request. Raises Refused from status 400 on, unless ``may_be_refused``."""
         for is_last in (False, True):
             try:
                 answer = await self._send(request)

@@ -211,7 +211,7 @@ async def measured(side: Side[Any], unit: str, clients: int, load: Awaitable[Lat
 
 
 async def cycles(side: Side[Any], clients: int, seconds: float) -> Latencies:
-    """Each client runs whole cycles one after the other until the time is up: at least one."""
+    """Each client runs whole cycles one after the other until the time is up, at least one cycle."""
     found: Latencies = {"cycle": [], **{what: [] for what in CYCLE}}
     end = time.perf_counter() + seconds
 
@@ -231,7 +231,7 @@ async def cycles(side: Side[Any], clients: int, seconds: float) -> Latencies:
 
 
 async def _each(side: Side[Any], what: str, clients: int, tasks: Sequence[Any]) -> Latencies:
-    """The same call for every task, each client to the next one that is left."""
+    """The same call for every task, each client takes the next task."""
     found: Latencies = {what: []}
 
     async def act(slot: int, task: Any) -> None:

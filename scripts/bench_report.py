@@ -58,28 +58,28 @@ def _figure(sample: Sample, figure: str) -> float:
 
 
 def _row(part: str, samples: Sequence[Sample]) -> Row:
-    one, count = samples[0], sum(sample.count for sample in samples)
+    first, count = samples[0], sum(sample.count for sample in samples)
     rates = [sample.rate for sample in samples]
     operations: Counter[str] = sum((sample.operations for sample in samples), Counter())
     by_verb: Counter[str] = Counter()
     for name, number in operations.items():
         by_verb[name.split(" ")[0]] += number
-    cpu = {name: sum(sample.cpu[name] for sample in samples) for name in one.cpu}
+    cpu = {name: sum(sample.cpu[name] for sample in samples) for name in first.cpu}
     cpu["load"] = sum(sample.load for sample in samples)
     load_cores = cpu["load"] / sum(sample.seconds for sample in samples)
-    calls = len(one.latencies) - 1 or 1  # of a cycle: its three
+    calls = len(first.latencies) - 1 or 1  # of a cycle: its three
     return {
         "part": part,
-        "unit": one.unit,
-        "side": one.side,
-        "clients": one.clients,
+        "unit": first.unit,
+        "side": first.side,
+        "clients": first.clients,
         "count": count,
         "perSecond": statistics.median(rates),
         "callsPerSecond": calls * statistics.median(rates),
         "rounds": rates,
         "latencyMs": {
             name: _percentiles([seconds for sample in samples for seconds in sample.latencies[name]])
-            for name in one.latencies
+            for name in first.latencies
         },
         "storageOperations": operations.total() / count,
         "storageOperationsByVerb": {name: number / count for name, number in by_verb.most_common()},
@@ -91,7 +91,7 @@ def _row(part: str, samples: Sequence[Sample]) -> Row:
 
 
 def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(1000 * one for one in seconds)
+    ordered = sorted(1000 * second for second in seconds)
     return {"p50": statistics.median(ordered), "p99": ordered[int(len(ordered) * 0.99)]}
 
 

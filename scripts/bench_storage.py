@@ -78,7 +78,7 @@ class Storage:
         return _lease(await self._queue("POST", f"/{queue}/messages", text, query))
 
     async def receive(self, queue: str, hidden_for: int) -> MessageLease:
-        """One message; there must be one."""
+        """The only message; raises if there is none."""
         query = f"numofmessages=1&visibilitytimeout={hidden_for}&"
         return _lease(await self._queue("GET", f"/{queue}/messages", query=query))
 
@@ -102,14 +102,14 @@ class Storage:
     async def tables(self) -> list[str]:
         """The names of all of them."""
         answer = await self._table("GET", "/Tables", headers=_ROW)
-        return [one["TableName"] for one in json.loads(answer.body)["value"]]
+        return [table["TableName"] for table in json.loads(answer.body)["value"]]
 
     async def insert(self, table: str, row: Row) -> str:
         """The ETag."""
         return (await self._table("POST", f"/{table}", row)).header("etag")
 
     async def merge(self, table: str, row: Row, etag: str) -> str:
-        """The new ETag; refused if the row has another one than given."""
+        """The new ETag; refused if the row has another ETag."""
         path = f"/{table}{_key(row)}"
         return (await self._table("PATCH", path, row, f"{_WRITE}If-Match: {etag}\r\n")).header("etag")
 

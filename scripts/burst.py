@@ -2,8 +2,8 @@
 
 A cycle is createTask, claimTask and reportCompleted, one after the other. Before the burst, cycles run at
 their usual pace. The burst is so many createTask, then as many claimTask, then as many reportCompleted. Then
-cycles run again: their pace in each window is shown as a share of the usual one, and so is the processor time
-of the server and of Azurite for a cycle, which what else the machine does hardly changes.
+cycles run again: their pace in each window is shown as a share of the usual pace, and so is the processor
+time of the server and of Azurite for a cycle, which other load of the machine hardly changes.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def computed(line: Line) -> float:
 
 
 async def phase(what: str, act: Act, connections: list[Connection], task_ids: list[str]) -> None:
-    """Do it to every task, each connection to the next one that is left."""
+    """Do it to every task, each connection takes the next task."""
     left, start = iter(task_ids), time.perf_counter()
 
     async def run(connection: Connection) -> None:
@@ -81,8 +81,8 @@ async def measure(line: Line, clients: int, burst: int, windows: int) -> None:
     for what, act in (("createTask", create), ("claimTask", claim), ("reportCompleted", report)):
         await phase(what, act, connections, task_ids)
     after = [await cycles(line, connections, _WINDOW) for _ in range(windows)]
-    show("pace", [one / pace for one, _ in after])
-    show("processor time", [one / time_of_each for _, one in after])
+    show("pace", [cycle_rate / pace for cycle_rate, _ in after])
+    show("processor time", [cpu / time_of_each for _, cpu in after])
 
 
 def show(what: str, shares: list[float]) -> None:

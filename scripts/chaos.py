@@ -1,9 +1,9 @@
 """Kills servers under load, whose storage is frozen and stopped meanwhile; run by scripts/chaos.
 
-Schedulers create tasks, workers of the three protocols run them, and every answer is noted. When the load is
-over, each task must be resolved, each answer must stand, no two workers may have held one run, and each event
-must have reached a consumer, all of it within a minute. What comes later is "late", what has not come when
-the script gives up is "lost"; either makes the exit code 1, and so does what contradicts an answer.
+Schedulers create tasks, workers of the three protocols run them, and every answer is recorded. Within a
+minute after the load each task must be resolved, each answer must stand, no two workers may have held the
+same run, and each event must have reached a consumer. What comes later is "late", what has not come when the
+script gives up is "lost"; either makes the exit code 1, and so does what contradicts an answer.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _SHOWN = 50  # lines of each kind of what is wrong
 class Scene:
     """What was started, and when."""
 
-    around: LoadContext
+    context: LoadContext
     storage: Storage
     start: float
 
@@ -92,9 +92,9 @@ def scene(options: argparse.Namespace, folder: Path) -> Iterator[Scene]:
                 raise TimeoutError(f"the servers are not ready; see {folder}")
             time.sleep(0.05)
         lasts = options.seconds + options.recovery_timeout + 600
-        around = LoadContext(record, servers, is_over, _CLAIM_TIMEOUT, lasts)
+        context = LoadContext(record, servers, is_over, _CLAIM_TIMEOUT, lasts)
         stack.callback(is_over.set)
-        yield Scene(around, storage, time.time())
+        yield Scene(context, storage, time.time())
 
 
 def _environment(azurite: Azurite, amqp_url: str, name: str) -> dict[str, str]:
@@ -113,10 +113,10 @@ def _environment(azurite: Azurite, amqp_url: str, name: str) -> dict[str, str]:
 
 def load(scene: Scene, options: argparse.Namespace) -> None:
     """Have tasks created and run while the acts of the timetable are performed; over when this returns."""
-    around, seed = scene.around, options.seed
+    context, seed = scene.context, options.seed
     threads = [
         threading.Thread(
-            target=ChaosWorker(around, f"{seed} {protocol} {number}", protocol, f"{protocol}-{number}").run,
+            target=ChaosWorker(context, f"{seed} {protocol} {number}", protocol, f"{protocol}-{number}").run,
             daemon=True,
         )
         for protocol in PROTOCOLS
@@ -124,7 +124,7 @@ def load(scene: Scene, options: argparse.Namespace) -> None:
     ]
     schedulers = [
         threading.Thread(
-            target=Scheduler(around, f"{seed} scheduler {number}").run,
+            target=Scheduler(context, f"{seed} scheduler {number}").run,
             args=(options.rate / _SCHEDULERS, options.seconds),
             daemon=True,
         )
@@ -142,18 +142,18 @@ def load(scene: Scene, options: argparse.Namespace) -> None:
     )
     for act in timetable(wanted, random.Random(seed)):
         time.sleep(max(0.0, scene.start + act.at - time.time()))
-        perform(act, around.servers, scene.storage, around.record)
+        perform(act, context.servers, scene.storage, context.record)
         scene.say(f"storage: {act.what}" if act.is_of_storage else f"server {act.server}: {act.what} killed")
     for scheduler in schedulers:
         scheduler.join(max(0.0, scene.start + options.seconds + options.recovery_timeout - time.time()))
-    around.record.is_ending = True
+    context.record.is_ending = True
 
 
 def watch(scene: Scene, options: argparse.Namespace) -> Outcome:
     """Look until every promise is kept, or the recovery timeout is over."""
-    ended, record = time.time(), scene.around.record
+    ended, record = time.time(), scene.context.record
     scene.say(f"the load is over: {len(record.groups)} tasks")
-    caller = Caller(LoadContext(record, scene.around.servers, threading.Event(), _CLAIM_TIMEOUT, 0), "watch")
+    caller = Caller(LoadContext(record, scene.context.servers, threading.Event(), _CLAIM_TIMEOUT, 0), "watch")
     statuses: dict[str, Json] = {}
     while True:
         _look(
@@ -187,7 +187,7 @@ def _is_resolved(status: Json | None) -> bool:
 
 def report(scene: Scene, outcome: Outcome, within: float, folder: Path) -> bool:
     """Print figures and everything that is wrong; returns whether nothing is wrong."""
-    record, start = scene.around.record, scene.start
+    record, start = scene.context.record, scene.start
     limit = outcome.ended + within
     late = [promise for promise in outcome.promises if promise.kept is not None and promise.kept > limit]
     lost = [promise for promise in outcome.promises if promise.kept is None]
@@ -238,14 +238,14 @@ def main() -> int:
         default=240,
         help="seconds after the load: later is lost",
     )
-    parser.add_argument("--amqp-url", help="a broker; else one is started")
+    parser.add_argument("--amqp-url", help="a broker; without it the script starts a broker")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     with scene(options, folder) as running:
         load(running, options)
         outcome = watch(running, options)
-        running.around.is_over.set()
+        running.context.is_over.set()
     is_well = report(running, outcome, options.within, folder)
     if is_well:
         shutil.rmtree(folder)

@@ -89,26 +89,26 @@ def _metadata(**changes: str) -> dict[str, str]:
 
 
 def bodies() -> Iterator[tuple[str, bytes]]:
-    """Of up to 1 MiB each, and one that is larger."""
-    keys = ["".join(one) for one in product(string.ascii_letters, repeat=3)][:130_000]
-    yield "130,000 distinct keys", b"{" + b",".join(b'"%s":1' % one.encode() for one in keys) + b"}"
+    """Bodies of up to 1 MiB each, and a larger body."""
+    keys = ["".join(letters) for letters in product(string.ascii_letters, repeat=3)][:130_000]
+    yield "130,000 distinct keys", b"{" + b",".join(b'"%s":1' % key.encode() for key in keys) + b"}"
     yield "130,000 equal keys", b"{" + b",".join([b'"key":1'] * 130_000) + b"}"
     yield "distinct keys, the last equal", b"{" + b",".join(b'"%x":1' % n for n in range(90_000)) + b',"0":1}'
     yield "140,000 numbers as routes", definition(routes=list(range(140_000)))
     yield "450,000 equal numbers as routes", definition(routes=[1] * 450_000)
     yield "140,000 scopes", definition(scopes=["x:yz"] * 140_000)
     yield "9,000 scopes that are none", definition(scopes=[[]] * 9_000)
-    yield "10,000 scopes", definition(scopes=[f"{one:05}" * 18 for one in range(10_000)])
-    yield "110,000 dependencies", definition(dependencies=[str(one) for one in range(110_000)])
-    yield "80,000 tags", definition(tags={f"{one:05}": 1 for one in range(80_000)})
-    yield "80,000 unknown properties", definition(**{f"{one:05}": 1 for one in range(80_000)})
+    yield "10,000 scopes", definition(scopes=[f"{number:05}" * 18 for number in range(10_000)])
+    yield "110,000 dependencies", definition(dependencies=[str(number) for number in range(110_000)])
+    yield "80,000 tags", definition(tags={f"{number:05}": 1 for number in range(80_000)})
+    yield "80,000 unknown properties", definition(**{f"{number:05}": 1 for number in range(80_000)})
     yield "an unknown property of 1 MB", definition(**{"x" * 1_000_000: 1})
     yield "an owner of 1 MB", definition(metadata=_metadata(owner="a@" + "a." * 500_000))
     yield "a source of 1 MB", definition(metadata=_metadata(source="http://" + "x" * 1_000_000))
     yield "a time of 1 MB", definition(created="1" * 1_000_000)
     yield "10,000 parts that are none", compact({"storageType": "blob", "parts": [{"x": 1}] * 100_000})
     yield "200,000 etags", compact({"etags": ["x"] * 200_000})
-    yield "70,000 actions", compact({"actions": [{"name": one} for one in range(70_000)]})
+    yield "70,000 actions", compact({"actions": [{"name": number} for number in range(70_000)]})
     yield "330,000 arrays in a payload", definition(payload={"a": [[]] * 330_000})
     yield "500,000 numbers in a payload", definition(payload={"a": [1] * 500_000})
     yield "floats with exponents", b"[" + b",".join([b"1e9"] * 250_000) + b"]"
@@ -166,7 +166,7 @@ def _certificate(scopes: list[str], **changes: Any) -> dict[str, Any]:
 def queries() -> Iterator[tuple[str, str]]:
     """Of up to 8 KB, the maximum of a request line."""
     yield "4,000 equal parameters", "&".join(["a"] * 3_900)
-    yield "2,000 parameters", "&".join(f"{one:x}" for one in range(1_600))
+    yield "2,000 parameters", "&".join(f"{number:x}" for number in range(1_600))
     yield "7,800 &", "&" * 7_800
     yield "1,900 bewits", "&".join(["bewit"] * 1_200)
     yield "a bewit of 7,800", "bewit=" + "A" * 7_800
@@ -204,7 +204,7 @@ def attacks(route: Mapping[str, Any], prefix: str) -> Iterator[Hostile]:
     parameters = re.findall(r"<(\w+)>", template)
 
     def target(**changed: str) -> str:
-        return re.sub(r"<(\w+)>", lambda one: changed.get(one[1], _SEGMENTS.get(one[1], "x")), template)
+        return re.sub(r"<(\w+)>", lambda match: changed.get(match[1], _SEGMENTS.get(match[1], "x")), template)
 
     for what, body in bodies():
         yield Hostile(what, method, target(), {"Content-Type": "application/json"}, body)
@@ -230,7 +230,7 @@ class Server:
         return list(json.loads(answer.partition(b"\r\n\r\n")[2])["entries"])
 
     def cost(self, hostile: Hostile) -> Cost:
-        """Of one request, and of nothing else: nothing else is asked."""
+        """The cost of this request alone: no other request runs."""
         before = self._cpu()
         answer = self._answer(hostile)
         seconds = self._cpu() - before
@@ -257,7 +257,7 @@ class Server:
     def _cpu(self) -> float:
         """Seconds that the process has computed so far."""
         tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
-        return sum(int(one.read_text().split()[0]) for one in tasks) / 1e9
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def main() -> int:
@@ -274,23 +274,23 @@ def main() -> int:
         usual = pings[len(pings) // 2]
         print(f"a ping costs {1000 * usual:.2f} ms of the server's processor time\n")
         print(f"{'route':<72} {'status':>6} {'ms':>7} {'pings':>6} {'bytes':>6}  its dearest request")
-        routes = [(one, "/v1") for one in server.routes()] + [(one, "") for one in _BESIDE]
+        routes = [(route, "/v1") for route in server.routes()] + [(route, "") for route in _BESIDE]
         for route, prefix in routes:
             costs = []
             for hostile in attacks(route, prefix):
                 cost = server.cost(hostile)
                 for _ in range(_TRIES - 1):
                     if 1000 * cost.seconds > options.limit:
-                        cost = min(cost, server.cost(hostile), key=lambda one: one.seconds)
+                        cost = min(cost, server.cost(hostile), key=lambda cost: cost.seconds)
                 costs.append(cost)
             sent += len(costs)
             name = f"{route['method'].upper()} {prefix}{route['route']}"
             failed += [
-                (name, one)
-                for one in costs
-                if 1000 * one.seconds > options.limit or one.size > options.bytes or one.status >= 500
+                (name, cost)
+                for cost in costs
+                if 1000 * cost.seconds > options.limit or cost.size > options.bytes or cost.status >= 500
             ]
-            _print(name, max(costs, key=lambda one: one.seconds), usual)
+            _print(name, max(costs, key=lambda cost: cost.seconds), usual)
     print(f"\n{sent} requests, {len(failed)} over {options.limit:g} ms or {options.bytes} bytes, or a 5xx")
     for name, cost in failed:
         _print(name, cost, usual)

@@ -1,8 +1,8 @@
 """What a call costs the server in CPU, storage in memory, and where it goes; run by scripts/http-cost.
 
 Each call goes over kept connections, first without credentials (a call that needs some is refused then), then
-with. With --compare REF another revision is called in turn with this one: what else the machine does meets
-both. --profile samples the stacks of the server of this revision, which costs a few per cent.
+with. --compare REF calls another revision in the same rounds, so that other load of the machine slows both.
+--profile samples the stacks of the server of this revision, which costs a few per cent.
 """
 
 import argparse
@@ -44,16 +44,16 @@ class Server:
         url = urlsplit(line["rootUrl"])
         self._line, self._host, self._pid = line, url.netloc, process_of(line)
         self._connections = [Connection(str(url.hostname), int(url.port or 80)) for _ in range(_AT_ONCE)]
-        self.spent: dict[str, list[float]] = defaultdict(list)  # us of CPU for a call in each turn
+        self.spent: dict[str, list[float]] = defaultdict(list)  # us of CPU for a call in each round
 
-    async def turn(self, count: int) -> None:
+    async def run_round(self, count: int) -> None:
         """Each call so often."""
         tasks, works = ([slugid() for _ in range(count)] for _ in range(2))
         worker = {"workerGroup": "http-cost", "workerId": "worker"}
         credentials: dict[str, Any] = {}
 
         def on_task(method: str, path: str, body: Any = None) -> list[Call]:
-            return [(method, f"/task/{one}{path}", body, credentials.get(one)) for one in tasks]
+            return [(method, f"/task/{task}{path}", body, credentials.get(task)) for task in tasks]
 
         async def both(name: str, calls: Sequence[Call]) -> list[Answer]:
             await self._measured(f"{name}, no credentials", calls, is_signed=False)
@@ -67,7 +67,7 @@ class Server:
             credentials[claim["status"]["taskId"]] = claim["credentials"]
         await both("reportCompleted", on_task("POST", "/runs/0/completed", {}))
         work = definition("http-cost-works")
-        await self._all([("PUT", f"/task/{one}", work, None) for one in works], is_signed=True)
+        await self._all([("PUT", f"/task/{task}", work, None) for task in works], is_signed=True)
         await both("claimWork", [("POST", "/claim-work/waiting/http-cost-works", worker, None)] * count)
 
     async def _measured(self, name: str, calls: Sequence[Call], is_signed: bool) -> list[Answer]:
@@ -80,8 +80,8 @@ class Server:
         answers: list[Answer] = []
         requests = [self._request(call, is_signed) for call in calls]
 
-        async def act(slot: int, one: bytes) -> None:
-            answers.append(await self._connections[slot].send(one, may_be_refused=not is_signed))
+        async def act(slot: int, request: bytes) -> None:
+            answers.append(await self._connections[slot].send(request, may_be_refused=not is_signed))
 
         await concurrently(act, _AT_ONCE, requests)
         return answers
@@ -110,12 +110,12 @@ def _print(servers: dict[str, Server]) -> None:
     print(f"{'us of CPU for each call':<34}{names}{'  ratio, min-max' if len(servers) > 1 else ''}")
     columns = [server.spent for server in servers.values()]
     for column in columns:
-        column["cycle of the three"] = [sum(turn) for turn in zip(*map(column.get, _CYCLE), strict=True)]
+        column["cycle of the three"] = [sum(costs) for costs in zip(*map(column.get, _CYCLE), strict=True)]
     for name in columns[0]:
         words = [f"{statistics.median(column[name]):>16.0f}" for column in columns]
         if len(columns) > 1:
             ratios = sorted(
-                ours / theirs for ours, theirs in zip(*(one[name] for one in columns), strict=True)
+                ours / theirs for ours, theirs in zip(*(column[name] for column in columns), strict=True)
             )
             words.append(f"  {statistics.median(ratios):.2f}, {ratios[0]:.2f}-{ratios[-1]:.2f}")
         print(f"{name:<34}" + "".join(words))
@@ -140,21 +140,21 @@ def _short(frame: str, by: str) -> str:
     return f"{name}:{function}" if by == "functions" else name
 
 
-async def _measure(servers: Sequence[Server], turns: int, calls: int) -> None:
+async def _measure(servers: Sequence[Server], rounds: int, calls: int) -> None:
     for server in servers:
-        await server.turn(calls)
+        await server.run_round(calls)
         server.spent.clear()
-    for number in range(turns):
+    for number in range(rounds):
         for server in servers[:: -1 if number % 2 else 1]:
-            await server.turn(calls)
+            await server.run_round(calls)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--turns", type=int, default=10, help="of all calls on each server (default 10)")
-    add("--calls", type=int, default=200, help="of each kind in a turn (default 200)")
+    add("--rounds", "--turns", type=int, default=10, help="of all calls on each server (default 10)")
+    add("--calls", type=int, default=200, help="of each kind in a round (default 200)")
     add("--compare", metavar="REF", help="run another revision beside this one")
     add("--profile", choices=("modules", "functions"), help="print where this revision's time goes")
     options = parser.parse_args()
@@ -164,12 +164,12 @@ def main() -> None:
         if options.compare:
             revisions[options.compare] = stack.enter_context(other_revision(options.compare))
         servers = {}
-        for name, one in revisions.items():
+        for name, revision in revisions.items():
             is_sampled = options.profile and name == "this"
-            program = (sys.executable, str(_SAMPLER), str(samples)) if is_sampled else one.program
-            server = served(folder / name, *_OPTIONS, program=program, variables=one.variables)
+            program = (sys.executable, str(_SAMPLER), str(samples)) if is_sampled else revision.program
+            server = served(folder / name, *_OPTIONS, program=program, variables=revision.variables)
             servers[name] = Server(stack.enter_context(server)[0])
-        asyncio.run(_measure([*servers.values()], options.turns, options.calls))
+        asyncio.run(_measure([*servers.values()], options.rounds, options.calls))
         _print(servers)
         if options.profile:
             servers["this"].write_samples()

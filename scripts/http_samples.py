@@ -1,6 +1,6 @@
 """`python http_samples.py FILE serve ...`: legacy-queue, whose serving process notes where its time goes.
 
-Every 4 ms of CPU its stack is noted; SIGRTMIN writes how often each was seen to FILE. For scripts/http-cost.
+Every 4 ms of CPU it counts the current stack; SIGRTMIN writes the counts to FILE. For scripts/http-cost.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Memory of a real server while large tasks are listed, by several clients at once; run by scripts/lists.
 
-Each listing goes through all pages of one group. The server on Azurite is started anew between creating the
+Each listing goes through all pages of one group. The server on Azurite is restarted between creating the
 tasks and listing them; with memory storage it has them in its own memory before the listings begin.
 """
 

@@ -1,7 +1,7 @@
 """What the log of requests costs a call of status; run by scripts/log-cost.
 
 Two servers on memory storage, whose logs are files, one at --log-level info and one at warning, are called in
-turn over one connection each, so that whatever else the machine does slows both.
+rounds over one connection each, so that whatever else the machine does slows both.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _AT_ONCE = 200  # calls
 
 @dataclass
 class Server:
-    """One that serves status; seconds and CPU seconds of each turn of calls."""
+    """A server of status; seconds and CPU seconds of each round of calls."""
 
     pid: int
     connection: HTTPConnection
@@ -34,7 +34,7 @@ class Server:
     seconds: list[float]
     before: float
 
-    def turn(self) -> int:
+    def run_round(self) -> int:
         """How many calls it was."""
         begun = time.perf_counter()
         for _ in range(_AT_ONCE):
@@ -59,7 +59,7 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
         create(line["baseUrl"], credentials, task_id, ("provisioner", "worker-type"), ["true"])
         connection = HTTPConnection(urlsplit(line["rootUrl"]).netloc)
         server = Server(process_of(line), connection, f"/v1/task/{task_id}/status", [], 0)
-        server.turn()
+        server.run_round()
         server.seconds.clear()
         server.before = server.cpu()
         yield server
@@ -69,16 +69,16 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=10_000, help="of each server")
-    turns = parser.parse_args().calls // _AT_ONCE
+    rounds = parser.parse_args().calls // _AT_ONCE
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = {
             level: stack.enter_context(serving(Path(folder) / level, "--log-level", level))
             for level in ("warning", "info")
         }
-        for number in range(turns):
+        for number in range(rounds):
             for level in sorted(servers, reverse=bool(number % 2)):
-                servers[level].turn()
-        cost = {level: server.cpu() / (turns * _AT_ONCE) * 1e6 for level, server in servers.items()}
+                servers[level].run_round()
+        cost = {level: server.cpu() / (rounds * _AT_ONCE) * 1e6 for level, server in servers.items()}
         for level, server in servers.items():
             pace = _AT_ONCE / statistics.median(server.seconds)
             print(f"--log-level {level:<7}  {pace:.0f} calls a second, {cost[level]:.0f} us CPU each")

@@ -1,6 +1,6 @@
 """Storage operations of each call, counted where they leave the process; run by scripts/operations.
 
-"cold" is a call of a process that has not seen the task before: another replica's, or after a restart.
+"cold" is a call of a process that does not remember the task: another replica's, or after a restart.
 Where its queue is new to the process too, that is made.
 "The same" remembers the task from before the other replica changed it: the write finds out.
 """
@@ -139,72 +139,72 @@ class Table:
 
 
 def calls(settings: Settings) -> None:
-    """Each call. One of them, of a timer and of a group's step, it shares with calls that come at once."""
-    one, other = Replica(settings), Replica(settings)
-    for replica in one, other:  # the server's own queues are made when they are first used
+    """Each call. It shares the operations of a timer and of a group's step with concurrent calls."""
+    replica, other = Replica(settings), Replica(settings)
+    for each in replica, other:  # the internal queues are made when they are first used
         first = f"/v1/task/{slugid()}"
-        replica.call("PUT", first, {**definition(slugid()), "workerType": "another"})
-        replica.call("POST", f"{first}/runs/0/claim", WORKER)
-        replica.call("POST", f"{first}/runs/0/completed")
-        replica.services.resolver.handle_all()
+        each.call("PUT", first, {**definition(slugid()), "workerType": "another"})
+        each.call("POST", f"{first}/runs/0/claim", WORKER)
+        each.call("POST", f"{first}/runs/0/completed")
+        each.services.resolver.handle_all()
     count = Table()
     group, task, cold, last, alone = (slugid() for _ in range(5))
     path = f"/v1/task/{task}"
-    urls = count("pollTaskUrls, first of a worker type", "-", one, "GET", "/v1/poll-task-url/prov/type")
-    count("pollTaskUrls, again", "-", one, "GET", "/v1/poll-task-url/prov/type")
+    urls = count("pollTaskUrls, first of a worker type", "-", replica, "GET", "/v1/poll-task-url/prov/type")
+    count("pollTaskUrls, again", "-", replica, "GET", "/v1/poll-task-url/prov/type")
     own = {**definition(alone), "workerType": "another"}
-    count("createTask, a group of its own", "3", one, "PUT", f"/v1/task/{alone}", own)
-    count("createTask, new group", "-", one, "PUT", path, definition(group))
-    count("createTask, same group", "4", one, "PUT", f"/v1/task/{cold}", definition(group))
+    count("createTask, a group of its own", "3", replica, "PUT", f"/v1/task/{alone}", own)
+    count("createTask, new group", "-", replica, "PUT", path, definition(group))
+    count("createTask, same group", "4", replica, "PUT", f"/v1/task/{cold}", definition(group))
     waiting = definition(group, dependencies=[task, cold])
-    count("createTask, 2 dependencies", "-", one, "PUT", f"/v1/task/{last}", waiting)
-    count("createTask, again", "-", one, "PUT", path, one.call("GET", path))
-    count("status", "-", one, "GET", f"{path}/status")
+    count("createTask, 2 dependencies", "-", replica, "PUT", f"/v1/task/{last}", waiting)
+    count("createTask, again", "-", replica, "PUT", path, replica.call("GET", path))
+    count("status", "-", replica, "GET", f"{path}/status")
     run = f"{path}/runs/0"
     claim = {**WORKER, **polled(urls)}
-    count("claimTask (draft)", "3", one, "POST", f"{run}/claim", claim)
-    count("claimTask again, same worker", "-", one, "POST", f"{run}/claim", claim)
-    count("reclaimTask", "2", one, "POST", f"{run}/reclaim")
-    count("reportCompleted, one dependent that waits for more", "3", one, "POST", f"{run}/completed")
+    count("claimTask (draft)", "3", replica, "POST", f"{run}/claim", claim)
+    count("claimTask again, same worker", "-", replica, "POST", f"{run}/claim", claim)
+    count("reclaimTask", "2", replica, "POST", f"{run}/reclaim")
+    count("reportCompleted, one dependent that waits for more", "3", replica, "POST", f"{run}/completed")
     run = f"/v1/task/{cold}/runs/0"
     count("claimTask (deployed), cold, its queue too", "5", other, "POST", f"{run}/claim", WORKER)
-    count("reclaimTask, remembered from before the claim", "3", one, "POST", f"{run}/reclaim")
+    count("reclaimTask, remembered from before the claim", "3", replica, "POST", f"{run}/reclaim")
     report = {"reason": "worker-shutdown"}
     count("reportException with a retry, cold", "-", other, "POST", f"{run}/exception", report)
-    count("cancelTask, the same", "-", one, "POST", f"/v1/task/{cold}/cancel")
-    count("rerunTask", "-", one, "POST", f"/v1/task/{cold}/rerun")
-    count("scheduleTask, of a task that waits", "-", one, "POST", f"/v1/task/{last}/schedule")
+    count("cancelTask, the same", "-", replica, "POST", f"/v1/task/{cold}/cancel")
+    count("rerunTask", "-", replica, "POST", f"/v1/task/{cold}/rerun")
+    count("scheduleTask, of a task that waits", "-", replica, "POST", f"/v1/task/{last}/schedule")
     defined = definition(group)
-    count("defineTask", "-", one, "POST", f"/v1/task/{slugid()}/define", defined)
-    count("listTaskGroup, 4 tasks", "-", one, "GET", f"/v1/task-group/{group}/list")
-    count("listDependentTasks, 1 task", "-", one, "GET", f"{path}/dependents")
-    count("pendingTasks", "-", one, "GET", "/v1/pending/prov/type")
+    count("defineTask", "-", replica, "POST", f"/v1/task/{slugid()}/define", defined)
+    count("listTaskGroup, 4 tasks", "-", replica, "GET", f"/v1/task-group/{group}/list")
+    count("listDependentTasks, 1 task", "-", replica, "GET", f"{path}/dependents")
+    count("pendingTasks", "-", replica, "GET", "/v1/pending/prov/type")
 
 
 def waiting(settings: Settings) -> None:
-    """claimWork: a receive for each queue that was not seen empty of late, then as claimTask."""
-    one, other = Replica(settings), Replica(settings)
+    """claimWork: a receive for each queue that was not empty a moment ago, then as claimTask."""
+    replica, other = Replica(settings), Replica(settings)
     count, group, path = Table(), slugid(), "/v1/claim-work/prov/waited-for"
 
     def create(tasks: int) -> None:
         for _ in range(tasks):
-            one.call("PUT", f"/v1/task/{slugid()}", definition(group, workerType="waited-for"))
+            replica.call("PUT", f"/v1/task/{slugid()}", definition(group, workerType="waited-for"))
 
     create(33)
-    count("claimWork, nothing known of queues and quarantine", "-", one, "POST", path, WORKER)
-    count("claimWork", "4", one, "POST", path, WORKER)
-    count("claimWork, 31 tasks", "94", one, "POST", path, {**WORKER, "tasks": 31})
+    count("claimWork, nothing known of queues and quarantine", "-", replica, "POST", path, WORKER)
+    count("claimWork", "4", replica, "POST", path, WORKER)
+    count("claimWork, 31 tasks", "94", replica, "POST", path, {**WORKER, "tasks": 31})
     create(1)
     count("claimWork, cold", "-", other, "POST", path, WORKER)
-    count("claimWork, 20 s without work", "-", one, "POST", path, WORKER)
+    count("claimWork, 20 s without work", "-", replica, "POST", path, WORKER)
 
 
 def artifacts(settings: Settings) -> None:
     """Signing a URL is none; the bytes are what is sent to it."""
-    one, count, task = Replica(settings), Table(), slugid()
+    replica, count, task = Replica(settings), Table(), slugid()
     run, content = f"/v1/task/{task}/runs/0", b"the bytes of a blob"
-    one.call("PUT", f"/v1/task/{task}", definition(task))
-    one.call("POST", f"{run}/claim", WORKER)
+    replica.call("PUT", f"/v1/task/{task}", definition(task))
+    replica.call("POST", f"{run}/claim", WORKER)
     expires, sha256 = format_time(datetime.now(UTC) + timedelta(hours=1)), hashlib.sha256(content).hexdigest()
     text = {"contentType": "text/plain"}
     blob = {**text, "contentLength": len(content), "contentSha256": sha256}
@@ -218,52 +218,52 @@ def artifacts(settings: Settings) -> None:
     for storage_type, more in types.items():
         body = {"storageType": storage_type, "expires": expires, **more}
         path = f"{run}/artifacts/public%2F{storage_type}"
-        answer = count(f"createArtifact, {storage_type}", "-", one, "POST", path, body)
-    count("createArtifact, blob, again", "-", one, "POST", path, body)
-    etags = [one.put(answer["requests"][0]["url"], content)]
-    count("completeArtifact", "-", one, "PUT", path, {"etags": etags})
-    count("getArtifact", "-", one, "GET", path)
-    count("getLatestArtifact", "-", one, "GET", f"/v1/task/{task}/artifacts/public%2Fblob")
-    count("listArtifacts, 5", "-", one, "GET", f"{run}/artifacts")
-    count("reportCompleted, with a blob", "-", one, "POST", f"{run}/completed")
+        answer = count(f"createArtifact, {storage_type}", "-", replica, "POST", path, body)
+    count("createArtifact, blob, again", "-", replica, "POST", path, body)
+    etags = [replica.put(answer["requests"][0]["url"], content)]
+    count("completeArtifact", "-", replica, "PUT", path, {"etags": etags})
+    count("getArtifact", "-", replica, "GET", path)
+    count("getLatestArtifact", "-", replica, "GET", f"/v1/task/{task}/artifacts/public%2Fblob")
+    count("listArtifacts, 5", "-", replica, "GET", f"{run}/artifacts")
+    count("reportCompleted, with a blob", "-", replica, "POST", f"{run}/completed")
 
 
 def workers(settings: Settings) -> None:
     """The background writes the records of workers that claim and poll, every ten seconds at most."""
-    one, count = Replica(settings), Table()
+    replica, count = Replica(settings), Table()
     pool = "/v1/provisioners/prov/worker-types/known"
 
     def flush(what: str, budget: str) -> None:
-        before = one.counts.copy()
-        one.services.workers.flush()
-        print(f"{what:<52} {'':>10}  {budget:<7} {(one.counts - before).total()}")
+        before = replica.counts.copy()
+        replica.services.workers.flush()
+        print(f"{what:<52} {'':>10}  {budget:<7} {(replica.counts - before).total()}")
 
     for number in range(100):
         task = f"/v1/task/{slugid()}"
-        one.call("PUT", task, definition(slugid(), workerType="known"))
-        one.call("POST", f"{task}/runs/0/claim", {**WORKER, "workerId": f"w{number % 10}"})
+        replica.call("PUT", task, definition(slugid(), workerType="known"))
+        replica.call("POST", f"{task}/runs/0/claim", {**WORKER, "workerId": f"w{number % 10}"})
     flush("100 claims of 10 new workers", "24")
-    one.services.workers.flush()
+    replica.services.workers.flush()
     for number in range(10):
-        one.services.workers.record_activity("prov", "known", Worker("group", f"w{number}"))
+        replica.services.workers.record_activity("prov", "known", Worker("group", f"w{number}"))
     flush("10 workers that poll, again", "0")
     for claim in range(100):
         worker = Worker("group", f"w{claim % 10}")
-        one.services.workers.record_claims("prov", "known", worker, [(slugid(), 0)])
+        replica.services.workers.record_claims("prov", "known", worker, [(slugid(), 0)])
     flush("100 claims of 10 workers, again", "10")
     until = {"quarantineUntil": format_time(datetime.now(UTC) + timedelta(days=1))}
-    count("declareProvisioner", "-", one, "PUT", "/v1/provisioners/prov", {"description": "d"})
-    count("declareWorkerType", "-", one, "PUT", pool, {"description": "d"})
-    count("declareWorker", "-", one, "PUT", f"{pool}/group/w0", {"expires": until["quarantineUntil"]})
-    count("quarantineWorker", "-", one, "PUT", f"{pool}/workers/group/w0", until)
-    count("getProvisioner", "-", one, "GET", "/v1/provisioners/prov")
-    count("getWorkerType", "-", one, "GET", pool)
-    count("getWorker", "-", one, "GET", f"{pool}/workers/group/w0")
-    count("listProvisioners", "-", one, "GET", "/v1/provisioners")
-    count("listWorkerTypes", "-", one, "GET", "/v1/provisioners/prov/worker-types")
-    count("listWorkers, 10 workers", "-", one, "GET", f"{pool}/workers")
-    count("pendingTasks", "-", one, "GET", "/v1/pending/prov/known")
-    count("pendingTasks, within 2 s", "0", one, "GET", "/v1/pending/prov/known")
+    count("declareProvisioner", "-", replica, "PUT", "/v1/provisioners/prov", {"description": "d"})
+    count("declareWorkerType", "-", replica, "PUT", pool, {"description": "d"})
+    count("declareWorker", "-", replica, "PUT", f"{pool}/group/w0", {"expires": until["quarantineUntil"]})
+    count("quarantineWorker", "-", replica, "PUT", f"{pool}/workers/group/w0", until)
+    count("getProvisioner", "-", replica, "GET", "/v1/provisioners/prov")
+    count("getWorkerType", "-", replica, "GET", pool)
+    count("getWorker", "-", replica, "GET", f"{pool}/workers/group/w0")
+    count("listProvisioners", "-", replica, "GET", "/v1/provisioners")
+    count("listWorkerTypes", "-", replica, "GET", "/v1/provisioners/prov/worker-types")
+    count("listWorkers, 10 workers", "-", replica, "GET", f"{pool}/workers")
+    count("pendingTasks", "-", replica, "GET", "/v1/pending/prov/known")
+    count("pendingTasks, within 2 s", "0", replica, "GET", "/v1/pending/prov/known")
 
 
 def latency(settings: Settings, rounds: int) -> None:

@@ -27,7 +27,7 @@ is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/
 find_python() {
     local candidate
     for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
-        # not the one in .venv, which may be about to be made anew
+        # not the one in .venv, which may soon be made again
         candidate="$(PATH="${PATH#"$venv/bin:"}" type -P "$candidate")" || continue
         if is_python "$candidate"; then
             printf '%s\n' "$candidate"

@@ -1,6 +1,6 @@
 """What a storage operation costs the process that asks for it; run by scripts/storage-cost.
 
-Each operation is done in turns by our own connection and by the SDK's client, tuned as the server has it, on
+Each operation is done in rounds by our own connection and by the SDK's client, tuned as the server has it, on
 the same Azurite, so that whatever else the machine does slows both. Only this process's CPU counts.
 """
 
@@ -35,7 +35,7 @@ Operations = dict[str, Callable[[], Any]]
 
 
 def lean(table: Table, queue: Queue, numbers: Iterator[int]) -> Operations:
-    """The operations as the ports have them. Each call is one; what it needs is made by an earlier one."""
+    """The operations of the ports. What an operation needs is made by an earlier operation."""
     leases: list[Any] = []
     etag = table.put("one", "one", _VALUES)
     partition = [Condition(PARTITION, "eq", "page")]
@@ -129,24 +129,24 @@ def measured(operation: Callable[[], Any], calls: int) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=15, help="of each operation by each client")
-    parser.add_argument("--calls", type=int, default=30, help="in a turn")
+    parser.add_argument("--rounds", "--turns", type=int, default=15, help="of each operation by each client")
+    parser.add_argument("--calls", type=int, default=30, help="in a round")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Azurite(Path(folder)) as azurite:
-        ours, theirs = both(azurite, options.turns * options.calls + 100)
+        ours, theirs = both(azurite, options.rounds * options.calls + 100)
         print(f"{'ms of CPU for':16}{'lean':>8}{'SDK':>8}{'SDK / lean: least, median, most':>36}")
         for name, operation in ours.items():
             clients = operation, theirs[name]
             for client in clients:
                 measured(client, 3)
-            turns = []
-            for turn in range(options.turns):
-                order = clients if turn % 2 else clients[::-1]
+            rounds = []
+            for number in range(options.rounds):
+                order = clients if number % 2 else clients[::-1]
                 spent = {client: measured(client, options.calls) for client in order}
-                turns.append([spent[client] for client in clients])
-            ratios = [second / first for first, second in turns]
+                rounds.append([spent[client] for client in clients])
+            ratios = [second / first for first, second in rounds]
             ends = min(ratios), statistics.median(ratios), max(ratios)
-            medians = [statistics.median(column) for column in zip(*turns, strict=True)]
+            medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
             print(f"{name:16}{medians[0]:8.3f}{medians[1]:8.3f}{''.join(f'{end:12.1f}' for end in ends)}")
 
 
@@ -155,7 +155,7 @@ def both(azurite: Azurite, messages: int) -> tuple[Operations, Operations]:
     account, numbers = AzureAccount(azurite.connection_string, "cost"), count()
     table = account.table("cost")
     account.check()
-    table.batch("page", [Change("insert", str(one), _VALUES) for one in range(10)])
+    table.batch("page", [Change("insert", str(number), _VALUES) for number in range(10)])
     queues = [account.queue(name) for name in ("cost-lean", "cost-sdk")]
     for queue in queues:
         queue.create({})

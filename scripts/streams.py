@@ -1,6 +1,6 @@
 """createTask beside open event streams on a real server; run by scripts/streams.
 
-Rounds without and with streams take turns on one server, so that whatever else the machine does meets both.
+Rounds without and with streams alternate on one server, so that other load of the machine slows both.
 """
 
 import argparse
@@ -72,7 +72,7 @@ async def create(connections: list[Connection], tasks: int) -> Round:
                 await connection.timed("PUT", f"/task/{slugid()}", definition("streams-measured"))
             )
 
-    await asyncio.gather(*(some(one) for one in connections))
+    await asyncio.gather(*(some(connection) for connection in connections))
     found.elapsed = time.perf_counter() - start
     return found
 
@@ -87,11 +87,11 @@ async def beside(
     """A round while the streams are open."""
     opened = [await stream(line, number, pattern(number)) for number in range(streams)]
     found = await create(connections, tasks)
-    for one in opened:
-        one.cancel()
-    for one in opened:
+    for stream in opened:
+        stream.cancel()
+    for stream in opened:
         with suppress(asyncio.CancelledError):
-            await one
+            await stream
     await asyncio.sleep(2.5)  # the server hears of it with its next look at each
     return found
 
@@ -112,7 +112,7 @@ async def measure(line: dict[str, Any], options: argparse.Namespace) -> None:
             alone.append(await create(connections, options.tasks))
             crowded.append(await beside(line, options.streams, pattern, connections, options.tasks))
         without, with_ = (
-            (statistics.median(one.p50 for one in rounds), statistics.median(one.rate for one in rounds))
+            (statistics.median(done.p50 for done in rounds), statistics.median(done.rate for done in rounds))
             for rounds in (alone, crowded)
         )
         print(f"{what}:")

@@ -1,6 +1,6 @@
 """What a test suite waits for, and what --control costs a call; run by scripts/testing-cost.
 
-Times are those of this machine, now: so each is also a multiple of another, measured in turn with it.
+Times are those of this machine, now: so each is also a multiple of another, measured in rounds with it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from legacy_queue.testing import LegacyQueue
 _TASKS = 1000  # whose time comes while the clock is moved
 _LIFE = timedelta(days=4)
 _CALLS_OF_A_RESET = 20  # of status, with which a reset is compared
-_TURNS = 5  # of 200 calls, in each round
+_ROUNDS = 5  # of 200 calls, in each round
 _WARM_UP = 12  # rounds, after which the journal is full
 _PLUGIN = "legacy_queue.pytest_plugin"
 
@@ -38,7 +38,7 @@ def seconds(act: Callable[[], object]) -> float:
 
 def row(what: str, measured: list[float], base: list[float], of: str) -> Row:
     """The median, and the median of the ratios of rounds."""
-    ratio = statistics.median(one / other for one, other in zip(measured, base, strict=True))
+    ratio = statistics.median(cost / base_cost for cost, base_cost in zip(measured, base, strict=True))
     median = statistics.median(measured) * 1000
     shown = f"{median:.1f} ms" if median >= 1 else f"{median * 1000:.0f} us"
     return what, shown, f"{ratio:.2f} x {of}"
@@ -54,7 +54,7 @@ def ask_for_status(queue: LegacyQueue, task_id: str) -> None:
 
 
 def of_server(storage: str, rounds: int) -> Iterator[Row]:
-    """Start, reset of an empty server and of one that was used."""
+    """Start, reset of an empty server and of a used server."""
     starts, pythons, resets, used, calls = [], [], [], [], []
     for _ in range(rounds):
         pythons.append(seconds(start_python))
@@ -118,7 +118,7 @@ def of_control(rounds: int) -> Iterator[Row]:
         for number in range(_WARM_UP + rounds):
             for name in sorted(servers, reverse=bool(number % 2)):
                 before = servers[name].cpu()
-                calls = sum(servers[name].turn() for _ in range(_TURNS))
+                calls = sum(servers[name].run_round() for _ in range(_ROUNDS))
                 cpu[name].append((servers[name].cpu() - before) / calls)
         measured = {name: [statistics.mean(each[_WARM_UP:])] for name, each in cpu.items()}
         yield row("CPU of status with --control", measured["with"], measured["without"], "without it")

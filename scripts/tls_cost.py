@@ -1,6 +1,6 @@
 """What TLS costs a call of status, a new connection and a start; run by scripts/tls-cost.
 
-Two servers on memory storage, one with --tls auto, are called in turn, so that whatever else the machine does
+Two servers on memory storage, one with --tls auto, are called in rounds, so that other load of the machine
 slows both: over one kept connection each, and with a connection for each call. ``--half-open`` opens so
 many connections with half a head, or half a handshake, and calls each beside them. CPU is the server's.
 """
@@ -23,7 +23,7 @@ from served import Line, authorization, cpu, definition, process_of, served
 
 from legacy_queue.domain.ids import slugid
 
-_AT_ONCE = 100  # calls in a turn
+_AT_ONCE = 100  # calls in a round
 _KEPT, _NEW = "kept connection", "new connections"
 _TASK = f"/v1/task/{slugid()}"
 _STATUS = f"{_TASK}/status"
@@ -31,7 +31,7 @@ _STATUS = f"{_TASK}/status"
 
 @dataclass
 class Server:
-    """One that is called; seconds and CPU seconds of each turn, by the kind of connection."""
+    """A server that is called; seconds and CPU seconds of each round, by the kind of connection."""
 
     pid: int
     start: float
@@ -54,7 +54,7 @@ class Server:
         assert connection.getresponse().status == 200
         connection.close()
 
-    def turn(self, kind: str) -> None:
+    def run_round(self, kind: str) -> None:
         before, begun = cpu(self.pid), time.perf_counter()
         connection = self.connect()
         for _ in range(_AT_ONCE):
@@ -80,7 +80,7 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
         server = Server(process_of(line), start, (url.hostname or "", url.port or 0), context)
         server.create_task(line)
         for kind in (_KEPT, _NEW):
-            server.turn(kind)
+            server.run_round(kind)
             server.seconds[kind].clear()
             server.cpu[kind] = 0.0
         yield server
@@ -118,28 +118,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=5_000, help="of each server, of each kind")
     parser.add_argument("--half-open", type=int, default=4_000)
-    given = parser.parse_args()
-    turns = given.calls // _AT_ONCE
+    options = parser.parse_args()
+    rounds = options.calls // _AT_ONCE
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         plain = stack.enter_context(serving(folder / "http"))
         tls = stack.enter_context(serving(folder / "https", "--tls", "auto"))
         for kind in (_KEPT, _NEW):
-            for number in range(turns):
+            for number in range(rounds):
                 for server in sorted((plain, tls), key=id, reverse=bool(number % 2)):
-                    server.turn(kind)
+                    server.run_round(kind)
             ratio = statistics.median(
                 secured / bare for secured, bare in zip(tls.seconds[kind], plain.seconds[kind], strict=True)
             )
-            cost = [server.cpu[kind] / (turns * _AT_ONCE) * 1e6 for server in (plain, tls)]
+            cost = [server.cpu[kind] / (rounds * _AT_ONCE) * 1e6 for server in (plain, tls)]
             print(
                 f"{kind}: {ratio:.2f} times as long with TLS, {cost[1] / cost[0]:.2f} times the CPU "
                 f"({cost[0]:.0f} -> {cost[1]:.0f} us)"
             )
-        heads, handshakes = (beside_half_open(server, given.half_open) * 1e3 for server in (plain, tls))
+        heads, handshakes = (beside_half_open(server, options.half_open) * 1e3 for server in (plain, tls))
         print(
-            f"the slowest of 20 calls takes {heads:.0f} ms beside {given.half_open} half heads, and with TLS "
-            f"{handshakes:.0f} ms beside as many half handshakes"
+            f"the slowest of 20 calls takes {heads:.0f} ms beside {options.half_open} half heads, "
+            f"and with TLS {handshakes:.0f} ms beside as many half handshakes"
         )
         print(f"first start, to the ready line: {plain.start:.2f} s, with TLS {tls.start:.2f} s")
         again = starts(folder / "http"), starts(folder / "https", "--tls", "auto")

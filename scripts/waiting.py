@@ -19,7 +19,7 @@ from served import authorization, cpu, definition, memory, process_of, served
 
 from legacy_queue.domain.ids import slugid
 
-_LONGEST = 20.0  # seconds that a poll waits
+_POLL_TIME = 20.0  # seconds that a poll waits
 _ROUNDS = 100
 
 
@@ -43,7 +43,9 @@ class Connection:
         head += f"Content-Type: application/json\r\nAuthorization: {signed}\r\n\r\n"
         writer.write(head.encode() + data)
         status, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        lengths = [one.partition(":")[2] for one in headers if one.lower().startswith("content-length:")]
+        lengths = [
+            header.partition(":")[2] for header in headers if header.lower().startswith("content-length:")
+        ]
         answer = await reader.readexactly(int(lengths[0]))
         if " 200 " not in status:
             raise RuntimeError(f"{method} {path}: {status} {answer.decode()}")
@@ -63,7 +65,7 @@ def worker(name: str) -> dict[str, str]:
 
 def figures(seconds: Sequence[float]) -> str:
     """p50, p99 and the longest, in ms."""
-    ordered = sorted(1000 * one for one in seconds)
+    ordered = sorted(1000 * second for second in seconds)
     p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
     return f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {ordered[-1]:.1f} ms"
 
@@ -88,26 +90,26 @@ async def measured(what: str, line: dict[str, Any], pid: int, lasts: float) -> d
 
 
 async def idle(
-    line: dict[str, Any], polls: int, longest: float = _LONGEST
+    line: dict[str, Any], polls: int, poll_time: float = _POLL_TIME
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """So many that wait for a worker type without work, three times each; ``longest``: seconds of a poll.
+    """So many that wait for a worker type without work, three times each; ``poll_time``: seconds of a poll.
 
     The figures of the first polls, while the workers are new to the server, and from half of the second on.
     """
     pid = process_of(line)
-    await measured("without polls", line, pid, longest / 2)
+    await measured("without polls", line, pid, poll_time / 2)
 
     async def poll(number: int) -> list[float]:
         connection, body = Connection(line), worker(f"w{number}")
         return [await connection.timed("POST", "/claim-work/waiting/idle", body) for _ in range(3)]
 
     waiting = [asyncio.create_task(poll(number)) for number in range(polls)]
-    await asyncio.sleep(longest / 4)  # their coming is not what is measured
-    new = await measured(f"{polls} polls wait", line, pid, longest * 0.65)
-    await asyncio.sleep(longest * 0.6)
-    again = await measured("they end and come again", line, pid, longest)
-    lasted = [one for durations in await asyncio.gather(*waiting) for one in durations]
-    print(f"beyond {longest:g} s: {figures([one - longest for one in lasted])}")
+    await asyncio.sleep(poll_time / 4)  # their coming is not what is measured
+    new = await measured(f"{polls} polls wait", line, pid, poll_time * 0.65)
+    await asyncio.sleep(poll_time * 0.6)
+    again = await measured("they end and come again", line, pid, poll_time)
+    lasted = [duration for durations in await asyncio.gather(*waiting) for duration in durations]
+    print(f"beyond {poll_time:g} s: {figures([duration - poll_time for duration in lasted])}")
     return new, again
 
 

@@ -113,7 +113,7 @@ def test_durable_messages_survive_a_restart_on_another_port(made: MakeRabbitMQ, 
         assert taken(second.url) == "kept"
 
 
-def test_it_listens_on_nothing_but_loopback_and_ignores_variables_of_another_rabbitmq(
+def test_rabbitmq_listens_only_on_loopback_and_ignores_variables_of_another_rabbitmq(
     made: MakeRabbitMQ, rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RABBITMQ_NODENAME", "another@elsewhere")
@@ -127,7 +127,7 @@ def test_it_listens_on_nothing_but_loopback_and_ignores_variables_of_another_rab
     assert epmds() == before
 
 
-def test_it_ends_and_frees_the_folder_when_its_owner_is_killed(
+def test_rabbitmq_ends_and_frees_the_folder_when_its_owner_is_killed(
     made: MakeRabbitMQ, tmp_path: Path, rabbitmq_home: Path
 ) -> None:
     command = [sys.executable, "-c", OWNER, str(tmp_path / "data"), str(rabbitmq_home)]

@@ -9,17 +9,17 @@ from legacy_queue.http.schemas import SCHEMAS
 
 Schema = Mapping[str, Any]
 
-_OFTEN = 3  # an object that so many bodies have under one name is shown once
+_MIN_USES = 3  # an object that has the same name in so many bodies gets a section of its own
 
 
 def table(name: str) -> str:
-    """The properties of a body, those of the objects in it as ``status.runs[].state``."""
+    """The properties of a body. A property of an inner object is named like ``status.runs[].state``."""
     rules = [rule for rule in map(_rule, SCHEMAS[name].get("allOf", ())) if rule]
     return _table(SCHEMAS[name]) + "".join(f"\n{rule}" for rule in rules)
 
 
 def shapes() -> str:
-    """A section for each object that many bodies have."""
+    """A section for each object that occurs in several bodies."""
     return "\n".join(
         f"### The object {name}\n\n{_table(schema)}" for name, schema in sorted(_SHAPES.values())
     )
@@ -31,64 +31,64 @@ def _table(schema: Schema) -> str:
 
 
 def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str]]:
-    for name, one in schema["properties"].items():
-        if one is False:
+    for name, value in schema["properties"].items():
+        if value is False:
             continue
         need = "required" if name in schema.get("required", ()) else "optional"
-        item, mark = (one["items"], "[]") if one.get("type") == "array" else (one, "")
+        item, mark = (value["items"], "[]") if value.get("type") == "array" else (value, "")
         shape = _SHAPES.get(_key(name, item))
         if shape:
             what = f"[the object {name}](http-api.md#the-object-{name.lower()})"
-            yield f"{prefix}{name}", f"list of {what}{_limits(one)}" if mark else what, need
+            yield f"{prefix}{name}", f"list of {what}{_limits(value)}" if mark else what, need
         elif item.get("properties"):
-            yield f"{prefix}{name}", f"list of objects{_limits(one)}" if mark else "object", need
+            yield f"{prefix}{name}", f"list of objects{_limits(value)}" if mark else "object", need
             yield from _rows(item, f"{prefix}{name}{mark}.")
         else:
-            yield f"{prefix}{name}", _kind(one), need
+            yield f"{prefix}{name}", _kind(value), need
 
 
-def _kind(one: Schema) -> str:
+def _kind(schema: Schema) -> str:
     """In words, with every limit."""
-    if "enum" in one:
-        return ", ".join(f"`{json.dumps(value)}`" for value in one["enum"])
-    if "const" in one:
-        return f"`{json.dumps(one['const'])}`"
-    match one.get("type"):
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    match schema.get("type"):
         case "array":
-            return f"list of {_kind(one['items'])}{_limits(one)}"
+            return f"list of {_kind(schema['items'])}{_limits(schema)}"
         case "integer":
-            return f"integer{_range(one)}"
-        case "string" if one.get("format") == "date-time":
+            return f"integer{_range(schema)}"
+        case "string" if schema.get("format") == "date-time":
             return "time, ISO 8601"
-        case "object" if isinstance(one.get("additionalProperties"), dict):
-            return f"object; each value: {_kind(one['additionalProperties'])}{_limits(one)}"
-    length = f", up to {one['maxLength']:,} characters" if "maxLength" in one else ""
-    form = f", {one['format']}" if "format" in one else ""
-    pattern = f", `` {one['pattern']} ``".replace("|", "\\|") if "pattern" in one else ""
-    return f"{one.get('type', 'anything')}{form}{length}{pattern}"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            return f"object; each value: {_kind(schema['additionalProperties'])}{_limits(schema)}"
+    length = f", up to {schema['maxLength']:,} characters" if "maxLength" in schema else ""
+    form = f", {schema['format']}" if "format" in schema else ""
+    pattern = f", `` {schema['pattern']} ``".replace("|", "\\|") if "pattern" in schema else ""
+    return f"{schema.get('type', 'anything')}{form}{length}{pattern}"
 
 
-def _range(one: Schema) -> str:
-    if "maximum" in one:
-        return f", {one.get('minimum', 0):,} to {one['maximum']:,}"
-    return f", {one['minimum']:,} or more" if "minimum" in one else ""
+def _range(schema: Schema) -> str:
+    if "maximum" in schema:
+        return f", {schema.get('minimum', 0):,} to {schema['maximum']:,}"
+    return f", {schema['minimum']:,} or more" if "minimum" in schema else ""
 
 
-def _limits(one: Schema) -> str:
-    most = one.get("maxItems", one.get("maxProperties"))
-    least = f", at least {one['minItems']}" if one.get("minItems") else ""
+def _limits(schema: Schema) -> str:
+    maximum = schema.get("maxItems", schema.get("maxProperties"))
+    minimum = f", at least {schema['minItems']}" if schema.get("minItems") else ""
     return (
-        least
-        + (f", at most {most:,}" if most else "")
-        + (", all different" if one.get("uniqueItems") else "")
+        minimum
+        + (f", at most {maximum:,}" if maximum else "")
+        + (", all different" if schema.get("uniqueItems") else "")
     )
 
 
 def _rule(rule: Schema) -> str:
-    """What a storageType decides of the other properties."""
-    given = rule.get("if", {}).get("properties", {}).get("storageType", {}).get("const")
+    """Which other properties a storageType needs."""
+    storage_type = rule.get("if", {}).get("properties", {}).get("storageType", {}).get("const")
     needed = ", ".join(f"`{name}`" for name in rule.get("then", {}).get("required", ()))
-    return f"- `{given}`: {f'needs {needed}' if needed else 'nothing else'}\n" if given else ""
+    return f"- `{storage_type}`: {f'needs {needed}' if needed else 'nothing else'}\n" if storage_type else ""
 
 
 def _key(name: str, schema: Schema) -> str:
@@ -96,17 +96,17 @@ def _key(name: str, schema: Schema) -> str:
 
 
 def _objects(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    for name, one in schema.get("properties", {}).items():
-        item = one.get("items", one) if one is not False else {}
+    for name, value in schema.get("properties", {}).items():
+        item = value.get("items", value) if value is not False else {}
         if item.get("properties"):
             yield name, item
             yield from _objects(item)
 
 
-_COUNTED = Counter(_key(*found) for schema in SCHEMAS.values() for found in _objects(schema))
+_USES = Counter(_key(*named) for schema in SCHEMAS.values() for named in _objects(schema))
 _SHAPES = {
-    _key(name, one): (name, one)
+    _key(name, value): (name, value)
     for schema in SCHEMAS.values()
-    for name, one in _objects(schema)
-    if _COUNTED[_key(name, one)] >= _OFTEN
+    for name, value in _objects(schema)
+    if _USES[_key(name, value)] >= _MIN_USES
 }

@@ -1,4 +1,4 @@
-"""What is generated from the declarations goes where a page says ``<!-- generated: NAME -->``."""
+"""Replaces ``<!-- generated: NAME -->`` in a page by text that is generated from the declarations."""
 
 import json
 import re
@@ -33,11 +33,11 @@ from legacy_queue.http.schemas import message_schema
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
-SERVED = {one.name: one for one in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
+SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
-_NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # what may not be there
+_NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # of what may not exist
 
-# in a process of its own: the module of serve changes the one that imports it
+# run in a process of its own, since the module of serve changes the process that imports it
 _HELP = """
 import click, json
 from legacy_queue.cli.commands import commands
@@ -57,7 +57,7 @@ print(json.dumps(description(commands, click.Context(commands, info_name="legacy
 
 def endpoints() -> str:
     """A section for each endpoint."""
-    return "\n".join(_endpoint(one) for one in SERVED.values())
+    return "\n".join(_endpoint(endpoint) for endpoint in SERVED.values())
 
 
 def stubs() -> str:
@@ -70,40 +70,44 @@ def control() -> str:
     return "\n".join(map(_endpoint, CONTROL_ENDPOINTS))
 
 
-def _endpoint(one: Endpoint) -> str:
+def _endpoint(endpoint: Endpoint) -> str:
     lines = [
-        f"### {one.name}",
+        f"### {endpoint.name}",
         "",
-        _routes(one),
+        _routes(endpoint),
         "",
-        one.description.replace("``", "`"),
+        endpoint.description.replace("``", "`"),
     ]
-    lines += ["", f"- Stability: {one.stability}", f"- Clients: {_used_by(one)}"]
+    lines += ["", f"- Stability: {endpoint.stability}", f"- Clients: {_used_by(endpoint)}"]
     lines += (
-        [f"- Parameters: {_parameters((*one.args, *one.query), one.query)}"] if one.args or one.query else []
+        [f"- Parameters: {_parameters((*endpoint.args, *endpoint.query), endpoint.query)}"]
+        if endpoint.args or endpoint.query
+        else []
     )
-    lines += [f"- Scopes: {_scopes(one.scopes)}"]
-    lines += [f"- Errors: {_errors(one)}"]
-    for kind, name in (("Request", one.input), ("Answer", one.output)):
+    lines += [f"- Scopes: {_scopes(endpoint.scopes)}"]
+    lines += [f"- Errors: {_errors(endpoint)}"]
+    for kind, name in (("Request", endpoint.input), ("Answer", endpoint.output)):
         if name:
-            optional = ", which may be left out" if kind == "Request" and one.input_optional else ""
+            optional = ", which may be left out" if kind == "Request" and endpoint.input_optional else ""
             lines += ["", f"{kind}, schema `{name}`{optional}:", "", bodies.table(name)]
     return "\n".join([*lines, ""])
 
 
-def _routes(one: Endpoint) -> str:
-    """With the prefix for a rootUrl, but for what is there once."""
-    prefix = "" if one in (*BARE, *CONTROL_ENDPOINTS) else f"/api/{one.service}/v1"
-    return " or ".join(f"`{one.method} {prefix}{route}`" for route in (one.route, one.also) if route)
+def _routes(endpoint: Endpoint) -> str:
+    """The routes, with the prefix for a rootUrl if they are served under one."""
+    prefix = "" if endpoint in (*BARE, *CONTROL_ENDPOINTS) else f"/api/{endpoint.service}/v1"
+    return " or ".join(
+        f"`{endpoint.method} {prefix}{route}`" for route in (endpoint.route, endpoint.also) if route
+    )
 
 
-def _used_by(one: Endpoint) -> str:
-    if one in CONTROL_ENDPOINTS:
-        return "none of the published ones"
-    if one.service != "queue":
-        return f"those of the service `{one.service}`"
-    versions = [version for version, methods in CLIENTS.items() if one.name in methods]
-    return ", ".join(f"`taskcluster` {version}" for version in versions) or "none of the published ones"
+def _used_by(endpoint: Endpoint) -> str:
+    if endpoint in CONTROL_ENDPOINTS:
+        return "no published client"
+    if endpoint.service != "queue":
+        return f"those of the service `{endpoint.service}`"
+    versions = [version for version, methods in CLIENTS.items() if endpoint.name in methods]
+    return ", ".join(f"`taskcluster` {version}" for version in versions) or "no published client"
 
 
 def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
@@ -112,7 +116,9 @@ def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
 
 def parameters() -> str:
     """What each parameter must match."""
-    return _table(["parameter", "must match"], [[f"`{name}`", f"`{it}`"] for name, it in PARAMETERS.items()])
+    return _table(
+        ["parameter", "must match"], [[f"`{name}`", f"`{pattern}`"] for name, pattern in PARAMETERS.items()]
+    )
 
 
 def _scopes(expression: "Expression | None", inner: bool = False) -> str:
@@ -130,14 +136,14 @@ def _scopes(expression: "Expression | None", inner: bool = False) -> str:
     return f"({text})" if inner and len(expression.parts) > 1 else text
 
 
-def _errors(one: Endpoint) -> str:
+def _errors(endpoint: Endpoint) -> str:
     """The errors that follow from the declaration; the description has those of the task's state."""
-    found = ["400"] if one.args or one.query or one.input else []
-    found += ["401", "403"] if one.scopes is not None else []
-    found += ["404"] if _NAMING & set(one.args) else []
-    found += ["409"] if one.method != "GET" and one.args else []
-    found += ["413"] if one.input else []
-    return ", ".join([*found, "503"]) if found or "503" in one.description else "none"
+    statuses = ["400"] if endpoint.args or endpoint.query or endpoint.input else []
+    statuses += ["401", "403"] if endpoint.scopes is not None else []
+    statuses += ["404"] if _NAMING & set(endpoint.args) else []
+    statuses += ["409"] if endpoint.method != "GET" and endpoint.args else []
+    statuses += ["413"] if endpoint.input else []
+    return ", ".join([*statuses, "503"]) if statuses or "503" in endpoint.description else "none"
 
 
 def clients() -> str:
@@ -159,12 +165,12 @@ def settings() -> str:
         line.split(" = ", 1) for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
     )
     rows = []
-    for one in DECLARED:
-        name = wire_name(one.name)
+    for setting in DECLARED:
+        name = wire_name(setting.name)
         default = shown[name].partition("  # ")[0].strip('"')
-        default = "" if default in ("(none)", "{}", "[]") or one.metadata["secret"] else f"`{default}`"
-        secret = " *Secret: better in the file or the environment.*" if one.metadata["secret"] else ""
-        rows.append([f"`{name}`", default, escape(one.metadata["help"], quote=False) + secret])
+        default = "" if default in ("(none)", "{}", "[]") or setting.metadata["secret"] else f"`{default}`"
+        secret = " *Secret: better in the file or the environment.*" if setting.metadata["secret"] else ""
+        rows.append([f"`{name}`", default, escape(setting.metadata["help"], quote=False) + secret])
     return _table(["setting", "default", ""], rows) + f"\nVariables begin with `{PREFIX}`.\n"
 
 
@@ -175,44 +181,48 @@ def command_line() -> str:
 
 
 def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
-    for name, one in info["commands"].items():
+    for name, command in info["commands"].items():
         words = (*above, name)
-        if "commands" in one:
-            yield from _head(words, one)
-            yield from _commands(one, words)
+        if "commands" in command:
+            yield from _head(words, command)
+            yield from _commands(command, words)
             continue
-        options = [it for it in one["params"] if it["param_type_name"] == "option"]
-        takes_settings = any(it["name"] == CONFIG for it in options)
+        options = [option for option in command["params"] if option["param_type_name"] == "option"]
+        takes_settings = any(option["name"] == CONFIG for option in options)
         left_out = _SETTINGS if takes_settings else set()
-        rows = [_option(it) for it in options if "--help" not in it["opts"] and it["name"] not in left_out]
-        yield from _head(words, one)
+        rows = [
+            _option(option)
+            for option in options
+            if "--help" not in option["opts"] and option["name"] not in left_out
+        ]
+        yield from _head(words, command)
         if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
         if rows:
             yield _table(["option", "default", ""], rows)
 
 
-def _head(words: Sequence[str], one: Mapping[str, Any]) -> Iterator[str]:
-    yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
-    yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
+def _head(words: Sequence[str], command: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## legacy-queue {' '.join(words)}\n\n`{command['usage']}`\n"
+    yield cleandoc(command["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
 
 
-def _option(it: Mapping[str, Any]) -> list[str]:
-    names = ", ".join(f"`{name}`" for name in (*it["opts"], *it["secondary_opts"]))
-    default = it["default"]
+def _option(option: Mapping[str, Any]) -> list[str]:
+    names = ", ".join(f"`{name}`" for name in (*option["opts"], *option["secondary_opts"]))
+    default = option["default"]
     is_shown = default not in (None, False, [], ()) and "Sentinel" not in str(default)
-    variables = [it["envvar"]] if isinstance(it["envvar"], str) else it["envvar"] or []
-    choices = it["type"].get("choices", ())
+    variables = [option["envvar"]] if isinstance(option["envvar"], str) else option["envvar"] or []
+    choices = option["type"].get("choices", ())
     text = [
-        escape(it["help"] or "", quote=False),
-        f"One of {', '.join(f'`{one}`' for one in choices)}." if choices else "",
+        escape(option["help"] or "", quote=False),
+        f"One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else "",
     ]
-    text += [f"Variable: {' or '.join(f'`{one}`' for one in variables)}." if variables else ""]
-    text += ["Required." if it["required"] else ""]
+    text += [f"Variable: {' or '.join(f'`{variable}`' for variable in variables)}." if variables else ""]
+    text += ["Required." if option["required"] else ""]
     return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]
 
 
-_SETTINGS = {one.name for one in DECLARED} | {CONFIG}
+_SETTINGS = {setting.name for setting in DECLARED} | {CONFIG}
 
 
 def events() -> str:
@@ -230,8 +240,8 @@ def events() -> str:
 
 def routing_key() -> str:
     """The words of a routing key."""
-    [entry] = [one for one in exchanges_reference(PROJECT)["entries"] if one["name"] == "taskPending"]
-    return _table(["word", ""], [[f"`{it['name']}`", it["summary"]] for it in entry["routingKey"]])
+    [entry] = [entry for entry in exchanges_reference(PROJECT)["entries"] if entry["name"] == "taskPending"]
+    return _table(["word", ""], [[f"`{word['name']}`", word["summary"]] for word in entry["routingKey"]])
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -254,7 +264,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
 
 
 def _fill_in(_app: Sphinx, _page: str, source: list[str]) -> None:
-    source[0] = re.sub("<!-- generated: (.*?) -->", lambda one: _GENERATORS[one[1]](), source[0])
+    source[0] = re.sub("<!-- generated: (.*?) -->", lambda mark: _GENERATORS[mark[1]](), source[0])
 
 
 def setup(app: Sphinx) -> Mapping[str, Any]:

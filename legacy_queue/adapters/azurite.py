@@ -176,9 +176,8 @@ class Azurite(ManagedProcess):
         if self._tls:  # the preload renews the certificate without a restart
             listen += [f"--cert={self._tls.certificate.absolute()}", f"--key={self._tls.key.absolute()}"]
             preloads.append(f"--require={MANIFEST.resolve() / 'tls_renewal.js'}")
-        environment = {
-            k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")
-        }  # the user's own accounts
+        # not the user's own accounts
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURITE_")}
         return [
             node,
             *preloads,
@@ -197,7 +196,7 @@ class Azurite(ManagedProcess):
             version = "of an unknown version"
         if version != PATCHED_VERSION:
             raise AzuriteUnavailable(
-                f"Azurite {version} is installed in {self._azurite_dir}, and azurite/patches were proved on "
+                f"Azurite {version} is installed in {self._azurite_dir}, and azurite/patches were tested on "
                 f"{PATCHED_VERSION}: set azurite-patches none, or no azurite-dir, and that is installed."
             )
 

@@ -37,7 +37,7 @@ _AUTHORITY_NAME = "legacy-queue local authority"
 _Name: TypeAlias = x509.DNSName | x509.IPAddress
 
 
-class _Issued(NamedTuple):
+class Issued(NamedTuple):
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
@@ -59,14 +59,14 @@ class LocalAuthority:
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
 
-        Of several concurrent processes one does so. An authority that lacks a name is replaced by an
+        Of several concurrent processes, only one does so. An authority that lacks a name is replaced by an
         authority for the old names and the new, which clients must then trust: so two servers with different
         names do not replace each other's authority. A damaged file counts as missing.
         """
         make_private(self._folder)
         with FileLock(self._folder / "lock", mode=0o600):
             authority = self._good_authority(now)
-            server = _read(self.server)
+            server = read_issued(self.server)
             is_good = (
                 server
                 and _is_signed_by(server, authority)
@@ -75,20 +75,20 @@ class LocalAuthority:
             )
             if not is_good:
                 names = tuple(dict.fromkeys((*self._names, *(_names_of(server) if server else ()))))
-                self._write(self.server, _private(_server(authority, names, now)))
+                self._write(self.server, private_pem(issue_server(authority, names, now)))
                 log.info("tls-certificate-made", names=names)
             public = _pem(authority.certificate)
             self._write(self.certificate, public)
             self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
 
-    def _good_authority(self, now: datetime) -> _Issued:
-        old = _read(self._authority)
+    def _good_authority(self, now: datetime) -> Issued:
+        old = read_issued(self._authority)
         constrained = _constraints_of(old) if old else ()
         if old and _ends_after(old, now + _SERVER_LIFE) and set(self._names) <= set(constrained):
             return old
         names = tuple(dict.fromkeys((*self._names, *constrained)))
         issued = _authority(names, now)
-        self._write(self._authority, _private(issued))
+        self._write(self._authority, private_pem(issued))
         log.warning(
             "tls-authority-replaced" if old else "tls-authority-made",
             path=str(self.certificate),
@@ -113,7 +113,7 @@ def names_in(path: Path) -> tuple[str, ...]:
     return _names_in(x509.load_pem_x509_certificate(path.read_bytes()))
 
 
-def _read(path: Path) -> _Issued | None:
+def read_issued(path: Path) -> Issued | None:
     """Key and certificate of a file; None where they are missing, damaged or do not match."""
     try:
         text = path.read_bytes()
@@ -122,7 +122,7 @@ def _read(path: Path) -> _Issued | None:
     except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key():
-        return _Issued(key, certificate)
+        return Issued(key, certificate)
     return None
 
 
@@ -134,11 +134,11 @@ def _names_in(certificate: x509.Certificate) -> tuple[str, ...]:
     return _texts([name for name in names if isinstance(name, _Name)])
 
 
-def _names_of(issued: _Issued) -> tuple[str, ...]:
+def _names_of(issued: Issued) -> tuple[str, ...]:
     return _names_in(issued.certificate)
 
 
-def _constraints_of(issued: _Issued) -> tuple[str, ...]:
+def _constraints_of(issued: Issued) -> tuple[str, ...]:
     try:
         constraints = issued.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
     except x509.ExtensionNotFound:
@@ -150,7 +150,7 @@ def _texts(names: Sequence[_Name]) -> tuple[str, ...]:
     return tuple(str(name.value).removesuffix("/32").removesuffix("/128") for name in names)
 
 
-def _is_signed_by(issued: _Issued, authority: _Issued) -> bool:
+def _is_signed_by(issued: Issued, authority: Issued) -> bool:
     try:
         issued.certificate.verify_directly_issued_by(authority.certificate)
     except Exception:  # noqa: BLE001 - ValueError, TypeError or InvalidSignature: another authority
@@ -158,11 +158,11 @@ def _is_signed_by(issued: _Issued, authority: _Issued) -> bool:
     return True
 
 
-def _ends_after(issued: _Issued, time: datetime) -> bool:
+def _ends_after(issued: Issued, time: datetime) -> bool:
     return issued.certificate.not_valid_after_utc > time
 
 
-def _authority(names: Sequence[str], now: datetime) -> _Issued:
+def _authority(names: Sequence[str], now: datetime) -> Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(f"{_AUTHORITY_NAME} {os.urandom(4).hex()}")  # OpenSSL looks an issuer up by its name
     usage = _usage(key_cert_sign=True, crl_sign=True)
@@ -175,10 +175,10 @@ def _authority(names: Sequence[str], now: datetime) -> _Issued:
         .add_extension(constraints, critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _Issued(key, certificate)
+    return Issued(key, certificate)
 
 
-def _server(authority: _Issued, names: Sequence[str], now: datetime) -> _Issued:
+def issue_server(authority: Issued, names: Sequence[str], now: datetime) -> Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
     issuer = authority.key.public_key()
@@ -192,7 +192,7 @@ def _server(authority: _Issued, names: Sequence[str], now: datetime) -> _Issued:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    return _Issued(key, certificate)
+    return Issued(key, certificate)
 
 
 def _builder(
@@ -233,7 +233,7 @@ def _subtree(name: str) -> _Name:
     return general if isinstance(general, x509.DNSName) else x509.IPAddress(ipaddress.ip_network(name))
 
 
-def _private(issued: _Issued) -> str:
+def private_pem(issued: Issued) -> str:
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     key = issued.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
     return key.decode() + _pem(issued.certificate)

@@ -47,7 +47,7 @@ class ManagedProcess(ABC):
     """A server over a folder, on ports that stay the same as long as they are free.
 
     The folder is created where it is missing, and is private with everything in it. The ports are the last
-    ones of this folder, or new ones where another program uses one of these.
+    ports of this folder, or new ports if another program uses any of these.
     """
 
     NAME: ClassVar[str]

@@ -109,7 +109,7 @@ def install(manifest: Path, folder: Path, progress: Callable[[int], object] = la
     except OSError as error:
         raise NodeUnavailable(
             f"{folder} cannot be used: {error.strerror}. Make it writable, or for Azurite "
-            "name another one with --azurite-dir or XDG_CACHE_HOME."
+            "name another folder with --azurite-dir or XDG_CACHE_HOME."
         ) from error
     progress(len(pinned))
 

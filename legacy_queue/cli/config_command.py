@@ -24,7 +24,7 @@ _HARMLESS = re.compile(
 @click.command()
 @setting_options
 def config(**options: str | None) -> None:
-    """Print each setting in force with its source, one a line. Secrets are masked."""
+    """Print a line for each setting in force, with its source. Secrets are masked."""
     settings, sources = settings_of(options)
     for setting in DECLARED:
         name, value = wire_name(setting.name), getattr(settings, setting.name)

@@ -86,7 +86,7 @@ def show_clock(control: Control, as_json: bool) -> None:
 def advance(control: Control, as_json: bool, by: str) -> None:
     """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
 
-    All that becomes due happens before the command ends, in the order of its times.
+    Everything that becomes due happens before the command ends, in the order of time.
     """
     _move(control, as_json, advance=by)
 

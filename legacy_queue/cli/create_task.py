@@ -68,7 +68,7 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ..
     default="1h",
     show_default=True,
     callback=_duration,
-    help="From now on, at most 5d: a task that is not resolved by then becomes an exception.",
+    help="How long from now, at most 5d: a task that is not resolved by then becomes an exception.",
 )
 @click.option(
     "--artifact",
@@ -85,7 +85,7 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ..
     metavar="TASK_ID",
     callback=_task_ids,
     show_default="none",
-    help="A task that must be completed before this one is pending; may be repeated.",
+    help="A task that must be completed before the new task is pending; may be repeated.",
 )
 @click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")

@@ -94,4 +94,4 @@ def _check(answer: requests.Response) -> None:
             why = answer.json()["message"]
         raise click.ClickException(f"the queue refused with {answer.status_code}: {why}")
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-        raise click.ClickException("what answers there is not a queue: it sends no events")
+        raise click.ClickException("the server at this URL is not a queue: it sends no events")

@@ -1,4 +1,4 @@
-"""legacy-queue migration: who speaks which protocol, and what a worker type is ready for."""
+"""legacy-queue migration: the protocol of each caller, and which worker types can leave the old protocol."""
 
 import json
 from collections import Counter
@@ -46,7 +46,7 @@ def migration(
 
     A claimTask counts as such with its messageId, receipt and signature. The columns beside it count claims
     that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
-    policy can be required. Under "today's" are calls of claimWork by clients since 2020, which name a
+    policy can be required. The column "today's" counts calls of claimWork by clients since 2020, which name a
     taskQueueId. CLAIMWORK is ready if no worker called pollTaskUrls or claimTask in that time, and some
     worker called claimWork. Below the table is what is in the way; --json names all.
     """

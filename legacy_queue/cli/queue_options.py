@@ -114,8 +114,7 @@ def answer_of(
 ) -> Any:
     """The JSON that the queue answers, which has the property ``expected``.
 
-    A refusal ends the command with the queue's sentence. So does another server, with a sentence that says
-    so.
+    A refusal ends the command with the queue's sentence. So does the answer of a server that is not a queue.
     """
     answer = ask(method, root_url, path, credentials, _LONG_TIMEOUT, **content)
     try:
@@ -126,7 +125,7 @@ def answer_of(
             return body
     except (ValueError, KeyError, TypeError):
         pass
-    raise click.ClickException(f"what answers at {root_url} is not a queue that knows this")
+    raise click.ClickException(f"the server at {root_url} is not a queue that has this endpoint")
 
 
 def no_answer(url: str, error: Exception) -> click.ClickException:

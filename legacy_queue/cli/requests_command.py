@@ -52,13 +52,13 @@ def _requests(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
 
 def _followed(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """These requests, then each new request, also after a reset."""
-    seen: Mapping[str, Any] = {"sequence": 1}
+    request: Mapping[str, Any] = {"sequence": 1}
     while True:
-        for seen in last:
-            yield seen
+        for request in last:
+            yield request
         time.sleep(_INTERVAL)
-        first, *last = _requests(control, limit=_PAGE, after=seen["sequence"] - 1) or [{}]
-        if first != seen:
+        first, *last = _requests(control, limit=_PAGE, after=request["sequence"] - 1) or [{}]
+        if first != request:  # a reset has removed it
             last = _requests(control, limit=_PAGE, after=0)
 
 

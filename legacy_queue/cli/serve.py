@@ -84,7 +84,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     if is_open:
         log.warning(
             "development-client-is-open",
-            why="--development: whoever reaches this server or its Azurite may do everything",
+            why="--development: anyone who reaches this server or its Azurite may do everything",
         )
     with ExitStack() as stack:
         try:

@@ -72,7 +72,7 @@ def stop_with_stdin() -> None:
             return
         try:
             is_open = bool(os.read(0, 65536))
-        except OSError:  # the terminal is gone, or another process reads it
+        except OSError:  # the terminal is closed, or another process reads it
             is_open = _is_in_background()
             time.sleep(1)
         if not is_open:

@@ -33,7 +33,7 @@ from legacy_queue.worker.command import LIVE_LOG
 
 _POOL = ("my-provisioner", "my-worker")
 _PROVISIONER = "demo-provisioner"
-_DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
+_DEMO_CLAIM = "6s"  # short, so that the demonstration shows a reclaim
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
 _REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the end
 
@@ -43,7 +43,7 @@ _REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the
 @click.option(
     "--rabbitmq",
     is_flag=True,
-    help="Of scripts/up in the source tree: start a RabbitMQ for the events.",
+    help="Only for scripts/up of the source tree: start a RabbitMQ for the events.",
 )
 @setting_options
 def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
@@ -51,7 +51,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
     A demonstration that is interrupted ends with exit code 130.
 
-    Takes the options of serve, and turns --control on unless another setting excludes it.
+    Takes the options of serve. --control is set unless another setting excludes it.
     """
     if rabbitmq:
         raise click.ClickException(
@@ -147,7 +147,7 @@ Look inside there, and let something go wrong:
   {program} requests
   {program} peek {"/".join(_POOL)}
   {program} fault add claimTask --status 503 --times 1""")
-    if settings.storage == "memory":  # another storage has a clock that nothing moves
+    if settings.storage == "memory":  # the clock of any other storage cannot be moved
         click.echo(f"  {program} clock advance 21m")
 
 

@@ -1,7 +1,7 @@
-"""The settings, each with one name.
+"""The settings. A setting has the same name as an option, as a variable and in the file.
 
 ``--claim-timeout`` is ``LEGACY_QUEUE_CLAIM_TIMEOUT`` and ``claim-timeout`` in the file. An unknown name is
-refused with the nearest known one. Secrets never reach a repr or a message.
+refused; the error names the nearest setting. Secrets never reach a repr or a message.
 """
 
 import difflib
@@ -47,7 +47,7 @@ class Settings:
     data_dir: Path = _setting(
         values.path,
         Path(".legacy-queue"),
-        "The directory of all that survives a restart, such as Azurite's data.",
+        "The directory of everything that survives a restart, such as Azurite's data.",
     )
     azurite_dir: Path | None = _setting(
         values.path, None, "The directory in which Azurite is installed, if not the user's cache."
@@ -118,7 +118,7 @@ class Settings:
     s3_access_key_id: str | None = _setting(values.word, None, "The access key that signs them.")
     s3_secret_access_key: str | None = _setting(values.word, None, "Its secret.", True)
     resolvers: bool = _setting(
-        values.flag, True, "false: leave timers, sweeping and expiry to `legacy-queue resolve`."
+        values.flag, True, "false: leave timers, sweeping and expiry to legacy-queue resolve."
     )
     log_format: str = _setting(
         values.log_format, "auto", "text, json, or auto: text at a terminal, else json."
@@ -263,7 +263,7 @@ def _check(settings: Settings) -> None:
 
 
 def _check_host(settings: Settings) -> None:
-    """Raises SettingsError if other machines reach the server, and it is unsafe or would send them astray."""
+    """Raises SettingsError if other machines reach the server, but unsafely, or with URLs that fail there."""
     host = settings.host
     if settings.is_on_loopback:
         return

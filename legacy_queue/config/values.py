@@ -37,7 +37,7 @@ def without_secrets(text: str) -> str:
 
 
 def _matching(pattern: str, accepted: str, read: Callable[[str], Any] = str) -> Parse:
-    """A parser of text that the pattern matches whole; if ``read`` is int, also of an int of TOML."""
+    """A parser of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
 
     def parse(value: Any) -> Any:
         if type(value) not in (str, read) or not re.fullmatch(pattern, str(value), re.DOTALL):

@@ -22,15 +22,13 @@ MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
 MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
 MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
 UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for different clocks
-EXPIRED_FOR = timedelta(minutes=15)  # an artifact may still be created so long after its expiry
+EXPIRED_FOR = timedelta(minutes=15)  # an artifact may be created until then after its expiry
 IDENTITY = "identity"  # no encoding
 
 _IN_OBJECT_STORE, _RENEWED = "isObject", "begunAnew"
 _HIDDEN = (_IN_OBJECT_STORE, _RENEWED, "uploadId", "hashes")
 _URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
-_BYTES_KEPT = EXPIRED_FOR - timedelta(
-    minutes=5
-)  # after the expiry: later, the sweeper may remove them, by any clock
+_BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after that, a process with a fast clock may remove them
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Artifact:
         return self.expires if self.expires > now else self.expires + EXPIRED_FOR
 
     def url_expiry(self, now: datetime) -> datetime:
-        """When a signed URL for upload or download ends that is made now."""
+        """When a signed URL that is made now ends, for upload or download."""
         return min(now + _URL_LIFE, self.uploads_until(now))
 
     @property
@@ -136,7 +134,7 @@ def check_open(task: Task, run_id: int, now: datetime) -> None:
 
 
 def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
-    """A report of completed has to check the blobs of the run from now on; raises as ``check_open``."""
+    """From now on reportCompleted checks the blobs of the run. Raises as ``check_open``."""
     check_open(task, artifact.run_id, now)
     if task.runs[artifact.run_id].state == "running":
         task = replace(task, newest_blob=artifact.name)
@@ -216,7 +214,7 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
     encoding = body.get("contentEncoding", IDENTITY)
     if encoding != IDENTITY and not {"transferLength", "transferSha256"} <= body.keys():
         raise InputError(
-            f"contentEncoding is {encoding!r}: it needs transferLength and transferSha256, of what is sent"
+            f"contentEncoding is {encoding!r}: it needs transferLength and transferSha256 of the encoded body"
         )
     if encoding == IDENTITY and (sent, sent_sha256) != (length, sha256):
         raise InputError(
@@ -248,7 +246,7 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
                 "1 for the last part"
             )
     if sum(sizes) != length:
-        raise InputError(f"the parts have {sum(sizes)} bytes together: transferLength is {length}")
+        raise InputError(f"the parts have {sum(sizes)} bytes in total: transferLength is {length}")
 
 
 def _check_size(what: str, size: int, max_size: int, where: str) -> None:

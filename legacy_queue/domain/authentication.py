@@ -187,7 +187,7 @@ class Authenticator:
 
     def expand(self, scopes: Sequence[str]) -> tuple[str, ...]:
         """The scopes with those of the roles that they assume."""
-        return self._roles.expand_anew(scopes)
+        return self._roles.expand_uncached(scopes)
 
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
         """The sender; None if the request has no credentials. Raises AuthenticationFailed."""

@@ -144,8 +144,8 @@ def _check_times(created: datetime, deadline: datetime, expires: datetime, now: 
     )
     for name, rule, is_kept in rules:
         if not is_kept:
-            given = {"created": created, "deadline": deadline, "expires": expires, "now": now}
-            times = {key: format_time(time) for key, time in given.items()}
+            named = {"created": created, "deadline": deadline, "expires": expires, "now": now}
+            times = {key: format_time(time) for key, time in named.items()}
             raise InputError(f"{name} is {times[name]}: it must {rule.format(**times)}", times)
 
 

@@ -1,7 +1,7 @@
 """The exchanges of the queue, and the messages on them.
 
 Source: "Queue AMQP Exchanges", which leaves task-failed out, and docs/explanation/recovery.md#events; the
-schemas of today's queue for what is sealed, and for priorities.
+schemas of today's queue for sealing and priorities.
 """
 
 import re
@@ -30,7 +30,7 @@ TASK_KEY = {
     "workerType": "The workerType of the task.",
     "schedulerId": "The schedulerId of the task.",
     "taskGroupId": "The taskGroupId of the task.",
-    "reserved": "For words to come: match it with '#'.",
+    "reserved": "Reserved for future words: match it with '#'.",
 }
 GROUP_KEY = {
     "routingKeyKind": TASK_KEY["routingKeyKind"],
@@ -64,7 +64,7 @@ class Exchange:
 _WORKER = ("runId", "workerGroup", "workerId")
 _CREATED = "An artifact was recorded; its content may still be on its way."
 _EXCEPTION = "A task could not be run; reasonResolved of its last run says why."
-_RESOLVED = "Every task of a group is resolved. Said again when tasks that joined later are resolved too."
+_RESOLVED = "Every task of a group is resolved. Repeated when tasks that joined later are resolved, too."
 _SEALED = "A task group was sealed: it takes no new task."
 _CHANGED = "The priority of a task was changed, by itself or with its group."
 _ALL_CHANGED = "The priority of the unresolved tasks of a group was changed. Each has its own message."

@@ -17,7 +17,7 @@ RunKey = tuple[str, int]  # taskId and runId
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
 
 _EFFECTS: tuple[Effect, ...] = ("status", "drop", "sas", "double", "lose", "stale")
-_OF_ONE_ENDPOINT: Mapping[str, str] = {
+_ENDPOINT_OF_EFFECT: Mapping[str, str] = {
     "sas": "pollTaskUrls",
     "double": RECEIVE,
     "lose": RECEIVE,
@@ -96,11 +96,11 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     if len(effects) > 1:
         raise InputError(f"{' and '.join(effects)}: a fault does one of these; add a second fault")
     if not effects and "delay" not in wire:
-        raise InputError(f"say what happens: one of {', '.join(_EFFECTS)}, or a delay, or both")
+        raise InputError(f"give an effect: one of {', '.join(_EFFECTS)}, or a delay, or both")
     fault = Fault(fault_id, wire, effects[0] if effects else None, _delay(wire))
     _check_target(fault, target)
     if "message" in wire and fault.effect != "status":
-        raise InputError("message is what a status says: give a status too")
+        raise InputError("message is for a status: give a status too")
     if "probability" in wire:
         return Fault(fault_id, {"seed": seed, **wire}, fault.effect, fault.delay)
     if "seed" in wire:
@@ -111,7 +111,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
 def _check_target(fault: Fault, target: Target) -> None:
     """Raise InputError for an effect, a task or a worker that the target does not have."""
     name = fault.endpoint
-    only = _OF_ONE_ENDPOINT.get(fault.effect or "", name)
+    only = _ENDPOINT_OF_EFFECT.get(fault.effect or "", name)
     if only != name:
         raise InputError(f"{fault.effect} is for {only}: {name} takes status, drop and delay")
     if "taskId" in fault.wire and not target.has_task:
@@ -128,5 +128,5 @@ def _check_target(fault: Fault, target: Target) -> None:
 def _delay(wire: Mapping[str, Any]) -> timedelta:
     delay = given_duration(wire, "delay") if "delay" in wire else timedelta(0)
     if delay > MAX_DELAY:
-        raise InputError(f"delay is {wire['delay']!r}: {MAX_DELAY.seconds // 60}m is the longest")
+        raise InputError(f"delay is {wire['delay']!r}: at most {MAX_DELAY.seconds // 60}m is accepted")
     return delay

@@ -31,8 +31,8 @@ _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """A request as received; ``target`` is raw, not decoded, and may have a bewit. ``host`` and ``port`` are
-    those that the client addressed, also behind a proxy.
+    """A request as received; ``target`` is raw, not decoded, and may have a bewit. The client addressed this
+    ``host`` and ``port``, also behind a proxy.
     """
 
     method: str

@@ -10,7 +10,7 @@ TASK_QUEUE_ID = f"{IDENTIFIER}/{IDENTIFIER}"  # <provisionerId>/<workerType>
 PROJECT_ID = r"[a-zA-Z0-9._/-]{1,500}"
 RUN_ID = r"(?:1000|[1-9][0-9]{0,2}|0)"
 
-MAX_RUNS = 50  # of a task, at most
+MAX_RUNS = 50  # of a task
 
 
 def slugid() -> str:

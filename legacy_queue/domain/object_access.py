@@ -15,11 +15,11 @@ from legacy_queue.domain.ids import RUN_ID, TASK_ID, slugid
 from legacy_queue.domain.times import format_time, given_time
 
 OBJECT_NAME = rf"t/{TASK_ID}/{RUN_ID}/[ -~]{{1,1024}}"
-DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred one first
+DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred method first
 
 _HASHES = ("sha256", "sha512")
 _UPLOAD_ACCESS, _DOWNLOAD_ACCESS = timedelta(days=1), timedelta(hours=1)
-_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from so long ago
+_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from this time before now
 
 
 def object_name(artifact: Artifact) -> str:

@@ -1,4 +1,4 @@
-"""The result of a transition: the task, and what happens to its messages and events.
+"""The result of a transition: the task, and the effects on its messages and events.
 
 Source: docs/explanation/held-message.md.
 """

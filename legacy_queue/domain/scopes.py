@@ -54,8 +54,8 @@ def render(expression: Expression, params: Params) -> Expression:
     match expression:
         case str():
             texts: list[Any] = [*_template(expression)]
-            for at in range(1, len(texts), 2):
-                texts[at] = params[texts[at]]
+            for index in range(1, len(texts), 2):
+                texts[index] = params[texts[index]]
             return _NEVER if "" in texts[1::2] else "".join(texts)
         case AnyOf(parts):
             return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _NEVER))
@@ -109,7 +109,7 @@ def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
 
 
 def missing(scopes: Iterable[str], rendered: Expression) -> str | None:
-    """What the scopes lack of a rendered expression: ``(`a` and (`b` or `c`))``, or None."""
+    """The part of a rendered expression that the scopes lack: ``(`a` and (`b` or `c`))``, or None."""
     return _lack(_holder(scopes), rendered) or None
 
 
@@ -141,7 +141,7 @@ class Roles:
 
     def __init__(self, scopes_by_role_id: Mapping[str, Sequence[str]]) -> None:
         self._roles = [(f"assume:{role_id}", tuple(held)) for role_id, held in scopes_by_role_id.items()]
-        self._cached = lru_cache(maxsize=256)(self.expand_anew)
+        self._cached = lru_cache(maxsize=256)(self.expand_uncached)
 
     def expand(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """The scopes with those of every role that they assume, directly or through other roles, also in a
@@ -149,20 +149,20 @@ class Roles:
         """
         return self._cached(tuple(scopes))
 
-    def expand_anew(self, scopes: Iterable[str]) -> tuple[str, ...]:
+    def expand_uncached(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """Like ``expand``, without the cache."""
-        found = dict.fromkeys(scopes)  # a set that keeps its order
-        to_follow, roles = list(found), self._roles
+        expanded = dict.fromkeys(scopes)  # a set that keeps its order
+        to_follow, roles = list(expanded), self._roles
         while to_follow:
             scope = to_follow.pop()
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
             assumed = [role for role in roles if _is_within(scope, role[0]) or _is_within(role[0], scope)]
             roles = [role for role in roles if role not in assumed]
-            gained = [gain for _, held in assumed for gain in held if gain not in found]
-            found |= dict.fromkeys(gained)
+            gained = [gain for _, held in assumed for gain in held if gain not in expanded]
+            expanded |= dict.fromkeys(gained)
             to_follow += gained
-        return tuple(found)
+        return tuple(expanded)
 
 
 def _is_within(scope: str, pattern: str) -> bool:

@@ -47,7 +47,7 @@ class Ticket:
         task_id, run_id, name, expiry, *part = wire
         if parse_time(expiry) <= now:
             raise AuthorizationFailed(
-                f"the URL ended at {expiry}: createArtifact with the same body answers a new one"
+                f"the URL ended at {expiry}: createArtifact with the same body answers a new URL"
             )
         return cls(task_id, run_id, name, parse_time(expiry), *part)
 

@@ -137,7 +137,7 @@ def rerun(task: Task, now: datetime) -> Outcome:
         return task_pending(task)
     runs_left = MAX_RUNS - len(task.runs)
     if runs_left <= 0:
-        raise task.conflict(f"it has had {MAX_RUNS} runs, and a task has at most so many")
+        raise task.conflict(f"it has had {MAX_RUNS} runs, the maximum for a task")
     task = replace(task, retries_left=min(task.definition.retries, runs_left - 1))
     return task_pending(_with_new_run(task, "rerun", now))
 

@@ -1,4 +1,4 @@
-"""Who calls what for a worker type, and so how far it is from the policy ``required`` and from claimWork.
+"""The calls for a worker type, and which of them prevent the policy ``required`` and a move to claimWork.
 
 A caller is ``workerGroup/workerId``, or the clientId for pollTaskUrls. Source: docs/explanation/protocols.md.
 """
@@ -61,7 +61,7 @@ def caller_name(caller: str) -> str:
 
 
 def report(recorded: Iterable[tuple[UsageKey, Calls]], since: datetime, until: datetime) -> dict[str, Any]:
-    """The callers since then, by worker type, and what their calls stand in the way of: the body of
+    """The callers since then, by worker type, and the moves that their calls prevent: the body of
     ``GET /migration`` without the policies.
 
     A caller counts if its last call was in that time, and then with all its calls since ``first``.
@@ -70,27 +70,27 @@ def report(recorded: Iterable[tuple[UsageKey, Calls]], since: datetime, until: d
     """
     begins = []
     pools: dict[tuple[str, str], dict[UsageKey, Calls]] = defaultdict(dict)
-    for use, calls in recorded:
+    for key, calls in recorded:
         begins.append(max(since, calls.first))
         if calls.last >= since:
-            uses = pools[use.provisioner_id, use.worker_type]
-            uses[use] = calls.plus(uses[use]) if use in uses else calls
+            counts = pools[key.provisioner_id, key.worker_type]
+            counts[key] = calls.plus(counts[key]) if key in counts else calls
     unknown = pools.pop(("", ""), {})
     not_recorded = unknown[NOT_RECORDED].count if unknown else 0
     times = {"since": since, "until": until, "recordedSince": min(begins, default=None)}
     return {
         **{name: format_time(time) for name, time in times.items() if time},
         "notRecorded": not_recorded,
-        "workerTypes": [_worker_type(*pool, uses, not_recorded) for pool, uses in sorted(pools.items())],
+        "workerTypes": [_worker_type(*pool, counts, not_recorded) for pool, counts in sorted(pools.items())],
     }
 
 
 def _worker_type(
-    provisioner_id: str, worker_type: str, uses: UsageCounts, not_recorded: int
+    provisioner_id: str, worker_type: str, counts: UsageCounts, not_recorded: int
 ) -> dict[str, Any]:
-    """The calls for it, the last call first, and what they stand in the way of."""
-    last_first = sorted(uses.items(), key=lambda item: (item[1].last, item[0].caller), reverse=True)
-    of = {method: {use: calls for use, calls in last_first if use.method == method} for method in METHODS}
+    """The calls for the worker type, the last call first, and the moves that they prevent."""
+    last_first = sorted(counts.items(), key=lambda item: (item[1].last, item[0].caller), reverse=True)
+    of = {method: {key: calls for key, calls in last_first if key.method == method} for method in METHODS}
     sentence = f"calls not on record, of too many callers, perhaps of these workers: {not_recorded}"
     unknown = [sentence] if not_recorded else []
     return {
@@ -98,14 +98,14 @@ def _worker_type(
         "workerType": worker_type,
         "calls": [
             {
-                "method": use.method,
-                "missing": list(use.missing),
-                "caller": use.caller,
+                "method": key.method,
+                "missing": list(key.missing),
+                "caller": key.caller,
                 "count": calls.count,
                 "first": format_time(calls.first),
                 "last": format_time(calls.last),
             }
-            for use, calls in last_first
+            for key, calls in last_first
         ],
         "required": _required(of[CLAIM_TASK], unknown),
         "claimWork": _claim_work(of, unknown),
@@ -115,16 +115,16 @@ def _worker_type(
 def _required(claims: UsageCounts, unknown: list[str]) -> dict[str, Any]:
     """Whether the policy can be ``required``, which refuses every claim with a missing field."""
     refused: dict[tuple[str, ...], dict[UsageKey, Calls]] = defaultdict(dict)
-    for use, calls in claims.items():
-        if use.missing:
-            refused[use.missing][use] = calls
+    for key, calls in claims.items():
+        if key.missing:
+            refused[key.missing][key] = calls
     why = [
-        _sentence(uses, f"claimTask without {', '.join(missing)}")
-        for missing, uses in sorted(refused.items())
+        _sentence(counts, f"claimTask without {', '.join(missing)}")
+        for missing, counts in sorted(refused.items())
     ]
     if not claims:
         why = ["no worker called claimTask: there is nothing to judge by"]
-    count = sum(calls.count for uses in refused.values() for calls in uses.values())
+    count = sum(calls.count for counts in refused.values() for calls in counts.values())
     return {"possible": not (why or unknown), "inTheWay": [*why, *unknown], "refused": count}
 
 
@@ -137,16 +137,16 @@ def _claim_work(of: Mapping[str, UsageCounts], unknown: list[str]) -> dict[str, 
     if not claims:
         why.append("no worker called claimWork")
     moved: dict[str, datetime] = {}
-    for use, calls in claims:
-        moved[use.caller] = max(calls.last, moved.get(use.caller, calls.last))
-    old = [(use.caller, calls.last) for method in _OLD for use, calls in of[method].items()]
+    for key, calls in claims:
+        moved[key.caller] = max(calls.last, moved.get(key.caller, calls.last))
+    old = [(key.caller, calls.last) for method in _OLD for key, calls in of[method].items()]
     to_be_moved = {caller for caller, last in old if moved.get(caller, last) <= last}
     return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}
 
 
-def _sentence(uses: UsageCounts, call: str) -> str:
+def _sentence(counts: UsageCounts, call: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
-    names, calls = list(dict.fromkeys(use.caller for use in uses)), reduce(Calls.plus, uses.values())
+    names, calls = list(dict.fromkeys(key.caller for key in counts)), reduce(Calls.plus, counts.values())
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     times = "once" if calls.count == 1 else f"{calls.count} times, last"
     return f"{', '.join(names[:_MAX_NAMES])}{more} called {call}: {times} at {format_time(calls.last)}"

@@ -3,7 +3,7 @@
 This module never logs: a signature is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05
 and later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
 codes" and "Blob Storage error codes", whose sentences these are;
-docs/explanation/legacy-clients.md#signed-urls-and-xml; which error answers what:
+docs/explanation/legacy-clients.md#signed-urls-and-xml; the error of each request:
 docs/explanation/azurite.md#queue.
 """
 
@@ -77,7 +77,7 @@ _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitline
 
 
 class AzureError(Exception):
-    """An error of Azure; ``detail`` is a further sentence about what would be accepted.
+    """An error of Azure; ``detail`` is a further sentence about the accepted values.
 
     A failed authentication has no detail; the observer gets the ``reason``.
     """
@@ -150,8 +150,8 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     differently.
     """
     parameters = _parameters()
-    behind = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
-    first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *behind))
+    signed_fields = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
+    first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *signed_fields))
     signed = "\n".join((first, second, third, resource, *others)).encode()
     expected = base64.b64encode(hmac.digest(base64.b64decode(key), signed, hashlib.sha256))
     if not hmac.compare_digest(expected, parameters.get("sig", "").encode()):
@@ -165,7 +165,7 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
         )
     if permission not in first:
         raise AzureError("AuthorizationPermissionMismatch")
-    return {name: value for name, value in parameters.items() if name not in _SAS_FIELDS.union(behind)}
+    return {name: value for name, value in parameters.items() if name not in _SAS_FIELDS.union(signed_fields)}
 
 
 def _parameters() -> dict[str, str]:

@@ -42,7 +42,7 @@ from legacy_queue.http.url_map import UrlMap
 from legacy_queue.services import Services
 from legacy_queue.services.upload_slots import UploadSlots
 
-DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "who reaches this server may do everything"),)
+DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "anyone who reaches this server may do everything"),)
 _started = time.monotonic()
 
 

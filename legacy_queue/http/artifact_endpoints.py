@@ -28,14 +28,14 @@ UPLOADS = "/uploads"  # a path
 
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
 _OF_LATEST = "/task/<taskId>/artifacts"
-_ONE = f"{_OF_RUN}/<name>"
+_ARTIFACT = f"{_OF_RUN}/<name>"
 _INFO, _CONTENT = (f"/task/<taskId>/runs/<runId>/artifact-{what}/<name>" for what in ("info", "content"))
 _LATEST_INFO, _LATEST_CONTENT = (f"/task/<taskId>/artifact-{what}/<name>" for what in ("info", "content"))
 _AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
 _AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
-_MAX_LINKS = 16  # from one artifact to the next
+_MAX_LINKS = 16  # that are followed to an artifact
 _CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
@@ -43,7 +43,9 @@ _getting = partial(endpoint, "GET", scopes=_GETTING)
 _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 
-@_putting("POST", _ONE, "Create Artifact", input="post-artifact-request", output="post-artifact-response")
+@_putting(
+    "POST", _ARTIFACT, "Create Artifact", input="post-artifact-request", output="post-artifact-response"
+)
 def create_artifact(call: Call) -> Answer:
     """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
 
@@ -60,7 +62,7 @@ def _of_completing(body: Any) -> Endpoint:
 
 @_putting(
     "PUT",
-    _ONE,
+    _ARTIFACT,
     "Complete Artifact",
     input="put-artifact-request",
     stability="experimental",
@@ -73,7 +75,7 @@ def complete_artifact(call: Call) -> Answer:
     return _empty(204)
 
 
-@_putting("PUT", _ONE, "Finish Artifact", input="finish-artifact-request")
+@_putting("PUT", _ARTIFACT, "Finish Artifact", input="finish-artifact-request")
 def finish_artifact(call: Call) -> Answer:
     """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
     services = _as_creator(call)
@@ -86,7 +88,7 @@ def _of_latest_run(of: Endpoint, name: str, route: str, title: str) -> Endpoint:
     return replace(of, name=name, route=route, title=title, description=description)
 
 
-@_getting(_ONE, "Get Artifact from Run")
+@_getting(_ARTIFACT, "Get Artifact from Run")
 def get_artifact(call: Call) -> Response:
     """Redirect to the artifact. Links are followed. A name that begins with public/ needs no scope.
 

@@ -17,7 +17,7 @@ from legacy_queue.services.clock_control import ClockState
 from legacy_queue.services.peeking import PeekedMessage
 
 SCOPE = "queue:control"
-DISABLED = "this server lets no test control it: it does only when it is started with --control"
+DISABLED = "tests can control this server only when it is started with --control"
 _REQUESTS = 100  # by default
 
 control_endpoint = partial(endpoint, scopes=SCOPE, service="control")

@@ -28,7 +28,7 @@ class CurrentApp:
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         answer = _Answer(self._end)
         self._under_way.add(answer)
-        while self._is_replaced:  # read after the answer is added: a replacement sees one or the other
+        while self._is_replaced:  # read after the addition: either this waits, or the replacement does
             self._end(answer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._is_replaced)

@@ -163,16 +163,16 @@ def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
 
 def _body(environ: Environ) -> bytes:
     """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
-    announced, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
-    if announced > MAX_BODY:
+    length, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
+    if length > MAX_BODY:
         raise RequestEntityTooLarge
-    left = announced if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
+    left = length if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
     while left > 0 and (chunk := environ["wsgi.input"].read(left)):
         raw, left = raw + chunk, left - len(chunk)
     if len(raw) > MAX_BODY:
         raise RequestEntityTooLarge
-    if len(raw) < announced:
-        raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
+    if len(raw) < length:
+        raise MalformedPayload(f"the body ended after {len(raw)} of {length} bytes")
     return raw
 
 

@@ -47,11 +47,11 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
 
 def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     if error.code == 413:
-        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
+        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes: no larger body is accepted")
     if error.code in (404, 405):
         return ResourceNotFound(
             f"there is no {record.method} {record.path[:200]}; "
-            "/references/queue/v1/api.json lists what there is"
+            "/references/queue/v1/api.json lists the endpoints"
         )
     return InvalidRequestArguments(f"the request cannot be read: {error.name}")
 
@@ -59,7 +59,7 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
 def _logged(error: Exception, record: RequestRecord) -> str:
     """Log the error; the message for the caller, without details."""
     if isinstance(error, Corrupt):  # logged already, where it was read
-        return "what is stored about this cannot be read: the log of the server says so as row-corrupt"
+        return "a stored row or message cannot be read: see row-corrupt in the log of the server"
     incident = str(uuid.uuid4())
     log.error(
         "internal-error",

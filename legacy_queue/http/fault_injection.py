@@ -94,7 +94,7 @@ class FaultInjection:
 
 
 def target_of(endpoint: Endpoint) -> Target:
-    """What is known of each request to the endpoint. The worker of a run is looked up."""
+    """The filters of a fault that apply to the endpoint. The worker of a run is looked up."""
     body = SCHEMAS[endpoint.input].get("properties", {}) if endpoint.input else {}
     has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
@@ -112,7 +112,7 @@ def _worker(call: Call) -> str:
 
 def _error(fault: Fault) -> InjectedError:
     status = int(fault.wire.get("status", 503))  # not sent if the connection is dropped
-    message = fault.wire.get("message", f"a fault has {fault.endpoint} answer {status}")
+    message = fault.wire.get("message", f"a fault makes {fault.endpoint} answer {status}")
     return InjectedError(f"{message} (fault {fault.fault_id})", status, _code(status))
 
 

@@ -86,7 +86,8 @@ def cancel_task_group(call: Call) -> Answer:
     """Cancel the unresolved tasks of a sealed task group, as cancelTask does. A group that is not sealed is a
     conflict.
 
-    Repeat a call that was cut off: it goes on with the remaining tasks, and answers those that it canceled.
+    Repeat a call that was cut off: it goes on with the remaining tasks. It answers the tasks that it
+    canceled itself.
     """
     group_id = call.params["taskGroupId"]
     changes = call.authorize(schedulerId=call.group().scheduler_id).group_changes

@@ -13,9 +13,7 @@ from legacy_queue.domain.scopes import AllOf
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 
 _ANY_CLIENT = AllOf(())  # any valid credentials suffice
-_DISABLED = (
-    "this server stands in for {}, which is another service, only when it is started with --legacy-stubs"
-)
+_DISABLED = "{} is another service: this server answers for it only when it is started with --legacy-stubs"
 
 
 @endpoint(

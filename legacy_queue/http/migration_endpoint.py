@@ -1,4 +1,4 @@
-"""``GET /migration``: who speaks which protocol, and what a worker type is ready for.
+"""``GET /migration``: the protocol of each caller, and whether a worker type can leave the old protocol.
 
 It names clients and workers, so it needs a scope of its own: ``queue:migration``.
 """
@@ -22,9 +22,9 @@ _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
     output="migration-response",
 )
 def migration(call: Call) -> Answer:
-    """Who called pollTaskUrls, claimTask and claimWork in the last ``since`` (``24h``), and what these calls
-    stand in the way of, for each worker type. Every call counts that its scopes allow, whatever its answer. A
-    caller is listed with all its calls since ``first``.
+    """For each worker type, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
+    (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
+    whatever its answer. A caller is listed with all its calls since ``first``.
     """
     services = call.authorize()
     window = _window(call.query.get("since", "24h"))

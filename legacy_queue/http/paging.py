@@ -85,7 +85,7 @@ def _place(call: Call, pattern: str) -> str:
     if not re.fullmatch(pattern, place) or token != _token(call, place):
         raise InvalidRequestArguments(
             f"continuationToken is {token[:300]!r}: "
-            f"one is accepted that {call.endpoint.name} gave for {_list_id(call)}"
+            f"send a token that {call.endpoint.name} gave for {_list_id(call)}"
         )
     return place
 

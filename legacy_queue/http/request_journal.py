@@ -16,7 +16,7 @@ from legacy_queue.http.request_log import RequestRecord, without_signature
 
 _SIZE = 10_000  # requests
 _MAX_TARGET, _MAX_REASON, _MAX_NAME = 2000, 1000, 100  # characters
-# parameters of queries; those of Azure are the ones that do not sign a URL
+# parameters of queries; of Azure's parameters, only those that do not sign a URL
 _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
 _SUBJECT = ("taskId", "runId", "workerGroup", "workerId")
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
@@ -150,7 +150,7 @@ def _shown_query(query: str) -> Iterator[str]:
 
 
 def _name(value: Any) -> str | None:
-    """The value if it is text, which a body need not hold."""
+    """The value if it is text: a body may hold any JSON."""
     return value[:_MAX_NAME] if isinstance(value, str) else None
 
 

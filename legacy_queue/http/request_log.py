@@ -34,10 +34,11 @@ class RequestRecord:
     """What the log line, the error and the journal say of a request.
 
     ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the name of the declared
-    endpoint and its parameters; ``endpoint`` names the view of another path. ``payload`` is the body, raw and
-    parsed. ``refusal`` is the error of the answer; ``code`` and ``reason`` are those of Azure's errors.
-    ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it gets no answer.
-    ``runs`` are taskId and runId of the runs that a signed URL or claimWork is about, if they are known.
+    endpoint and its parameters; ``endpoint`` is the name of the view of any other path. ``payload`` is the
+    body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and ``reason`` are those of Azure's
+    errors. ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it gets no
+    answer. ``runs`` are taskId and runId of the runs that a signed URL or claimWork is about, if they are
+    known.
     """
 
     def __init__(self, environ: Environ) -> None:

@@ -85,7 +85,7 @@ PROPERTIES: dict[str, Schema] = {
     "title": text(255),
     "description": text(16_384),
     "quarantineInfo": text(4096),
-    # of the protocols in use
+    # of the migration report
     "policy": enum("optional required"),
     "missing": unique(enum("messageId receipt signature"), 3),
 }

@@ -1,7 +1,6 @@
 """The JSON schemas of tasks, their claims, and the messages about them.
 
-Source: docs/explanation/http-contract.md; "Queue AMQP Exchanges" for
-messages.
+Source: docs/explanation/http-contract.md; for the messages "Queue AMQP Exchanges".
 """
 
 from legacy_queue.http.schema_helpers import Schema, array, enum, integer

@@ -1,6 +1,6 @@
 """Endpoints about provisioners, worker types and workers. Source: docs/explanation/http-contract.md.
 
-The queue has a record of each that was declared, or that called it. None must be declared before it is used.
+The queue keeps a record of each that was declared or has called it. They may be used without a declaration.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,8 @@ def declare_worker_type(call: Call) -> Answer:
 def list_workers(call: Call) -> Answer:
     """The known workers of a worker type, in pages like those of listProvisioners.
 
-    With ``quarantined`` only workers that are (true), or are not (false); a page may hold few workers then.
+    ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
+    few workers.
     """
     return _page(call, "workers", _summary)
 
@@ -109,7 +110,7 @@ def quarantine_worker(call: Call) -> Answer:
     """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
     why. It is kept with the client and the time of the call, for the last 20 calls.
 
-    claimWork answers it nothing, and claimTask is a conflict. It may finish the runs that it has claimed. An
+    claimWork gives it no task, and claimTask is a conflict. It may finish the runs that it has claimed. An
     unknown worker gets a record.
     """
     until, info = given_time(call.body, "quarantineUntil"), call.body.get("quarantineInfo", "")

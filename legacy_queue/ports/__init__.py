@@ -1,4 +1,4 @@
-"""What stores and services require of the outside. ``adapters`` implements it.
+"""The interfaces of storage, broker and clock that stores and services use; ``adapters`` has them.
 
 Storage is Table, Queue and BlobContainer of a StorageAccount, each in its own module. Every method of these
 may raise ServiceUnavailable: then the caller does not know whether it happened.

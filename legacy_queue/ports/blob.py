@@ -35,7 +35,7 @@ class BlobProperties:
 
 @dataclass(frozen=True)
 class BlockList:
-    """Ids of blocks: those of the blob, in order, and those that no list has named yet."""
+    """Ids of blocks: the blocks of the blob, in order, and the blocks that no list has named yet."""
 
     committed: Sequence[str]
     uncommitted: Sequence[str]

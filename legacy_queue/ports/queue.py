@@ -28,7 +28,7 @@ class PopReceiptMismatch(LeaseLost):
 
 @dataclass(frozen=True)
 class QueuedMessage:
-    """A received message. A peeked one has no receipt, and ``next_visible`` only while it is invisible."""
+    """A received or peeked message. Peeked, it has no receipt, and ``next_visible`` only while invisible."""
 
     lease: MessageLease
     text: str
@@ -53,13 +53,13 @@ class Queue(Protocol):
     def metadata(self) -> Mapping[str, str]: ...
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
-        """Put a message, hidden for so long, gone after ``time_to_live``, which is longer; None: never.
+        """Put a message, hidden for ``hidden_for``, deleted after the longer ``time_to_live``; None: never.
 
         The lease is valid until the message is received.
         """
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """Up to ``count`` (1..32) visible messages, which become invisible for so long, at least a second.
+        """Up to ``count`` (1..32) visible messages, then invisible for ``hidden_for``, at least a second.
 
         Not retried: each request that arrives hides messages.
         """
@@ -68,7 +68,7 @@ class Queue(Protocol):
         """Messages, unchanged, in the order of visibility: in memory all, of Azure the first 32 visible."""
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and hide it for so long, 0 to show it; raises LeaseLost.
+        """Give the leased message this text and hide it for ``hidden_for``, 0 to show it; raises LeaseLost.
 
         The old lease is lost.
         """

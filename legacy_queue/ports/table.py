@@ -88,7 +88,7 @@ class Table(Protocol):
         self._change(partition, Change("delete", key, {}, etag))
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
-        """All of 1 to 100 changes of different rows of a partition, together up to 4 MiB, or none.
+        """Make all of 1 to 100 changes of different rows of a partition, up to 4 MiB in total, or none.
 
         Returns their etags, "" for a delete. Raises Changed where any row is not in the required state, also
         where a retry finds the rows it wrote.

@@ -1,4 +1,4 @@
-"""Everything that happens to a task without a call.
+"""Advances a task without a call.
 
 Timers that fire, the sweeper and calls that defer effects all end here. Every part is safe to repeat.
 Source: docs/explanation/recovery.md#timers.
@@ -28,14 +28,14 @@ _MAX_SKEW = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Next:
-    """When to advance the task again, None for never. ``is_there`` is false if there is no such task."""
+    """When to advance the task again, None for never. ``exists`` is false if there is no such task."""
 
     due: datetime | None = None
-    is_there: bool = True
+    exists: bool = True
 
 
 class Advance:
-    """Repeats the effects of what happened to a task, and ends what is over."""
+    """Repeats the effects of a task's transitions, and ends a claim or a task whose time is over."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Advance:
         is_published: bool = False,
         recalls: bool = False,
     ) -> Next:
-        """Repeat the effects of what happened to the task ``since``, and end what is over.
+        """Repeat the effects of transitions after ``since``. End the claim or the task if its time is over.
 
-        ``task_group_id`` is the group that the task joined when it was created. ``is_published``: all effects
-        but those on other tasks have been applied. ``recalls``: the task need not be read if this process
+        ``task_group_id`` is the group that the task joined when it was created. ``is_published``: only the
+        effects on other tasks are missing. ``recalls``: the task need not be read if this process
         remembers its end. Raises ServiceUnavailable, BrokerAway, Corrupt.
         """
         if since and not is_published and self._publisher.is_away:
@@ -74,7 +74,7 @@ class Advance:
         is_current = recalled and since and _has_ended(recalled.task, since)  # else it may be old
         stored = recalled if is_current else self._tasks.load(task_id)
         if stored is None:
-            return Next(is_there=False)
+            return Next(exists=False)
         task, is_own = stored.task, stored.is_own
         if since and not is_published:
             artifact_events = self._artifact_events(task, artifacts)

@@ -98,7 +98,7 @@ class Artifacts:
         if not etags_are_right(artifact, etags):
             count = artifact.details.get("partCount", 1)
             raise InputError(
-                f"the etags ({len(etags)}) are not those that the uploads of {name!r} ({count}) answered: "
+                f"the etags ({len(etags)}) differ from the answers to the uploads of {name!r} ({count}): "
                 "give the etag of each upload, in the order of the requests"
             )
         self._complete(stored, self._check_blob)
@@ -112,7 +112,7 @@ class Artifacts:
                 f"artifact {name!r} is of the storage type {artifact.storage_type}: uploadId is for an object"
             )
         if upload_id != artifact.details["uploadId"]:
-            raise InputError(f"uploadId is not the one that createArtifact answered for {name!r}")
+            raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
         self._complete(stored, self._mark_complete)
@@ -162,8 +162,8 @@ class Artifacts:
     ) -> Page[str]:
         """A page of the run's artifacts, in the order of the store. Raises ResourceNotFound."""
         self._changes.read(task_id).task.run(run_id)
-        ask = partial(self._artifacts.list, task_id, run_id)
-        return read_page(ask, lambda artifact: artifact.name, after, limit, render)
+        read = partial(self._artifacts.list, task_id, run_id)
+        return read_page(read, lambda artifact: artifact.name, after, limit, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
         """A step of a periodic job: remove artifacts that expired a while ago, their content first.
@@ -204,7 +204,7 @@ class Artifacts:
         return stored
 
     def _check_blob(self, stored: StoredArtifact) -> None:
-        """Compare the blob with the announced content, and mark it complete. Raises as ``complete``."""
+        """Compare the blob with the declared content, and mark it complete. Raises as ``complete``."""
         artifact = stored.artifact
         if "partCount" in artifact.details:
             self._checks.check(artifact, lambda: self._mark_complete(stored))
@@ -221,7 +221,7 @@ class Artifacts:
             except Changed:
                 stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
                 if stored.artifact.blob_name != artifact.blob_name:
-                    raise RequestConflict(f"artifact {artifact.name!r} was created anew meanwhile") from None
+                    raise RequestConflict(f"artifact {artifact.name!r} was created again meanwhile") from None
 
     def _recorded(self, requested: Artifact) -> Artifact:
         """Store the artifact. Returns it as it is stored now.

@@ -22,7 +22,7 @@ _CheckKey = tuple[str, str, str]  # blob name, SHA-256 of the parts and of the w
 
 
 class BlobChecks:
-    """Joins blobs that came in parts, and compares them with the announced content.
+    """Joins blobs that came in parts, and compares them with the declared content.
 
     A check may last longer than the call that began it. In a process, a blob has one check at a time.
     ``max_reads`` blobs are read at once. ``max_checks`` blobs are being checked, or failed and wait for a
@@ -37,7 +37,7 @@ class BlobChecks:
     def check(
         self, artifact: Artifact, then: Callable[[], object], timeout: timedelta = _CHECK_TIMEOUT
     ) -> None:
-        """Join the parts, compare them with the announced content, and call ``then``.
+        """Join the parts, compare them with the declared content, and call ``then``.
 
         Raises RequestConflict if the content differs. Raises ServiceUnavailable after ``timeout``: a repeated
         call waits for the same check. Errors of ``then`` pass through.
@@ -111,6 +111,6 @@ class BlobChecks:
         wanted = {name: details[name] for name in found}
         if found != wanted:
             raise RequestConflict(
-                f"the parts of artifact {artifact.name!r} do not make what was announced",
+                f"the parts of artifact {artifact.name!r} differ from the declared content",
                 {"announced": wanted, "found": found},
             )

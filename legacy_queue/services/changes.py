@@ -1,7 +1,7 @@
-"""The one way in which a stored task changes: read, decide, schedule, hold, write on the ETag, publish.
+"""The only way to change a stored task: read, decide, schedule, hold, write on the ETag, publish.
 
 The timer is scheduled before the write. It applies the effects that a crash or a failure leaves out: see
-``advance``. Once the task is written, nothing fails the caller.
+``advance``. Once the task is written, no error reaches the caller.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ class Changes:
         message of that run for too long. ``message`` is the message of a claim: it is deleted if the claim is
         a conflict, unless the task holds it.
 
-        Raises what ``decide`` raises, and ResourceNotFound.
+        Raises the errors of ``decide``, and ResourceNotFound.
         """
         remembered, began = self._recall(task_id, run_id), self._clock.now()
         while True:
@@ -89,7 +89,7 @@ class Changes:
     def writing(self, task_id: str, since: datetime, task_group_id: str = "") -> Iterator[None]:
         """Schedule the timer of the write within. The caller then calls ``finish`` or abandons the timer.
 
-        An error below 500 says that nothing was written; after any other the write may have happened.
+        An error below 500 says that nothing was written. After any other error, the write may have happened.
         """
         self._timers.schedule(task_id, since, task_group_id)
         try:
@@ -113,7 +113,7 @@ class Changes:
         """Apply the effects of a successful write: publish first, so that no worker acts before the event.
 
         ``before`` is the task before the write, None for a new task, which ``register`` then registers.
-        Raises nothing. What fails, and always the effects of a task's end on other tasks, the timer does.
+        Raises nothing. The timer applies failed effects, and always the effects of a task's end on others.
         """
         task, is_done = outcome.task, False
         was_unpublished = before is not None and before.is_unpublished

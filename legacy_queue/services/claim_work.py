@@ -43,7 +43,7 @@ class ClaimWork:
     ) -> None:
         """Once ``stopping`` is set, every waiting request gets an empty answer.
 
-        While ``max_waiting`` requests wait, any other waits for a second at most: each holds a connection.
+        While ``max_waiting`` requests wait, another waits for a second at most: each holds a connection.
         """
         self._pollers, self._claims = pollers, claims
         self._usage, self._workers, self._clock = usage, workers, clock

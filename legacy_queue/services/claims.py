@@ -221,8 +221,8 @@ class Claims:
         """Offer the run of a refused claim again, after a while.
 
         Offers the presented message itself, since a worker of the draft does not delete it: a new message for
-        each refusal would add up. Without one, a process offers the same run once in a while only. The
-        message may be the held message of another claim: then it is visible after takenUntil.
+        each refusal would add up. Without a presented message, a process offers the same run at most every
+        5 s. The message may be the held message of another claim: then it is visible after takenUntil.
         """
         task = self._changes.read(task_id).task
         last, now = task.last_run, self._clock.now()

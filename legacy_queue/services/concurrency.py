@@ -1,4 +1,4 @@
-"""Several calls at once, and one call for several threads."""
+"""Concurrent calls, and a call that several threads share."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Threads = Callable[[int], Executor]  # makes a pool for up to so many concurrent calls
+Threads = Callable[[int], Executor]  # makes a pool for that number of concurrent calls
 
 _MAX_THREADS = 16
 

@@ -60,8 +60,8 @@ class Dependencies:
 
     def recheck(self, task: Task) -> Task:
         """Satisfy the dependencies that were resolved before the task was registered."""
-        others = [required_id for required_id in task.waits_for if required_id != task.task_id]
-        for required_id in _satisfied(self._load([] if task.runs else others), task.definition):
+        required_ids = [required_id for required_id in task.waits_for if required_id != task.task_id]
+        for required_id in _satisfied(self._load([] if task.runs else required_ids), task.definition):
             task = self._satisfy(task.task_id, required_id)
         return task
 

@@ -142,7 +142,7 @@ class EventFeed:
             self._topics.remove(stream.pattern, stream)
 
     def _kept(self, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
-        """The events after one id up to another, as far as they are in memory when they are copied."""
+        """The events after one id up to another, if they are still in memory."""
         after = after if after <= until else -1  # an id of a process that started later
         while after < until:
             with self._lock:

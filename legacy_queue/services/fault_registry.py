@@ -47,7 +47,7 @@ class FaultRegistry:
         fault = fault_of(wire, secrets.token_hex(4), secrets.randbelow(_SEEDS), self._targets)
         with self._lock:
             if len(self._counted) == _MAX_FAULTS:
-                raise InputError(f"there are {_MAX_FAULTS} faults, the most that are accepted: remove some")
+                raise InputError(f"there are {_MAX_FAULTS} faults, the maximum: remove some")
             counted = self._counted[fault.fault_id] = _Counted(fault)
         return counted.to_wire()
 

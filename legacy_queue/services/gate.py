@@ -6,7 +6,7 @@ from threading import Condition
 
 
 class Gate:
-    """Many threads can ``pass_through`` at once; while one has ``closed`` the gate, none can."""
+    """Many threads can ``pass_through`` at once; while a thread has ``closed`` the gate, none can."""
 
     def __init__(self) -> None:
         self._changed = Condition()

@@ -39,7 +39,7 @@ class GroupChanges:
         self._capacity = BoundedSemaphore(_MAX_CONCURRENT)
 
     def cancel(self, task_group_id: str) -> Sequence[str]:
-        """Cancel the unresolved tasks of a sealed group; returns those that this call has canceled.
+        """Cancel the unresolved tasks of a sealed group; returns the tasks that this call has canceled.
 
         A task whose createTask is under way is not created. Raises ResourceNotFound; RequestConflict if the
         group is not sealed.
@@ -76,7 +76,7 @@ class GroupChanges:
         return sum(1 for _ in read_rows(partial(self._groups.members, task_group_id), str, ""))
 
     def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
-        """The unresolved tasks that have changed. One that is not found is retried unless ``is_missing``."""
+        """The unresolved tasks that have changed. A missing task is retried unless ``is_missing``."""
 
         def change(task_id: str) -> bool:
             with self._capacity, suppress(Corrupt):
@@ -105,7 +105,7 @@ class GroupChanges:
     def _change(self, task_id: str, task_group_id: str, decide: Decide) -> bool:
         has_changed = False
 
-        def decide_one(task: Task, now: datetime) -> Outcome:
+        def decide_member(task: Task, now: datetime) -> Outcome:
             nonlocal has_changed
             is_ours = task.definition.task_group_id == task_group_id  # a refused task left a member row
             is_over = task.is_resolved or now >= task.definition.deadline
@@ -113,5 +113,5 @@ class GroupChanges:
             has_changed = outcome.task != task
             return outcome
 
-        self._changes.apply(task_id, decide_one)
+        self._changes.apply(task_id, decide_member)
         return has_changed

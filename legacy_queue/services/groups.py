@@ -47,7 +47,7 @@ class Groups:
         return sealed
 
     def publish(self, event: Event) -> None:
-        """Publish what no timer publishes later. Raises ServiceUnavailable: the client repeats its call."""
+        """Publish an event that has no timer. Raises ServiceUnavailable: the client repeats its call."""
         try:
             self._publisher.publish([event])
         except BrokerAway:

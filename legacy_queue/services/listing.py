@@ -60,7 +60,7 @@ class Listing:
     ) -> Page[str]:
         """The tasks at these places, each ``<..>/<taskId>``, in order.
 
-        Pass one place more than ``limit`` if more follow.
+        Pass an extra place behind ``limit`` places if more follow.
         """
 
         def read(after: str, count: int) -> Sequence[str]:

@@ -44,8 +44,8 @@ def read_page(
 ) -> Page[Place]:
     """A page of ``limit`` rows behind the place ``after``; it ends early at about ``MAX_PAGE_BYTES``.
 
-    ``read`` returns so many rows behind a place, fewer only at the end. ``place`` is the place of a row. A
-    row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
+    ``read`` returns that number of rows behind a place, fewer only at the end. ``place`` is the place of a
+    row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
     """
     left = read_rows(read, place, after, limit + 1)
     ahead: deque[Row] = deque()
@@ -114,7 +114,7 @@ class PageMemory:
         return PageAllocation(self)
 
     def release(self, size: int) -> None:
-        """So many bytes are free again."""
+        """Free ``size`` bytes."""
         with self._changed:
             self._free += size
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class PageAllocation:
         self._memory, self._size = memory, _MAX_SIZE
 
     def shrink(self, size: int) -> None:
-        """The page needs at most so many bytes. Safe to repeat; never grows."""
+        """The page needs at most ``size`` bytes. Safe to repeat; never grows."""
         excess = max(0, self._size - size)
         self._size -= excess
         self._memory.release(excess)

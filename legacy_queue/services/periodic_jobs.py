@@ -1,6 +1,6 @@
 """Periodic jobs: sweeping, and removing expired rows. One process at a time does each job.
 
-A job goes through its pages one by one, with a pause between them. Its position is stored with the lease: the
+A job goes through its pages in order, with a pause between them. Its position is stored with the lease: the
 next process that acquires the lease goes on there. Source: docs/explanation/recovery.md#periodic-jobs.
 """
 
@@ -129,9 +129,7 @@ class PeriodicJobs:
                 except Exception:
                     log.exception("periodic-job-failed", job=job.name)
                 next_time = self._clock.now() + _AFTER_A_FAILURE
-                held.release(
-                    next_time, "", lease.since
-                )  # from the beginning: the cursor may cause the failure
+                held.release(next_time, "", lease.since)  # the old cursor may have caused the failure
                 return next_time
         except Changed:
             log.info("periodic-job-taken-over", job=job.name)

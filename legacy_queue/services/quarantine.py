@@ -1,4 +1,4 @@
-"""Which workers are quarantined: they get no work."""
+"""The quarantined workers, which get no work."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -81,10 +81,10 @@ class Resolver:
             )
             next_due, now = result.due, self._clock.now()
             age = now - fired.since if fired.since else None
-            if age is not None and age < _WRITTEN_WITHIN and not result.is_there:
+            if age is not None and age < _WRITTEN_WITHIN and not result.exists:
                 self._retry(fired, max(LEASE, age), fired.tries)  # the call may still create it
                 return
-            if fired.task_group_id and not result.is_there:
+            if fired.task_group_id and not result.exists:
                 self._groups.leave(fired.task_id, fired.task_group_id)
         except BrokerAway:
             self._advance_without_broker(fired)

@@ -12,7 +12,7 @@ from legacy_queue.services.pages import Page
 from legacy_queue.stores import Backlog, TaskStore
 
 MAX_AGE = timedelta(seconds=2)  # the original's 20 s start machines for work that is done already
-MAX_LOAD = 4  # a reading is used for so many times as long as it took
+MAX_LOAD = 4  # a reading is used for 4 times as long as it took
 
 
 class _Reading(NamedTuple):

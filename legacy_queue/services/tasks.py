@@ -166,7 +166,7 @@ class Tasks:
             self._end_again(task.task_id, existing, task_group_id)
 
     def _end_again(self, task_id: str, task: Task | None, joined_group_id: str) -> None:
-        """Undo what joining the group again has activated."""
+        """Undo the activation that joining the group again has made."""
         try:
             if task is None or joined_group_id != task.definition.task_group_id:
                 self._groups.leave(task_id, joined_group_id)

@@ -149,7 +149,7 @@ class Schedule:
     def next_due(self, end: datetime) -> datetime | None:
         """When the next timer fires, None if it is later than ``end``.
 
-        A timer that failed is put off until its task is due, or to ``end``. Otherwise a move of a week would
+        A timer that failed waits until its task is due, or until ``end``. Otherwise a move of a week would
         try a broker that is away every two seconds of that week.
         """
         while self._heap and self._heap[0][0] <= end:

@@ -151,7 +151,9 @@ class Timers:
         self._fires = False
         with self._lock:
             unfinished = {id(state.message) for state in self._states.values() if state.is_unfinished}
-            left = [each for each in self._messages.values() if each.is_open or id(each) in unfinished]
+            left = [
+                message for message in self._messages.values() if message.is_open or id(message) in unfinished
+            ]
         self._move_on(left, _NO_DELAY)
         self._delete()
 
@@ -172,7 +174,7 @@ class Timers:
         else:
             self._schedule.put(key, when)
 
-    def _part(self, key: str, message: SharedMessage) -> None:
+    def _detach(self, key: str, message: SharedMessage) -> None:
         message.task_ids.discard(key)
         if not message.task_ids and message.lease.message_id in self._messages:
             message.is_open = False
@@ -186,14 +188,14 @@ class Timers:
     def _drop(self, key: str, state: State) -> None:
         del self._states[key]
         for message in state.messages:
-            self._part(key, message)
+            self._detach(key, message)
 
     def _move(self, key: str, state: State, message: SharedMessage, *, says_all: bool) -> None:
         message.task_ids.add(key)
         others = [other for other in state.messages if other is not message]
         state.messages = [message] if says_all else [*others, message]
         for other in others if says_all else ():
-            self._part(key, other)
+            self._detach(key, other)
 
     # called without the lock:
 
@@ -246,7 +248,7 @@ class Timers:
         return self._fires and len(self._states) <= self._max_kept
 
     def _moved(self, message: SharedMessage, old: Mapping[str, SharedMessage]) -> None:
-        """Give its timers the new message, but for timers that a call moved to another one meanwhile."""
+        """Give its timers the new message, unless a call moved them to another message meanwhile."""
         with self._lock:
             keeps = message.is_open or self._keeps_more
             self._add(message)
@@ -259,7 +261,7 @@ class Timers:
                 else:
                     self._drop(key, state)
             if not message.task_ids and keeps:
-                self._part("", message)
+                self._detach("", message)
             elif not message.task_ids:
                 del self._messages[message.lease.message_id]
 
@@ -271,11 +273,11 @@ class Timers:
             message.lease, message.fires = received.lease, now + LEASE
             self._add(message)
             for timer in received.timers:
-                self._take_over_one(timer, message, now, is_own=own is not None)
+                self._take_over_timer(timer, message, now, is_own=own is not None)
             if not message.task_ids:
-                self._part("", message)
+                self._detach("", message)
 
-    def _take_over_one(self, timer: Timer, message: SharedMessage, now: datetime, *, is_own: bool) -> None:
+    def _take_over_timer(self, timer: Timer, message: SharedMessage, now: datetime, *, is_own: bool) -> None:
         key = timer.task_id
         if is_own and key in self._states:
             return  # the state in memory is newer

@@ -1,4 +1,4 @@
-"""Receives artifact content: checks it while it passes, and stores it only if it is as announced."""
+"""Receives artifact content: checks it while it passes, and stores it only if it is as declared."""
 
 import base64
 import hashlib
@@ -96,7 +96,7 @@ class Uploads:
         return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
 
     def receive(self, ticket_text: str, signature: str, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
-        """Store the chunks if they are as announced, else nothing. Returns their ETag, without quotes.
+        """Store the chunks if they are as declared, else nothing. Returns their ETag, without quotes.
 
         Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a signature or a
         content type that createArtifact did not give; InputError, InputTooLarge, MalformedPayload;
@@ -105,7 +105,7 @@ class Uploads:
         ticket = self.verified(ticket_text, signature)
         artifact = self._awaited(ticket)
         self._check_open(ticket)
-        length, expected_sha256, content_encoding = _announced(artifact, ticket, sent)
+        length, expected_sha256, content_encoding = _declared(artifact, ticket, sent)
         _check_headers(sent, length, content_encoding)
         md5 = hashlib.md5(usedforsecurity=False)
         body = self._checked(chunks, sent, expected_sha256, ticket, md5)
@@ -158,10 +158,10 @@ class Uploads:
         if length != sent.length:
             raise MalformedPayload(f"the body ended after {length} of {sent.length} bytes")
         if sent.md5 not in (None, base64.b64encode(md5.digest()).decode()):
-            raise InputError(f"content-md5 is {sent.md5!r}: the body has another, nothing is stored")
+            raise InputError(f"content-md5 is {sent.md5!r}: the body has another MD5, nothing is stored")
         if expected not in (None, sha256.hexdigest()):
             raise InputError(
-                f"the body has the SHA-256 {sha256.hexdigest()}, announced was {expected}: nothing is stored"
+                f"the body has the SHA-256 {sha256.hexdigest()}, {expected} was declared: nothing is stored"
             )
         self._check_open(ticket)
 
@@ -170,8 +170,8 @@ def _ticket(artifact: Artifact, expiry: datetime) -> Ticket:
     return Ticket(artifact.task_id, artifact.run_id, artifact.name, expiry)
 
 
-def _announced(artifact: Artifact, ticket: Ticket, sent: UploadHeaders) -> tuple[int, str | None, str | None]:
-    """Announced length, SHA-256 and content encoding; as sent, where nothing was announced."""
+def _declared(artifact: Artifact, ticket: Ticket, sent: UploadHeaders) -> tuple[int, str | None, str | None]:
+    """Declared length, SHA-256 and content encoding; as sent, where nothing was declared."""
     if ticket.number:
         return ticket.size, ticket.sha256, None
     content_type = ticket.content_type or artifact.content_type
@@ -188,7 +188,7 @@ def _announced(artifact: Artifact, ticket: Ticket, sent: UploadHeaders) -> tuple
 
 def _check_headers(sent: UploadHeaders, length: int, content_encoding: str | None) -> None:
     if sent.length != length:
-        raise InputError(f"content-length is {sent.length}: {length} bytes were announced")
+        raise InputError(f"content-length is {sent.length}: {length} bytes were declared")
     if length > MAX_UPLOAD_SIZE:
         raise InputTooLarge(f"content-length is {length}: at most {MAX_UPLOAD_SIZE} bytes are accepted")
     if content_encoding and not re.fullmatch(_ENCODING, content_encoding):

@@ -1,4 +1,4 @@
-"""Who calls what: counted in memory by each process, and written regularly in the background.
+"""Counts calls by caller: in memory in each process, written regularly in the background.
 
 Counting must never fail or slow the call that it counts.
 """
@@ -20,9 +20,9 @@ log = structlog.get_logger()
 class Usage:
     """Counts every call that its scopes allow, also if it is refused later."""
 
-    def __init__(self, store: UsageStore, clock: Clock, max_uses: int = 10_000) -> None:
-        """``max_uses`` is how many callers and methods are counted apart before they are written."""
-        self._store, self._clock, self._max_uses = store, clock, max_uses
+    def __init__(self, store: UsageStore, clock: Clock, max_keys: int = 10_000) -> None:
+        """``max_keys`` is how many keys are counted separately before they are written."""
+        self._store, self._clock, self._max_keys = store, clock, max_keys
         self._lock, self._flushing = Lock(), Lock()
         self._counted: dict[UsageKey, Calls] = {}
 
@@ -31,8 +31,8 @@ class Usage:
     ) -> None:
         """Count a call of one of ``METHODS``. ``missing`` are the fields that a claimTask left out."""
         now = self._clock.now()
-        use = UsageKey(provisioner_id, worker_type, method, caller_name(caller), tuple(missing))
-        self._add(use, Calls(1, now, now))
+        key = UsageKey(provisioner_id, worker_type, method, caller_name(caller), tuple(missing))
+        self._add(key, Calls(1, now, now))
 
     def flush(self) -> None:
         """Write the calls since the last flush. Raises ServiceUnavailable, and then they are kept."""
@@ -43,16 +43,16 @@ class Usage:
                 log.warning("calls-not-recorded", count=counted[NOT_RECORDED].count)
             try:
                 for written in self._store.add(counted.copy()):
-                    for use in written:
-                        del counted[use]
+                    for key in written:
+                        del counted[key]
             finally:
-                for use, calls in counted.items():
-                    self._add(use, calls)
+                for key, calls in counted.items():
+                    self._add(key, calls)
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
     ) -> dict[str, Any]:
-        """Who called what in the time up to now, see ``usage_key.report``; None is any provisionerId or
+        """The calls in the time up to now, see ``usage_key.report``; None is any provisionerId or
         workerType.
 
         The calls that other processes have not written yet are missing. Raises ServiceUnavailable.
@@ -62,9 +62,9 @@ class Usage:
         since = until - window
         return report(self._store.since(since - HOUR, provisioner_id, worker_type), since, until)
 
-    def _add(self, use: UsageKey, calls: Calls) -> None:
+    def _add(self, key: UsageKey, calls: Calls) -> None:
         with self._lock:
-            if len(self._counted) >= self._max_uses and use not in self._counted:
-                use = NOT_RECORDED
-            before = self._counted.get(use)
-            self._counted[use] = before.plus(calls) if before else calls
+            if len(self._counted) >= self._max_keys and key not in self._counted:
+                key = NOT_RECORDED
+            before = self._counted.get(key)
+            self._counted[key] = before.plus(calls) if before else calls

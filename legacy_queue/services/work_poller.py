@@ -1,4 +1,4 @@
-"""The one poller of a worker type in this process: it polls for every request that waits for work.
+"""The poller of a worker type: in this process, it polls for every request that waits for work.
 
 Its cost does not grow with the number of requests. It polls the queues, highest priority first, until each
 request has its messages. It does not poll an empty queue again for a while, unless this process has offered
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
 _POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
 _MAX_SLEEP = 1.0  # seconds: a client may disconnect, and the process may end
-_MAX_MESSAGES = 32  # that Azure gives at once
+_MAX_MESSAGES = 32  # in a receive, by Azure
 
 PolledMessage = tuple[WorkQueue, ReceivedMessage]
 
@@ -66,14 +66,14 @@ class WorkPoller:
     ) -> None:
         """Polls ``queues`` in their order. Once ``stopping`` is set, every wait ends with no message.
 
-        ``poll_interval`` says for how long an empty queue is not polled. While the gate is closed, none is.
+        ``poll_interval`` says for how long an empty queue is not polled. A closed gate stops all polls.
         """
         self._queues, self._work_queues, self._release = queues, work_queues, release
         self._poll_interval, self._clock, self._stopping = poll_interval, clock, stopping
         self._gate = gate
         self._waiting: set[WaitingRequest] = set()
         self._interval = poll_interval()
-        self._empty: dict[WorkQueue, datetime] = {}  # when they were polled in vain
+        self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
         self._checked_connections: datetime | None = None
         self._lock = threading.Lock()
@@ -127,7 +127,7 @@ class WorkPoller:
         self._wake.set()
 
     def poll_now(self) -> None:
-        """Poll all queues at once, also those that were empty just now: the clock was moved."""
+        """Poll all queues at once, also queues that were empty just now: the clock was moved."""
         for queue in self._queues:
             self.on_offer(queue)
 
@@ -180,7 +180,7 @@ class WorkPoller:
             self._wake.wait(min(_MAX_SLEEP, self.seconds_until_next_poll()))
 
     def _by_need(self) -> list[WaitingRequest]:
-        """The waiting requests: those with the fewest messages first, then by how long they have waited."""
+        """The waiting requests: the fewest messages first, then the longest wait."""
         with self._lock:
             return sorted(self._waiting, key=lambda request: (len(request.polled), request.since))
 
@@ -197,7 +197,7 @@ class WorkPoller:
                 request.ready.set()
 
     def _poll(self, queue: WorkQueue) -> None:
-        """Until no request wants a message, or the queue had fewer messages than were asked for."""
+        """Poll until no request wants a message, or the queue had fewer messages than were requested."""
         is_full = True
         while is_full and not self._is_recent(self._empty.get(queue)) and (capacity := self._capacity()):
             asked, offers = self._clock.wall_time(), self._offers[queue]

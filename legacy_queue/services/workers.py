@@ -104,7 +104,7 @@ class Workers:
         record = self._with_unwritten(path, stored.record if stored else None)
         if record is None or record.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
-            raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
+            raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: never active, or expired")
         return record
 
     def list(
@@ -147,7 +147,7 @@ class Workers:
     def flush(self) -> None:
         """Write recorded activity to storage, for up to two seconds; the rest stays in memory.
 
-        Raises ServiceUnavailable; what was not written stays in memory then, too.
+        Raises ServiceUnavailable; unwritten activity then stays in memory, too.
         """
         end = self._clock.wall_time() + _MAX_WRITE_TIME
         for path in [*self._unwritten]:
@@ -220,7 +220,7 @@ class Workers:
         change: Callable[[WorkerRecord | None], WorkerRecord],
         stored: StoredWorkerRecord | None = None,
     ) -> WorkerRecord:
-        """Store what ``change`` makes of the record, None for none; ``stored`` may be old."""
+        """Store the result of ``change``, which gets the record, if any; ``stored`` may be old."""
         for _ in range(_MAX_ATTEMPTS):
             stored = stored or self._store.load(path)
             record = change(stored.record if stored else None)
@@ -234,7 +234,7 @@ class Workers:
                 continue
             self._written.put(path, stored)
             return record
-        raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many at once, try again")
+        raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many callers, try again")
 
     def _with_unwritten(self, path: Path, record: WorkerRecord | None) -> WorkerRecord | None:
         activity = self._unwritten.get(path)

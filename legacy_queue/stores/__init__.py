@@ -1,4 +1,4 @@
-"""What is stored, written once over the ports: tasks, groups, dependencies, artifacts, workers, queues.
+"""Tasks, groups, dependencies, artifacts, workers and queues, stored through the ports.
 
 Every method may raise ServiceUnavailable: then the caller does not know whether it happened, and may repeat
 it. A method that reads a certain row may raise Corrupt; lists and pages leave such rows out. A message is a

@@ -10,9 +10,8 @@ from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
 
 _MAX_NAME = 400  # characters of a key, which may have 512
-_ESCAPES = str.maketrans(
-    {character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"}
-)  # which keep the order
+# they keep the order
+_ESCAPES = str.maketrans({character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"})
 _END = "!"  # the character behind the space, which ends a runId
 
 

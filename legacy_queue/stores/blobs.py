@@ -16,7 +16,7 @@ from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
 BLOCK = 4 * 1024 * 1024  # bytes
 
 _WHOLE = 0  # the part number of a blob that is written whole
-_CLOCK_SKEW = timedelta(minutes=15)  # a URL is valid from so long before now
+_CLOCK_SKEW = timedelta(minutes=15)  # a URL is valid from this time before now
 
 _Block = tuple[bytes, bool]  # and whether it is the last
 
@@ -59,7 +59,7 @@ class Blobs:
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
         """Store the chunks, at least a byte, as part ``number``, from 1 on, in any order; replaces that part.
 
-        All parts may have 195 GiB together, each rounded up to 4 MiB. Parts cannot be read before they are
+        All parts may have 195 GiB in total, each rounded up to 4 MiB. Parts cannot be read before they are
         joined; parts that are never joined expire.
         """
         self._stage(name, number, _blocks(chunks))

@@ -21,7 +21,7 @@ class GroupCommit(Generic[Item]):
     """Items added while a batch is being written go with the next batch, in the order of their calls.
 
     ``write`` runs in one of the callers at a time, with up to ``max_items`` items of up to ``max_size``
-    together, or with a single larger item.
+    in total, or with a single larger item.
     """
 
     def __init__(

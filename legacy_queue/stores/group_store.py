@@ -36,7 +36,7 @@ class Sealed(Exception):
 class Group:
     """A task group: one schedulerId, and an expiry no earlier than that of any of its tasks.
 
-    ``active`` is the number of members not seen resolved yet. A ``sealed`` group takes no new member.
+    ``active`` is the number of members not recorded as resolved. A ``sealed`` group takes no new member.
     ``etag`` is the version that a write names.
     """
 
@@ -50,7 +50,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ActiveTask:
-    """A member that was not seen resolved yet, and since when it is active; see ``Task.activation``."""
+    """A member that is not recorded as resolved, and since when it is active; see ``Task.activation``."""
 
     task_group_id: str
     task_id: str

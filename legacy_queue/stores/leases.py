@@ -1,4 +1,4 @@
-"""Leases of jobs that one of all processes does at a time."""
+"""Leases of jobs: a job is done by a single process at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class JobLease:
 
 
 class LeaseStore:
-    """A row for each job; a process that writes it on its ETag holds the lease. A corrupt row begins anew."""
+    """A row for each job: the process that last wrote it on its ETag has the lease. A corrupt row is free."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._table, self._clock = table, clock
@@ -61,9 +61,7 @@ def _last_state(row: Row) -> tuple[JobLease, datetime]:
 
 def _stored(row: Row) -> tuple[JobLease, datetime]:
     cursor, until = properties(row, cursor=str, until=datetime)
-    since = of_kind(
-        datetime, row.values.get("since", _NEVER)
-    )  # missing where an earlier version wrote the row
+    since = of_kind(datetime, row.values.get("since", _NEVER))  # a row of an earlier version has none
     return JobLease(row.partition, cursor, None if since == _NEVER else since, row.etag), until
 
 

@@ -1,4 +1,4 @@
-"""What this process read or wrote last. Never the truth: storage is."""
+"""A cache of values that this process read or wrote last. The truth is in storage."""
 
 from threading import Lock
 from typing import Generic, TypeVar

@@ -39,9 +39,9 @@ class TimerStore:
         self._dead_letters = account.queue(f"{prefix}-dead-letters")
 
     def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
-        """Put the timers in as few messages as possible, hidden for so long; yields each."""
-        for text, some in texts(timers):
-            yield TimerMessage(_put(self._queue, text, hidden_for), some)
+        """Put the timers in as few messages as possible, hidden for ``hidden_for``; yields each."""
+        for text, written in texts(timers):
+            yield TimerMessage(_put(self._queue, text, hidden_for), written)
 
     def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
         """Some of the visible messages, if there are any; they become hidden for ``hidden_for``."""

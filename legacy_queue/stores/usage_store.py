@@ -1,4 +1,4 @@
-"""Who calls what: one row for each way of calling, written by all processes."""
+"""Calls by caller: a row for each UsageKey, written by all processes."""
 
 import hashlib
 import json
@@ -24,15 +24,15 @@ class UsageStore(ExpiringRows):
     """
 
     def add(self, counted: Mapping[UsageKey, Calls]) -> Iterator[Sequence[UsageKey]]:
-        """Add the calls to those on record; yields the keys of each batch that is written.
+        """Add the calls to the recorded calls; yields the keys of each batch that is written.
 
         If storage fails after it has written a batch, these calls may be counted twice.
         """
-        for partition, group in groupby(sorted(counted, key=_address), key=lambda use: _address(use)[0]):
-            uses = list(group)
-            for start in range(0, len(uses), _MAX_ROWS):
-                batch = uses[start : start + _MAX_ROWS]
-                while not self._add(partition, {_address(use)[1]: use for use in batch}, counted):
+        for partition, group in groupby(sorted(counted, key=_address), key=lambda key: _address(key)[0]):
+            keys = list(group)
+            for start in range(0, len(keys), _MAX_ROWS):
+                batch = keys[start : start + _MAX_ROWS]
+                while not self._add(partition, {_address(key)[1]: key for key in batch}, counted):
                     pass
                 yield batch
 
@@ -49,42 +49,47 @@ class UsageStore(ExpiringRows):
                 conditions.append(Condition(name, "in", (value, "")))
         return first_of(self._table, conditions, sys.maxsize, _recorded)
 
-    def _add(self, partition: str, uses: Mapping[str, UsageKey], counted: Mapping[UsageKey, Calls]) -> bool:
+    def _add(
+        self, partition: str, by_row_key: Mapping[str, UsageKey], counted: Mapping[UsageKey, Calls]
+    ) -> bool:
         """Whether the batch is written; another process may have been faster."""
-        keys = [Condition(PARTITION, "eq", partition), Condition(KEY, "ge", min(uses))]
-        rows = first_of(self._table, [*keys, Condition(KEY, "le", max(uses))], sys.maxsize, lambda row: row)
+        conditions = [Condition(PARTITION, "eq", partition), Condition(KEY, "ge", min(by_row_key))]
+        rows = first_of(
+            self._table, [*conditions, Condition(KEY, "le", max(by_row_key))], sys.maxsize, lambda row: row
+        )
         stored = {row.key: row for row in rows}
         try:
             self._table.batch(
-                partition, [_change(key, use, counted[use], stored) for key, use in uses.items()]
+                partition,
+                [_change(row_key, key, counted[key], stored) for row_key, key in by_row_key.items()],
             )
         except Changed:
             return False
         return True
 
 
-def _address(use: UsageKey) -> tuple[str, str]:
+def _address(key: UsageKey) -> tuple[str, str]:
     """Partition and key; a clientId may have characters that a key may not have."""
-    words = json.dumps([use.method, use.caller, *use.missing])
-    return f"{use.provisioner_id}:{use.worker_type}", hashlib.sha256(words.encode()).hexdigest()[:32]
+    words = json.dumps([key.method, key.caller, *key.missing])
+    return f"{key.provisioner_id}:{key.worker_type}", hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
-def _change(key: str, use: UsageKey, calls: Calls, stored: Mapping[str, Row]) -> Change:
-    row = stored.get(key)
+def _change(row_key: str, key: UsageKey, calls: Calls, stored: Mapping[str, Row]) -> Change:
+    row = stored.get(row_key)
     if row is None:
-        return Change("insert", key, _values(use, calls))
+        return Change("insert", row_key, _values(key, calls))
     with suppress(Corrupt):
         calls = read(row, _recorded)[1].plus(calls)
-    return Change("merge", key, _values(use, calls), row.etag)
+    return Change("merge", row_key, _values(key, calls), row.etag)
 
 
-def _values(use: UsageKey, calls: Calls) -> dict[str, Value]:
+def _values(key: UsageKey, calls: Calls) -> dict[str, Value]:
     return {
-        "provisionerId": use.provisioner_id,
-        "workerType": use.worker_type,
-        "method": use.method,
-        "caller": use.caller,
-        "missing": json.dumps(use.missing),
+        "provisionerId": key.provisioner_id,
+        "workerType": key.worker_type,
+        "method": key.method,
+        "caller": key.caller,
+        "missing": json.dumps(key.missing),
         "count": min(calls.count, _MAX_COUNT),
         "first": calls.first,
         "last": calls.last,

@@ -49,7 +49,7 @@ class WorkQueues:
         self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
-        """Put a message, invisible for ``hidden_for``, gone after ``expires_in``, which is longer.
+        """Put a message, invisible for ``hidden_for``, deleted after ``expires_in``, which is longer.
 
         Creates the queue again where another process has removed it.
         """
@@ -61,7 +61,7 @@ class WorkQueues:
             return self._use(queue).put(text, hidden_for, time_to_live)
 
     def hide(self, queue: WorkQueue, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and hide it for so long; see ``Queue.update``."""
+        """Give the leased message this text and hide it for ``hidden_for``; see ``Queue.update``."""
         return self._queue(queue).update(lease, text, hidden_for)
 
     def remove(self, queue: WorkQueue, lease: MessageLease) -> None:
@@ -118,7 +118,7 @@ class WorkQueues:
         return self._account.queue(queue.name(self._prefix))
 
     def _use(self, queue: WorkQueue) -> Queue:
-        """Create the queue and note that it was used today, once a day in each process."""
+        """Create the queue and record that it was used today, once a day in each process."""
         today, messages = self._clock.now().date().isoformat(), self._queue(queue)
         if self._used.get(messages.name) != today:
             owner = {"provisioner_id": queue.provisioner_id, "worker_type": queue.worker_type}

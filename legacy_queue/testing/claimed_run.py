@@ -18,7 +18,7 @@ Resolution = Literal["completed", "failed", "exception"]
 
 
 def require_one_of(accepted: Any, name: str, value: str) -> None:
-    """Raises ValueError for a value that is not one of the Literal ``accepted``."""
+    """Raises ValueError for a value that the Literal ``accepted`` does not have."""
     if value not in get_args(accepted):
         raise ValueError(f"{name} is {value!r}: one of {', '.join(get_args(accepted))} is accepted")
 

@@ -255,7 +255,7 @@ class LegacyQueue(QueueServer):
         self.check_faults()
         self._http.call("POST", "/control/v1/reset")
         self._forget()
-        self._process.begin_log_anew()
+        self._process.skip_log()
 
     def summary(self, limit: int = 20) -> str:
         """The section of a failed test's report: the last ``limit`` requests, unresolved tasks, messages,

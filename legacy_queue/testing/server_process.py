@@ -76,7 +76,7 @@ class ServerProcess:
         if (code := self._process.poll()) is not None:
             raise self._failed(f"the server has ended by itself, with exit code {code}")
 
-    def begin_log_anew(self) -> None:
+    def skip_log(self) -> None:
         """Leave the log so far out of ``warnings``."""
         self._log_begin = os.fstat(self._log.fileno()).st_size
 
@@ -105,7 +105,7 @@ class ServerProcess:
 
 
 def server_environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of the server's process: those of this process but other settings, and ``settings``."""
+    """The variables of the server's process: ``settings``, and those of this process without its settings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     return own | {_PREFIX + name.upper(): _text(value) for name, value in settings.items()}
 

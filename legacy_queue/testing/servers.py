@@ -20,7 +20,7 @@ class Servers(ExitStack):
     def running(self, settings: Mapping[str, Any]) -> LegacyQueue:
         """The server with these settings, as the tests have left it.
 
-        Raises ServerFailed: such settings are tried once, not by each test.
+        Raises ServerFailed. Settings that failed once are not tried again.
         """
         name = repr(sorted(settings.items()))
         if name not in self._running:
@@ -33,7 +33,7 @@ class Servers(ExitStack):
         return server
 
     def clean(self, settings: Mapping[str, Any]) -> LegacyQueue:
-        """The server with these settings, empty. One that has ended is started again. Raises ServerFailed."""
+        """The server with these settings, empty. Restarts it if it has ended. Raises ServerFailed."""
         queue = self.running(settings)
         try:
             queue.reset()

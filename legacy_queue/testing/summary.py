@@ -11,7 +11,7 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
 _MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
-_REQUESTS_PER_LINE = 10  # that are read: an idle worker polls seven queues again and again
+_REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
 _UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
@@ -21,8 +21,8 @@ Lines = Iterable[str]
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
     """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
-    ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says so. Of a
-    server that has ended there are only the last lines of its log.
+    ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says so. If the
+    server has ended, the summary is the last lines of its log.
     """
     try:
         process.check()
@@ -43,7 +43,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
                 yield f"{pool} {hidden} more, invisible or not listed"
 
-    def requests_seen() -> Lines:
+    def last_requests() -> Lines:
         journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
         return request_lines(journal)[-limit:]
 
@@ -55,7 +55,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
 
     parts: dict[str, Callable[[], Lines]] = {
         "the queue's time": clock,
-        "last requests": requests_seen,
+        "last requests": last_requests,
         "unresolved tasks": tasks,
         "messages": messages,
         "faults": faults,

@@ -114,7 +114,7 @@ class QueueClient:
         return self._call("pollTaskUrls", f"/poll-task-url/{self._pool}", read, method="GET")
 
     def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
-        """Claim a run. The claim may be of a later run than this one: use ``claim.run_id``."""
+        """Claim a run. The claim may be of a later run of the task: use ``claim.run_id``."""
         return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, json=body)
 
     def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:

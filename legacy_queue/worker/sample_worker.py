@@ -47,7 +47,7 @@ class SampleWorker:
         self._client = QueueClient(self._context, give_up=self._stopping)
         self._changed = threading.Condition()  # guards the next two
         self._running: dict[tuple[str, int], TaskRun] = {}
-        self._taken = 0  # tasks started so far
+        self._started = 0  # tasks so far
         self._live_logs: LiveLogs | None = None
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class SampleWorker:
             self._changed.wait_for(lambda: self._stopping.is_set() or len(self._running) < capacity)
             if self._stopping.is_set():
                 return 0
-            left = MAX_CLAIMS if max_tasks is None else max_tasks - self._taken
+            left = MAX_CLAIMS if max_tasks is None else max_tasks - self._started
             return min(capacity - len(self._running), left, MAX_CLAIMS)
 
     def _start(self, claim: Claim) -> None:
@@ -116,7 +116,7 @@ class SampleWorker:
                 task_run.shut_down()
             threading.Thread(target=self._run_task, args=[key, task_run], daemon=True).start()
             self._running[key] = task_run
-            self._taken += 1
+            self._started += 1
 
     def _run_task(self, key: tuple[str, int], task_run: TaskRun) -> None:
         try:

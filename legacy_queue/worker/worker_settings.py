@@ -33,7 +33,7 @@ class Protocol(StrEnum):
     """How the worker finds work."""
 
     DRAFT = "draft"  # claims with the message's id, receipt and signature; the queue holds the message
-    DEPLOYED = "deployed"  # claims with its own name alone, and deletes the message itself
+    DEPLOYED = "deployed"  # claims with the worker's name alone, and deletes the message itself
     CLAIMWORK = "claimwork"  # requests claims in a long poll; uses no Azure queue
 
 

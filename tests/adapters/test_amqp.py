@@ -117,7 +117,7 @@ def network(rabbitmq: RabbitMQ) -> Iterator[Network]:
     proxy.close()
 
 
-class Own(NamedTuple):
+class TlsRabbitMQ(NamedTuple):
     """A RabbitMQ that a test may stop, if it starts it again, and its folder; it serves TLS as well."""
 
     rabbitmq: RabbitMQ
@@ -127,8 +127,8 @@ class Own(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[Own]:
-    folder = tmp_path_factory.mktemp("own")
+def tls_rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[TlsRabbitMQ]:
+    folder = tmp_path_factory.mktemp("rabbitmq")
     authority = LocalAuthority(tmp_path_factory.mktemp("tls"))
     authority.ensure(datetime.now(UTC))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -139,7 +139,7 @@ def own(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterat
         **{f"ssl_options.{name}": str(authority.server) for name in ("certfile", "keyfile")},
     }
     with RabbitMQ(folder, rabbitmq_home, settings=settings) as running:
-        yield Own(running, folder, authority.certificate, port)
+        yield TlsRabbitMQ(running, folder, authority.certificate, port)
 
 
 def keys(messages: list[Any]) -> list[str]:
@@ -167,7 +167,7 @@ def test_a_consumer_gets_a_persistent_message_of_json_with_the_routes_in_cc(
     assert message.headers == {"CC": ["route.index.a.b", "route.notify"]}
 
 
-def test_events_are_there_in_their_order_when_publish_returns(broker: AmqpBroker, listener: Consumer) -> None:
+def test_events_have_arrived_in_order_when_publish_returns(broker: AmqpBroker, listener: Consumer) -> None:
     for exchange in EXCHANGES:
         listener.bind(exchange, "#")
     sent = [event(exchange, f"primary.{number}") for number in range(50) for exchange in EXCHANGES]
@@ -449,10 +449,10 @@ def test_a_closed_follower_leaves_no_queue_behind(
     listener.channel.exchange_delete(full_name(project, "task-failed"), if_unused=True)
 
 
-def test_the_broker_is_stopped_blocked_and_started_in_the_middle(
-    own: Own, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
+def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
+    tls_rabbitmq: TlsRabbitMQ, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
 ) -> None:
-    rabbitmq = own.rabbitmq
+    rabbitmq = tls_rabbitmq.rabbitmq
     broker = connected(rabbitmq.url, "stopped")
     broker.publish([event("task-pending", "unread")])
     with consumer(rabbitmq.url, "stopped") as before:
@@ -465,7 +465,9 @@ def test_the_broker_is_stopped_blocked_and_started_in_the_middle(
     for act in (*acts, lambda: followed(following, 1)):
         with pytest.raises(BrokerAway):
             act()
-    with RabbitMQ(own.folder, rabbitmq_home, settings={"disk_free_limit.absolute": "1000000GB"}) as blocked:
+    with RabbitMQ(
+        tls_rabbitmq.folder, rabbitmq_home, settings={"disk_free_limit.absolute": "1000000GB"}
+    ) as blocked:
         assert blocked.url == rabbitmq.url
         for act in acts:
             with pytest.raises(BrokerAway, match="it is short of memory or disk"):
@@ -488,8 +490,10 @@ def test_a_connection_that_is_lost_between_two_messages_is_replaced(
     assert network.connections == 2
 
 
-def test_a_broker_that_hangs_is_away_until_it_goes_on(own: Own, connected: Callable[..., AmqpBroker]) -> None:
-    rabbitmq = own.rabbitmq
+def test_a_broker_that_hangs_is_away_until_it_goes_on(
+    tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker]
+) -> None:
+    rabbitmq = tls_rabbitmq.rabbitmq
     broker = connected(rabbitmq.url, "hanging", SHORT)
     broker.publish([event()])
     assert rabbitmq.pid is not None
@@ -513,13 +517,13 @@ def test_greenlets_publish_and_follow_at_once(rabbitmq: RabbitMQ, project: str) 
 
 
 def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
-    own: Own, connected: Callable[..., AmqpBroker], monkeypatch: pytest.MonkeyPatch
+    tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"amqps://localhost:{own.tls_port}"
+    url = f"amqps://localhost:{tls_rabbitmq.tls_port}"
     with capture_logs() as logs, pytest.raises(BrokerAway, match="CERTIFICATE_VERIFY_FAILED"):
         connected(url, "tls").check()
     assert [line["log_level"] for line in logs] == ["error"]
-    monkeypatch.setenv("SSL_CERT_FILE", str(own.authority))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tls_rabbitmq.authority))
     broker = connected(url, "tls")
     broker.check()
     broker.publish([event(), event(text="x" * 500_000)])

@@ -208,7 +208,7 @@ def test_patches_are_refused_for_another_version_of_azurite(
     with pytest.raises(AzuriteUnavailable) as refused:
         made(installed=other).start()
     assert str(refused.value) == (
-        f"Azurite {found} is installed in {other}, and azurite/patches were proved on {PATCHED_VERSION}: "
+        f"Azurite {found} is installed in {other}, and azurite/patches were tested on {PATCHED_VERSION}: "
         "set azurite-patches none, or no azurite-dir, and that is installed."
     )
 
@@ -219,7 +219,7 @@ def test_any_version_is_started_without_patches(made: Callable[..., Azurite], tm
         made(installed=other, patches="none").start()
 
 
-def test_the_patches_were_proved_on_the_version_that_is_pinned() -> None:
+def test_the_pinned_azurite_has_the_version_that_the_patches_are_for() -> None:
     pinned = json.loads((MANIFEST / "package.json").read_text())["dependencies"]["azurite"]
     assert pinned == PATCHED_VERSION
 

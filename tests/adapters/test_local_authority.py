@@ -17,7 +17,14 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.local_authority import ALWAYS, LocalAuthority, _private, _read, _server, names_in
+from legacy_queue.adapters.local_authority import (
+    ALWAYS,
+    LocalAuthority,
+    issue_server,
+    names_in,
+    private_pem,
+    read_issued,
+)
 from legacy_queue.adapters.npm import find_node
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -89,8 +96,14 @@ def test_the_authority_stays_where_names_are_removed(tmp_path: Path) -> None:
     assert made(tmp_path).certificate.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["server.pem", "authority.pem", "ca.pem", "bundle.pem"])
-@pytest.mark.parametrize("damage", [None, b"", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\n"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((name, None) for name in ("server.pem", "authority.pem", "ca.pem", "bundle.pem")),
+        *(("server.pem", damage) for damage in (b"", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\n")),
+        ("authority.pem", b""),
+    ],
+)
 def test_a_missing_or_damaged_file_is_made_anew(tmp_path: Path, name: str, damage: bytes | None) -> None:
     authority = made(tmp_path)
     (tmp_path / name).unlink() if damage is None else (tmp_path / name).write_bytes(damage)
@@ -111,7 +124,7 @@ def test_a_key_that_does_not_fit_its_certificate_counts_as_damaged(tmp_path: Pat
     one, other = made(tmp_path / "one"), made(tmp_path / "other")
     key = other.server.read_text().partition("-----BEGIN CERTIFICATE-----")[0]
     one.server.write_text(key + one.server.read_text()[one.server.read_text().index("-----BEGIN CERT") :])
-    assert _read(one.server) is None
+    assert read_issued(one.server) is None
 
 
 def test_processes_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
@@ -212,10 +225,10 @@ def test_clients_of_the_authority_accept_exactly_its_names(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["elsewhere.example.com", "10.9.8.7"])
 def test_clients_refuse_a_signed_name_outside_the_constraints(tmp_path: Path, name: str) -> None:
     authority = made(tmp_path, NAME)
-    signer = _read(tmp_path / "authority.pem")
+    signer = read_issued(tmp_path / "authority.pem")
     assert signer
     forged = tmp_path / "forged.pem"
-    forged.write_text(_private(_server(signer, [name], NOW)))
+    forged.write_text(private_pem(issue_server(signer, [name], NOW)))
     assert names_in(forged) == (name,)
     with answering(forged) as port:
         assert set(verdicts(authority, port, name).values()) == {False}

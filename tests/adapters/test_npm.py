@@ -71,7 +71,9 @@ def only_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) 
     monkeypatch.setattr(sys, "path", [])
 
 
-def test_all_pinned_packages_are_installed_beside_nothing_but_a_log(tmp_path: Path, manifest: Path) -> None:
+def test_the_folder_has_all_pinned_packages_and_a_log_and_nothing_else(
+    tmp_path: Path, manifest: Path
+) -> None:
     seen: list[int] = []
     install(manifest, tmp_path / "a folder", seen.append)
     assert (tmp_path / "a folder/node_modules/small/package.json").is_file()

@@ -14,7 +14,7 @@ def ca(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_makes_an_authority_once_and_prints_where_it_is(tmp_path: Path) -> None:
+def test_ca_makes_an_authority_once_and_prints_its_path(tmp_path: Path) -> None:
     words = ("--data-dir", str(tmp_path / "data"), "--tls-name", "a.example.com", "--tls-name", "10.0.0.1")
     path = tmp_path / "data/tls/ca.pem"
     assert ca(*words).stdout.startswith(f"{path}\n\n")
@@ -32,7 +32,7 @@ def test_it_makes_an_authority_once_and_prints_where_it_is(tmp_path: Path) -> No
     assert "update-ca-certificates" in said
 
 
-def test_a_data_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unusable_data_directory_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = ca("--data-dir", str(tmp_path / "file"))
     assert said.returncode == 1

@@ -83,7 +83,7 @@ def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
     assert from_json(ask("clock", "--json"))["offset"] == pytest.approx(5400, abs=600)
 
 
-def test_a_task_can_be_created_when_the_clock_was_moved(server: Server, ask: Asking) -> None:
+def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: Asking) -> None:
     printed(ask("clock", "advance", "4d"))
     pool = ("--provisioner", "system", "--worker-type", "moved")
     task_id = printed(ask("create-task", *pool, "--deadline", "1h", "--", "true")).strip()
@@ -92,7 +92,7 @@ def test_a_task_can_be_created_when_the_clock_was_moved(server: Server, ask: Ask
 
 
 @pytest.mark.parametrize("words", [("clock", "advance"), ("fault", "add", "claimTask", "--delay")])
-def test_text_that_is_no_duration_is_refused(words: tuple[str, ...]) -> None:
+def test_an_invalid_duration_is_refused(words: tuple[str, ...]) -> None:
     env = {"TASKCLUSTER_CLIENT_ID": "c", "TASKCLUSTER_ACCESS_TOKEN": "t"}
     said = refused(CliRunner().invoke(commands, [*words, "21 minutes"], env=env), 2)
     assert said.endswith("'21 minutes' is no duration: 1500ms, 90s, 21m, 2h and 5d are")
@@ -208,11 +208,11 @@ def in_this_process(control: bool) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize(
     ("control", "why"),
     [
-        (False, "404: this server lets no test control it: it does only when it is started with --control"),
+        (False, "404: tests can control this server only when it is started with --control"),
         (True, "403: worker may not call controlClock: it lacks `queue:control`"),
     ],
 )
-def test_a_refused_control_call_is_one_sentence(control: bool, why: str) -> None:
+def test_a_refused_control_call_is_reported_in_one_sentence(control: bool, why: str) -> None:
     with in_this_process(control) as env:
         said = refused(CliRunner().invoke(commands, ["clock"], env=env))
     assert said == f"Error: the queue refused with {why}"
@@ -234,7 +234,7 @@ def test_control_is_turned_on_unless_a_setting_excludes_it(
     assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
 
 
-def test_a_server_that_does_not_answer_is_one_sentence(ask: Asking) -> None:
+def test_a_server_that_does_not_answer_is_reported_in_one_sentence(ask: Asking) -> None:
     away = "http://127.0.0.1:1"
     said = refused(ask("requests", "--root-url", away))
     assert said == f"Error: the queue at {away} does not answer (ConnectionError)"

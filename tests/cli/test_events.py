@@ -72,7 +72,7 @@ def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Ser
     assert len(running.errors.splitlines()) == 1
 
 
-def test_a_line_of_json_is_the_event(tmp_path: Path, server: Server) -> None:
+def test_a_line_of_json_holds_the_event(tmp_path: Path, server: Server) -> None:
     queue, task_id = Queue(server), slugid()
     with following(tmp_path, server, "--json", "--routing-key", "route.index.a.b") as running:
         queue.create(definition("followed"))
@@ -146,7 +146,7 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
         (("--routing-key", "a*"), "refused with 400: routingKey is 'a*'"),
     ],
 )
-def test_a_refusal_is_the_servers_sentence(
+def test_a_refusal_is_reported_with_the_sentence_of_the_server(
     tmp_path: Path, server: Server, options: tuple[str, str], said: str
 ) -> None:
     with run(tmp_path, "events", "--root-url", server.root_url, *options) as running:
@@ -158,7 +158,7 @@ def test_a_refusal_is_the_servers_sentence(
         assert all(name in running.errors for name in EXCHANGES)
 
 
-def test_a_queue_that_does_not_answer_at_first_ends_the_command(tmp_path: Path) -> None:
+def test_the_command_ends_if_the_queue_does_not_answer(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with run(tmp_path, "events", "--root-url", url) as running:
         assert running.wait() == 1
@@ -168,11 +168,11 @@ def test_a_queue_that_does_not_answer_at_first_ends_the_command(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (200, "what answers there is not a queue: it sends no events"),
+        (200, "the server at this URL is not a queue: it sends no events"),
         (404, "the queue refused with 404: Not Found"),
     ],
 )
-def test_an_answer_that_is_no_event_stream_ends_the_command(tmp_path: Path, status: int, said: str) -> None:
+def test_the_command_ends_if_the_answer_is_no_event_stream(tmp_path: Path, status: int, said: str) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)

@@ -250,7 +250,7 @@ def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
         assert received.split()[1] == b"408"
 
 
-def test_bytes_of_a_head_that_come_one_by_one_are_one_head(served: Served) -> None:
+def test_a_head_that_arrives_byte_by_byte_is_answered(served: Served) -> None:
     connection = served.connect()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in closing(b"\r\n" + GET):
@@ -258,7 +258,7 @@ def test_bytes_of_a_head_that_come_one_by_one_are_one_head(served: Served) -> No
     assert read_all(connection).split()[1] == b"200"
 
 
-def test_requests_sent_at_once_are_answered_in_turn(served: Served) -> None:
+def test_requests_sent_together_are_answered_in_their_order(served: Served) -> None:
     post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
     connection = served.connect(post + b"\r\nabc" + GET + b"\r\n" + closing(post) + b"ab\n")
     answers = read_all(connection)

@@ -159,7 +159,7 @@ def test_a_request_is_a_line_for_a_person(changes: dict[str, Any], line: str) ->
         ({"missing": None}, ""),
     ],
 )
-def test_other_events_are_their_name_and_fields(fields: dict[str, Any], shown: str) -> None:
+def test_an_event_is_shown_with_its_name_and_fields(fields: dict[str, Any], shown: str) -> None:
     assert rendered("azurite-died", "error", **fields) == f"12:34:56.789 error   azurite-died {shown}".strip()
 
 

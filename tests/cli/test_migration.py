@@ -105,7 +105,7 @@ def test_a_dry_run_shows_the_claims_that_would_be_refused(tmp_path: Path, server
     )
 
 
-def test_a_dry_run_that_refuses_nothing_says_so(tmp_path: Path, server: Server) -> None:
+def test_a_dry_run_says_that_no_claim_would_be_refused(tmp_path: Path, server: Server) -> None:
     output = shown(tmp_path, server, "--dry-run", "required", "--worker-type", "whole")
     sentence = "Under the policy required, none of 1 claims would have been refused."
     assert output == f"{sentence}\n{CLAIMANTS}\n{NOT_BEFORE}\n"
@@ -197,10 +197,10 @@ CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
 
 
 @pytest.mark.parametrize(("body", "status"), [("<html>", 404), ("[]", 200), ("{}", 200), ('"text"', 200)])
-def test_another_answer_is_not_taken_for_a_queue(body: str, status: int) -> None:
+def test_an_answer_that_is_not_from_a_queue_is_reported(body: str, status: int) -> None:
     with answering(body, status) as root_url:
         refused = asked(root_url, CREDENTIALS)
-    assert refused.stderr == f"Error: what answers at {root_url} is not a queue that knows this\n"
+    assert refused.stderr == f"Error: the server at {root_url} is not a queue that has this endpoint\n"
 
 
 def test_an_unreachable_queue_is_named(tmp_path: Path) -> None:

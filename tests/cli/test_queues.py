@@ -9,7 +9,7 @@ from legacy_queue.cli.commands import commands
 from legacy_queue.domain.priority import PRIORITIES
 
 
-def test_it_prints_the_queue_of_each_priority_highest_first() -> None:
+def test_queues_prints_the_queue_of_each_priority_highest_first() -> None:
     pool = ("--provisioner", "my-provisioner", "--worker-type", "my-worker")
     printed = CliRunner().invoke(commands, ["queues", *pool, "--queue-prefix", "q2"])
     assert printed.exit_code == 0

@@ -70,7 +70,7 @@ def test_a_body_without_a_length_is_sent_in_chunks_the_first_with_the_head() -> 
 
 
 @pytest.mark.parametrize(("status", "method"), [("204 No Content", "GET"), ("200 OK", "HEAD")])
-def test_an_answer_without_a_body_is_only_a_head(status: str, method: str) -> None:
+def test_an_answer_without_a_body_is_sent_as_a_head_alone(status: str, method: str) -> None:
     for chunks in ((), (b"",), (b"not to be sent",)):
         (sent,), is_closed = answered(*chunks, status=status, method=method)
         assert sent.startswith(f"HTTP/1.1 {status}\r\n".encode())

@@ -127,14 +127,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return Story(text, output, event, queues, again, state)
 
 
-def test_the_commands_that_it_says_to_try_run_a_task(story: Story) -> None:
+def test_the_commands_that_up_prints_run_a_task(story: Story) -> None:
     assert f"legacy base URL  {root_url_in(story.text)}/v1\n" in story.text
     _, printed, pending, *_ = story.tried
     assert printed == "hello"
     assert json.loads(pending)["pendingTasks"] == 0
 
 
-def test_the_ports_and_the_queues_that_it_names_are_azurites(story: Story) -> None:
+def test_the_ports_and_the_queues_that_up_prints_are_those_of_azurite(story: Story) -> None:
     connection_string = found(r"\n  (Default\S+)\n", story.text)
     ports = re.search(r"127\.0\.0\.1: blob (\d+), queue (\d+), table (\d+)\.", story.text)
     assert ports
@@ -144,7 +144,7 @@ def test_the_ports_and_the_queues_that_it_names_are_azurites(story: Story) -> No
     assert set(printed_queues.values()) < story.queues, "the worker has polled them"
 
 
-def test_the_command_that_it_says_to_watch_with_prints_events(story: Story) -> None:
+def test_the_watch_command_that_up_prints_prints_events(story: Story) -> None:
     assert re.search(r" task-(defined|pending) +\S{22} ", story.watched)
 
 
@@ -183,7 +183,7 @@ def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task_also_
     assert "sig=" not in shown.stdout + shown.stderr
 
 
-def test_with_tls_the_commands_that_it_says_to_try_work(tmp_path: Path) -> None:
+def test_with_tls_the_commands_that_up_prints_work(tmp_path: Path) -> None:
     options = ("--tls", "auto", "--storage", "memory", "--data-dir", str(tmp_path))
     with up(*options) as (_, text):
         _, printed, pending, _, *requests, none, _fault_id, clock = tried(text)
@@ -194,7 +194,7 @@ def test_with_tls_the_commands_that_it_says_to_try_work(tmp_path: Path) -> None:
     assert clock.endswith("Z, 21m ahead of the real time")
 
 
-def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_names(tmp_path: Path) -> None:
+def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(tmp_path: Path) -> None:
     options = ("--storage", "memory", "--data-dir", str(tmp_path))
     with up(*options, program=WITH_RABBITMQ) as (_, text):
         url = found(r"RabbitMQ publishes the events on (amqp://\S+) ", text)
@@ -207,7 +207,7 @@ def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_nam
         pass
 
 
-def test_a_busy_port_is_one_sentence() -> None:
+def test_a_busy_port_is_reported_in_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
         refused = run("up", "--storage", "memory", "--port", port)
@@ -223,7 +223,7 @@ def refusal(*words: str) -> str:
     return refused.output
 
 
-def test_a_wrong_setting_is_one_sentence() -> None:
+def test_a_wrong_setting_is_reported_in_one_sentence() -> None:
     assert refusal("--claim-timeout", "soon") == (
         "Error: --claim-timeout is 'soon': a duration is accepted, like 20m, 6s, 1h or 2d\n"
     )

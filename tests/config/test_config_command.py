@@ -141,7 +141,7 @@ def test_a_connection_string_is_shown_with_its_account() -> None:
         ([], {"AMQP_URL": "http://u:S3CRET@h"}, "LEGACY_QUEUE_AMQP_URL: a URL is accepted"),
     ],
 )
-def test_a_mistake_is_one_sentence_without_secrets(
+def test_a_mistake_is_reported_in_one_sentence_without_secrets(
     arguments: list[str], environ: dict[str, str], said: str
 ) -> None:
     result = config(*arguments, **environ)

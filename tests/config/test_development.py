@@ -54,7 +54,9 @@ def test_the_directory_and_a_file_of_an_earlier_version_are_made_private(
     assert stat.S_IMODE(other.stat().st_mode) == 0o644, "other files keep their mode"
 
 
-def test_azurites_data_directory_is_private_though_clients_and_secrets_are_configured(tmp_path: Path) -> None:
+def test_the_data_directory_of_azurite_is_private_although_clients_and_secrets_are_configured(
+    tmp_path: Path,
+) -> None:
     data_dir = tmp_path / "parent" / "data"
     complete(Settings(clients=(CLIENT,), signing_secrets=(SECRET,), data_dir=data_dir))
     for folder in (data_dir, data_dir.parent):
@@ -89,7 +91,7 @@ def test_configured_clients_and_secrets_are_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_configured_client_is_not_called_the_development_client(tmp_path: Path) -> None:
+def test_with_configured_clients_there_is_no_development_client(tmp_path: Path) -> None:
     made = complete(Settings(clients=(CLIENT,), data_dir=tmp_path))
     assert made.clients == (CLIENT,)
     assert made.development_client is None

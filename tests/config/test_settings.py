@@ -110,7 +110,7 @@ def why_refused(options: Mapping[str, str] | None = None, environ: Mapping[str, 
     return message
 
 
-def test_each_setting_is_tested_here() -> None:
+def test_each_setting_has_a_test_case() -> None:
     assert list(EACH) == [wire_name(setting.name) for setting in DECLARED]
 
 

@@ -53,7 +53,7 @@ def test_the_hooks_call_the_checks_of_ci() -> None:
     assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in hooks)
 
 
-def test_each_workflow_runs_what_anybody_can_run() -> None:
+def test_each_workflow_runs_only_the_script_of_ci() -> None:
     workflows = list((ROOT / ".github" / "workflows").glob("*.yml"))
     assert workflows
     for workflow in workflows:
@@ -66,13 +66,13 @@ def test_each_workflow_runs_what_anybody_can_run() -> None:
     assert (ROOT / ".ci/run").read_text().count("/../scripts/test") == 1
 
 
-def test_the_checks_to_be_typed_are_those_of_ci() -> None:
+def test_the_checks_in_contributing_are_those_of_ci() -> None:
     lines = [line for text in fences("sh") for line in text.splitlines()]
     own = [line.removeprefix(".venv/bin/") for line in lines if line.startswith(".venv/bin/")]
     assert [line for line in own if not line.startswith(("pytest ", "pip "))] == commands("checks")
 
 
-def test_the_tests_that_it_runs_exist() -> None:
+def test_the_tests_that_contributing_runs_exist() -> None:
     for path, word in re.findall(r"pytest -q (\S+)(?: -k (\w+))?", CONTRIBUTING):
         tests = ROOT / path
         assert tests.is_dir() or re.search(rf"def test_\w*{word}", tests.read_text())
@@ -87,10 +87,10 @@ def test_only_a_run_of_all_tests_measures_coverage_and_demands_every_branch() ->
 
 
 @pytest.mark.parametrize(("path", "name"), places())
-def test_the_table_names_a_place_that_exists(path: str, name: str) -> None:
+def test_each_place_in_the_table_exists(path: str, name: str) -> None:
     assert (ROOT / path).exists()
     if name:
-        assert re.search(rf"^(?:class|def) {name}\b", (ROOT / path).read_text(), re.MULTILINE)
+        assert re.search(rf"^ *(?:class|def) {name}\b", (ROOT / path).read_text(), re.MULTILINE)
 
 
 class Extended(calls.Queue):

@@ -78,7 +78,7 @@ FACTS = [
 
 
 @pytest.mark.parametrize(("page", "fact"), FACTS)
-def test_a_page_names_the_number_of_the_code(page: str, fact: str) -> None:
+def test_a_page_states_the_numbers_of_the_code(page: str, fact: str) -> None:
     assert fact in " ".join((FOLDER / f"{page}.md").read_text().split())
 
 

@@ -51,7 +51,7 @@ def test_each_command_that_is_mentioned_has_the_options_that_are_mentioned_with_
 
 
 @pytest.mark.parametrize("script", sorted(set(re.findall(r"\bscripts/([a-z-]+)\b(?!\.|/)", ALL))))
-def test_each_script_that_is_mentioned_is_a_command_without_a_mistake_of_syntax(script: str) -> None:
+def test_each_script_that_is_mentioned_can_be_run_and_has_valid_syntax(script: str) -> None:
     path = ROOT / "scripts" / script
     assert path.stat().st_mode & 0o111
     subprocess.run(["bash", "-n", str(path)], check=True)
@@ -70,5 +70,5 @@ def test_each_file_that_is_linked_is_there(name: str) -> None:
     assert [one for one in linked if not (ROOT / one).exists()] == []
 
 
-def test_the_client_that_is_to_be_installed_is_the_one_that_runs_here() -> None:
+def test_the_docs_install_the_version_of_the_client_that_the_tests_use() -> None:
     assert f"pip install taskcluster=={importlib.metadata.version('taskcluster')}\n" in ALL

@@ -92,7 +92,7 @@ def follow(page: Page, folder: Path, env: Mapping[str, str], ports: dict[str, in
         terminal.close()
 
 
-def test_only_these_blocks_are_not_run() -> None:
+def test_only_the_listed_blocks_are_not_run() -> None:
     assert {name_of(path): page.not_run for path in PAGES if (page := read(path)).not_run} == NOT_RUN
 
 
@@ -107,7 +107,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
-def test_a_page_is_refused_with(tmp_path: Path, text: str) -> None:
+def test_a_page_with_a_mistake_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "page.md").write_text(text)
     with pytest.raises(BadPage):
         read(tmp_path / "page.md")
@@ -201,7 +201,7 @@ def test_variables_folders_and_jobs_last_from_block_to_block(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG.keys())
-def test_a_page_fails_for(tmp_path: Path, text: str) -> None:
+def test_a_page_whose_steps_fail_is_reported_with_the_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "page.md").write_text(text)
     with pytest.raises(AssertionError, match=r"line [125]:"):
         follow(read(tmp_path / "page.md"), tmp_path, {}, {})

@@ -53,7 +53,7 @@ def test_each_reference_leads_to_a_page_and_a_heading(texts: dict[Path, str]) ->
     assert broken == []
 
 
-def test_each_path_that_a_page_names_is_there(texts: dict[Path, str]) -> None:
+def test_each_path_that_a_page_names_exists(texts: dict[Path, str]) -> None:
     named = {
         (str(path.relative_to(ROOT)), one)
         for path, text in texts.items()
@@ -63,7 +63,7 @@ def test_each_path_that_a_page_names_is_there(texts: dict[Path, str]) -> None:
     assert [(page, one) for page, one in sorted(named) if not (ROOT / one).exists()] == []
 
 
-def test_nothing_refers_to_what_is_not_in_the_repository(texts: dict[Path, str]) -> None:
+def test_no_text_refers_to_something_outside_the_repository(texts: dict[Path, str]) -> None:
     left = [
         f"{path.relative_to(ROOT)}: {line.strip()[:100]}"
         for path, text in texts.items()

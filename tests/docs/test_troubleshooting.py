@@ -185,13 +185,13 @@ def logged(situation: Callable[[], None]) -> list[Line]:
 
 
 @pytest.mark.parametrize("number", range(len(SITUATIONS)), ids=[one.__name__ for one in SITUATIONS])
-def test_the_page_shows_what_is_logged(number: int) -> None:
+def test_the_page_shows_the_lines_that_are_logged(number: int) -> None:
     blocks = BLOCKS[:WITH_STORAGE] + BLOCKS[WITH_STORAGE + 1 :]
     assert len(blocks) == len(SITUATIONS)
     assert [stable(line) for line in blocks[number]] == logged(SITUATIONS[number])
 
 
-def test_the_page_shows_what_is_logged_of_a_storage_key_that_is_wrong(azurite: Azurite) -> None:
+def test_the_page_shows_the_lines_that_are_logged_for_a_wrong_storage_key(azurite: Azurite) -> None:
     wrong = re.sub("AccountKey=[^;]*", "AccountKey=AAAA", azurite.connection_string)
     assert [stable(line) for line in BLOCKS[WITH_STORAGE]] == logged(lambda: read_a_row(wrong))
 
@@ -202,7 +202,7 @@ def test_each_line_of_the_log_has_a_time_and_each_request_an_id() -> None:
     assert all("request_id" in line and "ms" in line for line in lines if line["event"] == "request")
 
 
-def test_the_page_shows_what_a_port_in_use_is_told_by() -> None:
+def test_the_page_shows_the_error_for_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
         command = [sys.executable, "-m", "legacy_queue", "serve", "--storage", "memory", "--port", port]

@@ -94,7 +94,7 @@ def test_differences_are_the_fields_of_either_definition_that_differ() -> None:
     assert mine.differences(theirs) == theirs.differences(mine) == ["projectId", "workerType"]
 
 
-def test_the_priority_normal_is_lowest() -> None:
+def test_the_priority_normal_is_the_same_as_lowest() -> None:
     assert definition(priority="normal") == definition(priority="lowest") == definition()
 
 
@@ -141,7 +141,7 @@ def test_an_expiry_before_the_deadline_is_refused() -> None:
     assert "expires" in str(refusal(expires=at(DAY - MS)))
 
 
-def test_a_deadline_in_the_last_year_is_refused() -> None:
+def test_a_deadline_in_the_year_9999_is_refused() -> None:
     assert "out of range" in str(refusal(deadline="9999-06-01T00:00:00Z"))
 
 

@@ -55,18 +55,18 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
         ("claimTasks", {"status": 503}, "there is no 'claimTasks'; the nearest is claimTask"),
         ("azure.recieve", {"lose": True}, "the nearest is azure.receive"),
         ("claimTask", {"status": 503, "drop": "after"}, "status and drop: a fault does one of these"),
-        ("claimTask", {}, "say what happens: one of status, drop, sas, double, lose, stale, or a delay"),
-        ("claimTask", {"times": 1}, "say what happens"),
+        ("claimTask", {}, "give an effect: one of status, drop, sas, double, lose, stale, or a delay"),
+        ("claimTask", {"times": 1}, "give an effect"),
         ("claimTask", {"sas": "expired"}, "sas is for pollTaskUrls: claimTask takes status, drop and delay"),
         ("azure.delete", {"stale": True}, "stale is for azure.receive: azure.delete takes"),
         ("claimWork", {"status": 503, "taskId": "t"}, "a request to claimWork names no task"),
         ("azure.receive", {"status": 503, "taskId": "t"}, "is known only after it is received"),
         ("azure.receive", {"delay": "1s", "taskId": "t"}, "is known only after it is received"),
         ("createTask", {"status": 503, "worker": "a/b"}, "does not name the worker that sent it"),
-        ("claimTask", {"drop": "after", "message": "x"}, "message is what a status says"),
+        ("claimTask", {"drop": "after", "message": "x"}, "message is for a status"),
         ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),
         ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 21m, 2h and 5d are"),
-        ("claimTask", {"delay": "11m"}, "delay is '11m': 10m is the longest"),
+        ("claimTask", {"delay": "11m"}, "delay is '11m': at most 10m is accepted"),
     ],
 )
 def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], message: str) -> None:
@@ -106,7 +106,7 @@ def test_a_fault_of_a_received_message_needs_a_message(wire: dict[str, Any], nee
     assert fault("azure.receive", **wire).needs_message is needs
 
 
-def test_a_fault_of_another_request_needs_no_message() -> None:
+def test_a_fault_that_drops_a_delete_needs_no_message() -> None:
     assert not fault("azure.delete", drop="after").needs_message
 
 

@@ -164,7 +164,7 @@ def test_an_empty_body_is_accepted_with_the_content_type_that_aiohttp_adds(conte
 @pytest.mark.parametrize(
     "change", [{"body": b'{"a":2}'}, {"content_type": "text/plain"}, {"content_type": None}]
 )
-def test_a_body_or_content_type_other_than_hashed_is_refused(change: dict[str, Any]) -> None:
+def test_a_body_or_content_type_that_does_not_match_the_hash_is_refused(change: dict[str, Any]) -> None:
     request = signed(body=REQUEST.body, content_type="application/json")
     verify(request)
     refused(replace(request, **change))
@@ -174,7 +174,7 @@ def test_a_body_hashed_without_its_content_type_is_refused() -> None:
     refused(signed(body=REQUEST.body, content_type=""))
 
 
-def test_a_body_without_a_hash_may_change() -> None:
+def test_a_request_without_a_payload_hash_is_accepted_with_any_body() -> None:
     verify(replace(signed(), body=b"other", content_type=None))
 
 

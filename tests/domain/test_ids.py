@@ -32,7 +32,7 @@ def test_a_task_id_of_the_python_client_is_valid() -> None:
         "b4cf65f1-1f38-4c64-8361-13552fc7a33a",
     ],
 )
-def test_another_text_is_not_a_task_id(text: str) -> None:
+def test_a_text_of_another_form_is_not_a_task_id(text: str) -> None:
     assert not re.fullmatch(TASK_ID, text)
 
 

@@ -40,7 +40,7 @@ def test_an_old_secret_is_accepted_while_it_is_listed() -> None:
 @pytest.mark.parametrize(
     "signature", ["", BY_ANOTHER_SECRET, SIGNATURES[1], SIGNATURES[0][:-1], SIGNATURES[0].lower(), "é" * 44]
 )
-def test_any_other_signature_is_not_valid(signature: str) -> None:
+def test_a_wrong_signature_is_not_valid(signature: str) -> None:
     assert not signature_is_valid(signature, TASK_ID, 0, [SECRET, OLD_SECRET])
 
 
@@ -102,7 +102,7 @@ NO_MESSAGES = {
 
 
 @pytest.mark.parametrize("text", NO_MESSAGES.values(), ids=NO_MESSAGES)
-def test_another_text_is_not_a_work_message(text: str) -> None:
+def test_a_text_of_another_form_is_not_a_work_message(text: str) -> None:
     with pytest.raises(ValueError, match="not a work message") as error:
         read_message(text)
     assert type(error.value) is ValueError

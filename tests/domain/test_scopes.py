@@ -185,7 +185,7 @@ def test_the_reference_has_the_form_of_the_clients_apis_js() -> None:
         (["*"], AllOf(("anything", ""))),
     ],
 )
-def test_these_scopes_satisfy_these_expressions(scopes: list[str], expression: Expression) -> None:
+def test_scopes_satisfy_an_expression_that_they_cover(scopes: list[str], expression: Expression) -> None:
     assert satisfies(scopes, expression)
     assert missing(scopes, expression) is None
 
@@ -203,7 +203,9 @@ def test_these_scopes_satisfy_these_expressions(scopes: list[str], expression: E
         (["b*"], AllOf(("bx", "cx", AnyOf(("x", "y")))), "(`cx` and (`x` or `y`))"),
     ],
 )
-def test_the_missing_scopes_are_a_phrase(scopes: list[str], expression: Expression, words: str) -> None:
+def test_the_missing_scopes_are_described_in_words(
+    scopes: list[str], expression: Expression, words: str
+) -> None:
     assert not satisfies(scopes, expression)
     assert missing(scopes, expression) == words
 
@@ -268,7 +270,7 @@ def test_a_scope_is_expanded_through_the_roles_that_it_assumes(
     assert assumed - {scope} == {text for text in gained if not text.startswith("assume:")}
 
 
-def test_scopes_that_assume_no_role_only_lose_duplicates() -> None:
+def test_scopes_that_assume_no_role_are_kept_without_duplicates() -> None:
     assert Roles({"a": ["A"]}).expand(["x", "y*", "x"]) == ("x", "y*")
 
 

@@ -58,7 +58,10 @@ def test_a_changed_ticket_is_refused(ticket: Ticket) -> None:
         message_signature(TASK_ID, 0, SECRET),
         hmac.new(SECRET, WHOLE.text().encode(), hashlib.sha256).hexdigest(),
     ],
-    ids=range(8),
+    ids=[
+        *("empty", "one character", "no ASCII", "another secret", "shortened", "upper case"),
+        *("of a message", "in hexadecimal"),
+    ],
 )
 def test_a_signature_of_no_listed_secret_is_refused(signature: str) -> None:
     with pytest.raises(AuthorizationFailed, match="not signed"):

@@ -98,7 +98,7 @@ def test_a_part_of_a_second_is_rounded_up(milliseconds: int, seconds: int) -> No
         ("9999-12-31T01:02:03.004Z", "9999-12-31T01:02:03.004Z"),
     ],
 )
-def test_a_day_ends_at_midnight_except_the_last_day(time: str, end: str) -> None:
+def test_a_day_ends_at_midnight_except_the_last_day_of_the_year_9999(time: str, end: str) -> None:
     assert format_time(end_of_day(parse_time(time))) == end
 
 

@@ -133,7 +133,7 @@ def test_a_task_is_pending_after_its_last_dependency() -> None:
     assert published_after_a_crash(last, NOW + MINUTE) == ["task-defined", *published(last)]
 
 
-def test_another_task_than_a_dependency_changes_nothing() -> None:
+def test_the_end_of_a_task_that_is_no_dependency_changes_nothing() -> None:
     for task in (unscheduled([OTHER_TASK]), pending()):
         assert transitions.satisfy(task, THIRD_TASK, NOW) == Outcome(task)
 
@@ -181,7 +181,7 @@ def test_a_rerun_task_is_pending_with_all_its_retries() -> None:
 
 
 @pytest.mark.parametrize(("runs", "retries_left"), [(1, 5), (44, 5), (45, 4), (49, 0)])
-def test_a_rerun_leaves_no_more_retries_than_runs_that_are_left(runs: int, retries_left: int) -> None:
+def test_a_rerun_gives_no_more_retries_than_the_limit_of_50_runs_allows(runs: int, retries_left: int) -> None:
     done = resolved("completed", state="completed")
     task = replace(done, runs=tuple(replace(done.runs[0], run_id=run_id) for run_id in range(runs)))
     assert transitions.rerun(task, NOW + HOUR).task.retries_left == retries_left
@@ -245,7 +245,7 @@ def test_no_run_is_claimed_after_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("rest", [DAY, CLAIM_TIMEOUT, MINUTE, MS])
-def test_a_claim_near_the_deadline_lasts_as_long_as_any_claim(rest: timedelta) -> None:
+def test_a_claim_near_the_deadline_lasts_the_full_claim_timeout(rest: timedelta) -> None:
     outcome = claim(pending(), now=DEADLINE - rest)
     assert outcome.task.runs[0].taken_until == DEADLINE - rest + CLAIM_TIMEOUT
 
@@ -254,7 +254,9 @@ def test_a_claim_near_the_deadline_lasts_as_long_as_any_claim(rest: timedelta) -
     ("rest", "is_held"),
     [(3 * SECOND, True), (2 * SECOND + MS, True), (2 * SECOND, False), (SECOND, False), (0 * SECOND, False)],
 )
-def test_no_message_is_held_until_within_two_seconds_of_the_deadline(rest: timedelta, is_held: bool) -> None:
+def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message(
+    rest: timedelta, is_held: bool
+) -> None:
     outcome = claim(pending(), now=DEADLINE - CLAIM_TIMEOUT - rest)
     if is_held:
         assert outcome.hold == Hold(1, DEADLINE - rest, POLLED)
@@ -439,7 +441,7 @@ def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     assert transitions.resolve(second, 0, "exception", "worker-shutdown", NOW) == Outcome(second)
 
 
-def test_a_resolved_run_is_not_reported_otherwise() -> None:
+def test_a_report_with_another_result_for_a_resolved_run_is_a_conflict() -> None:
     done = resolved("completed", state="completed")
     with pytest.raises(RequestConflict, match=r"run 0 is completed \(completed\)"):
         transitions.resolve(done, 0, "failed", "failed", NOW)

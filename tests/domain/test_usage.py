@@ -92,7 +92,7 @@ def test_worker_types_are_sorted_by_name() -> None:
     assert [len(pool["calls"]) for pool in worker_types] == [1, 1, 1]
 
 
-def test_a_caller_is_listed_if_its_last_call_was_in_the_time() -> None:
+def test_a_caller_is_listed_if_its_last_call_was_in_the_requested_time() -> None:
     before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
     found = report([recorded(before, 1, HOUR + SECOND), recorded(at, 1, HOUR)], NOW - HOUR, NOW)
     assert [list(counts(pool)) for pool in found["workerTypes"]] == [[at]]
@@ -105,7 +105,7 @@ def test_calls_that_are_not_recorded_are_counted_and_belong_to_no_worker_type() 
     assert (found["notRecorded"], found["workerTypes"]) == (7, [])
 
 
-def test_calls_that_are_not_recorded_stand_against_everything() -> None:
+def test_calls_that_are_not_recorded_are_in_the_way_of_required_and_of_claim_work() -> None:
     rows = [recorded(use(CLAIM_TASK)), recorded(use(CLAIM_WORK, pool="p/x")), recorded(NOT_RECORDED, 3)]
     required, claim_work = report(rows, NOW - HOUR, NOW)["workerTypes"]
     (sentence,) = required["required"]["inTheWay"]
@@ -138,7 +138,7 @@ def test_the_last_call_is_listed_first() -> None:
     assert list(counts(report_of(*uses))) == uses[::-1]
 
 
-def test_required_is_possible_if_every_claim_has_its_whole_proof() -> None:
+def test_the_required_policy_is_possible_if_every_claim_has_its_whole_proof() -> None:
     of = report_of(
         use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_TASK, "group/bob"), use(CLAIM_WORK)
     )
@@ -146,14 +146,16 @@ def test_required_is_possible_if_every_claim_has_its_whole_proof() -> None:
 
 
 @pytest.mark.parametrize("uses", [[use(POLL_TASK_URLS, "client")], [use(CLAIM_WORK)]], ids=["polls", "works"])
-def test_required_is_not_possible_without_any_claim_task(uses: list[UsageKey]) -> None:
+def test_the_required_policy_is_not_possible_before_a_worker_has_called_claim_task(
+    uses: list[UsageKey],
+) -> None:
     required = report_of(*uses)["required"]
     assert required["inTheWay"] == ["no worker called claimTask: there is nothing to judge by"]
     assert not required["possible"]
 
 
 @pytest.mark.parametrize("missing", [ALL, ("signature",), ("receipt",), ("messageId", "receipt")], ids=str)
-def test_a_claim_with_a_missing_field_stands_against_required(missing: tuple[str, ...]) -> None:
+def test_a_claim_with_a_missing_field_is_in_the_way_of_the_required_policy(missing: tuple[str, ...]) -> None:
     bob = use(CLAIM_TASK, "group/bob", missing)
     of = report_of(use(CLAIM_TASK), bob)
     sentence = f"group/bob called claimTask without {', '.join(missing)}: once at {AT}"
@@ -180,7 +182,7 @@ def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
         assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
 
 
-def test_callers_of_the_older_methods_stand_against_claim_work() -> None:
+def test_callers_of_the_older_methods_are_in_the_way_of_claim_work() -> None:
     of = report_of(
         use(CLAIM_WORK),
         use(POLL_TASK_URLS, "client"),

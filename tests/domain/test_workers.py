@@ -51,7 +51,9 @@ def test_a_path_leads_from_the_provisioner_to_the_worker() -> None:
 
 
 @pytest.mark.parametrize(("path", "life"), [(PROVISIONER, 5 * DAY), (WORKER_TYPE, 5 * DAY), (WORKER, DAY)])
-def test_a_record_expires_a_while_after_the_last_activity(path: Path, life: timedelta) -> None:
+def test_a_worker_expires_a_day_and_a_worker_type_five_days_after_the_last_activity(
+    path: Path, life: timedelta
+) -> None:
     record = WorkerRecord.new(path, NOW)
     assert (record.first_active, record.last_active, record.expires) == (NOW, NOW, NOW + life)
     later = record.after(active(NOW + DAY / 2))
@@ -59,7 +61,7 @@ def test_a_record_expires_a_while_after_the_last_activity(path: Path, life: time
     assert later.expires == later.kept_until == NOW + DAY / 2 + life
 
 
-def test_activity_makes_no_record_expire_earlier_or_last_active_earlier() -> None:
+def test_activity_never_moves_expires_or_last_active_back() -> None:
     record = replace(WorkerRecord.new(WORKER, NOW), expires=NOW + 100 * DAY)
     assert record.after(active(NOW + DAY)).expires == NOW + 100 * DAY
     before = record.after(active(NOW - SECOND))

@@ -46,7 +46,7 @@ def fill(queue: Queue, task_id: str) -> None:
         succeeded(queue.artifact(task_id, name, "reference", url=f"https://example.com/{number}"))
 
 
-def test_each_name_is_its_own_artifact_and_comes_back_unchanged() -> None:
+def test_each_name_is_an_artifact_of_its_own_and_comes_back_unchanged() -> None:
     queue = Queue()
     task_id = queue.running()
     fill(queue, task_id)
@@ -100,7 +100,7 @@ def test_a_hawk_header_covers_one_spelling_of_a_name() -> None:
         refused(queue.send("GET", of_run + other, signed_url=signed), 401, "AuthenticationFailed")
 
 
-def test_the_bytes_of_each_name_are_its_own() -> None:
+def test_artifacts_of_similar_names_keep_their_own_bytes() -> None:
     queue = Queue()
     task_id = queue.running()
     for name in NAMES:

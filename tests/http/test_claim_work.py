@@ -37,13 +37,13 @@ def claim_work(
 
 
 @pytest.fixture
-def hasty() -> Queue:
+def briefly_waiting() -> Queue:
     """A server whose claimWork waits only for a moment."""
     return Queue(claim_work_wait=SHORT)
 
 
-def test_without_pending_tasks_the_answer_is_empty(hasty: Queue) -> None:
-    assert succeeded(claim_work(hasty)).get_json() == {"tasks": []}
+def test_without_pending_tasks_the_answer_is_empty(briefly_waiting: Queue) -> None:
+    assert succeeded(claim_work(briefly_waiting)).get_json() == {"tasks": []}
 
 
 def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
@@ -64,7 +64,7 @@ def test_a_claim_is_as_that_of_claim_task(queue: Queue) -> None:
     assert by_work["takenUntil"] == by_task["takenUntil"]
 
 
-def test_tasks_says_how_many_tasks_are_claimed_one_by_default(queue: Queue) -> None:
+def test_the_property_tasks_limits_the_claims_and_is_one_by_default(queue: Queue) -> None:
     for _ in range(3):
         queue.create()
     assert len(succeeded(claim_work(queue)).get_json()["tasks"]) == 1

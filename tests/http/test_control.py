@@ -69,7 +69,7 @@ def test_a_client_with_the_scope_reads_the_clock() -> None:
     succeeded(queue.send("GET", "/control/v1/clock", credentials=TESTED))
 
 
-def test_a_clock_that_was_not_moved_says_the_real_time(queue: Queue) -> None:
+def test_a_clock_that_was_not_moved_shows_the_real_time(queue: Queue) -> None:
     assert clock(queue) == {"now": format_time(NOW), "offset": 0, "frozen": False, "movable": True}
     queue.clock.advance(timedelta(minutes=1))
     assert clock(queue)["offset"] == 0
@@ -147,7 +147,7 @@ def test_a_year_may_be_given_in_milliseconds(queue: Queue) -> None:
     assert succeeded(move(queue, advance="31536000001ms")).get_json()["offset"] == 31536000.001
 
 
-def test_a_clock_of_another_storage_is_not_moved() -> None:
+def test_a_clock_is_moved_only_with_memory_storage() -> None:
     queue = Queue(control=True, storage=Queue().server.storage)
     for body in ({"advance": "21m"}, {"freeze": True}, {"release": True}):
         refused(move(queue, **body), 409, "RequestConflict", "--storage memory")
@@ -214,7 +214,7 @@ def test_tasks_are_listed_in_pages(queue: Queue) -> None:
     assert listed == expected
 
 
-def test_another_state_of_tasks_is_refused(queue: Queue) -> None:
+def test_a_list_of_tasks_in_an_unsupported_state_is_refused(queue: Queue) -> None:
     refused(
         queue.send("GET", "/control/v1/tasks?state=pending"), 400, "InvalidRequestArguments", "unresolved"
     )

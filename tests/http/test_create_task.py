@@ -215,7 +215,7 @@ def test_a_definition_beyond_a_limit_is_refused(
 
 
 @pytest.mark.parametrize("name", [name for name in task_body() if name != "metadata"] + ["tags", "expires"])
-def test_a_property_of_null_is_refused(queue: Queue, name: str) -> None:
+def test_a_property_with_the_value_null_is_refused(queue: Queue, name: str) -> None:
     answer = queue.call("createTask", {**task_body(), name: None}, taskId=slugid())
     refused(answer, 400, "InputValidationError", name)
 
@@ -289,7 +289,7 @@ def test_a_task_of_a_leap_day_expires_a_year_later() -> None:
     assert queue.definition(task_id)["expires"] == "2021-02-28T12:00:00.000Z"
 
 
-def test_the_same_definition_again_answers_the_same(queue: Queue) -> None:
+def test_creating_a_task_again_with_the_same_definition_answers_the_same(queue: Queue) -> None:
     task_id, body = slugid(), task_body(scopes=["a"], extra={"b": 1})
     first = succeeded(queue.call("createTask", body, taskId=task_id)).get_json()
     queue.clock.advance(MINUTE)
@@ -299,7 +299,7 @@ def test_the_same_definition_again_answers_the_same(queue: Queue) -> None:
     assert {message[:2] for message in queue.messages()} == {(task_id, 0)}
 
 
-def test_the_same_definition_again_does_not_undo_a_claim(queue: Queue) -> None:
+def test_creating_a_claimed_task_again_leaves_it_running(queue: Queue) -> None:
     task_id, body = slugid(), task_body()
     succeeded(queue.call("createTask", body, taskId=task_id))
     succeeded(queue.claim(task_id))
@@ -329,7 +329,9 @@ def test_normal_and_lowest_are_the_same_priority(queue: Queue) -> None:
     ],
     ids=name_of,
 )
-def test_another_definition_of_the_same_task_is_a_conflict(queue: Queue, changes: dict[str, Any]) -> None:
+def test_creating_a_task_again_with_another_definition_is_a_conflict(
+    queue: Queue, changes: dict[str, Any]
+) -> None:
     task_id = queue.create()
     before = queue.definition(task_id)
     answer = queue.call("createTask", task_body(**changes), taskId=task_id)

@@ -109,7 +109,7 @@ def test_a_request_during_the_replacement_waits_for_the_new_application() -> Non
     assert answers == [b"new"]
 
 
-def test_two_replacements_at_once_happen_in_turn() -> None:
+def test_two_concurrent_replacements_happen_one_after_another() -> None:
     current, begun, made = CurrentApp(app(b"old"), timedelta(seconds=30)), threading.Event(), []
 
     def make(name: bytes) -> WsgiApp:

@@ -374,7 +374,7 @@ def test_the_time_of_an_error_is_that_of_the_queues_clock(queue: Queue) -> None:
     assert answer.get_json()["requestInfo"]["time"] == "2018-03-04T05:08:07.890Z"
 
 
-def test_only_the_answers_of_a_server_in_development_say_so() -> None:
+def test_only_the_answers_of_a_server_in_development_have_the_development_header() -> None:
     for is_development in (False, True):
         queue = Queue(development=is_development)
         for path in ("/v1/ping", "/ready", "/events?exchange=none", "/v1/task/none", "/nowhere", "/v1/%"):

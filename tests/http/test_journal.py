@@ -90,7 +90,7 @@ def test_a_request_without_an_endpoint_is_recorded(queue: Queue) -> None:
         "path": "/nowhere?limit=2",
         "status": 404,
         "code": "ResourceNotFound",
-        "reason": "there is no GET /nowhere; /references/queue/v1/api.json lists what there is",
+        "reason": "there is no GET /nowhere; /references/queue/v1/api.json lists the endpoints",
     }
     queue.send("GET", "/ready", credentials=None)
     assert last(queue)["endpoint"] == "ready"

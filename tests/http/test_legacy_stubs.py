@@ -28,7 +28,7 @@ def queue() -> Queue:
 
 
 @pytest.mark.parametrize(("method", "target"), TARGETS)
-def test_without_the_option_each_stub_is_a_404_that_names_it(method: str, target: str) -> None:
+def test_without_the_option_each_stub_is_a_404_that_names_the_option(method: str, target: str) -> None:
     answer = Queue().send(method, target, b'{"scopes": []}')
     assert "--legacy-stubs" in refused(answer, 404, "ResourceNotFound")
 

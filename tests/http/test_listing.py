@@ -97,7 +97,7 @@ def test_an_unread_answer_releases_its_memory(queue: Queue, name: str) -> None:
 
 
 @each_list
-def test_a_task_that_is_added_meanwhile_moves_no_other_task(queue: Queue, name: str) -> None:
+def test_a_task_added_between_two_pages_moves_no_other_task(queue: Queue, name: str) -> None:
     made = fill(queue, 5)
     seen = [task_id for page in pages(queue, name, 1, lambda: fill(queue, 1)) for task_id in ids(page)]
     assert len(seen) == len(set(seen))
@@ -209,7 +209,7 @@ def test_a_token_of_another_list_is_refused(queue: Queue, name: str) -> None:
 
 
 @each_list
-def test_an_invented_token_is_refused(queue: Queue, name: str) -> None:
+def test_a_forged_token_is_refused(queue: Queue, name: str) -> None:
     fill(queue, 3)
     good = content(token(queue, name))
     invented: list[Any] = [

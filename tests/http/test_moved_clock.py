@@ -77,12 +77,12 @@ def visible(queue: Queue) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("name", [*MOVED, *NOT_MOVED])
-def test_the_page_is_true_of(name: str, queue: Queue) -> None:
+def test_each_row_of_the_page_is_true(name: str, queue: Queue) -> None:
     if name not in ELSEWHERE:
         CHECKS[name](queue)
 
 
-def test_each_check_has_its_row_on_the_page() -> None:
+def test_each_check_has_a_row_on_the_page() -> None:
     assert {*CHECKS, *ELSEWHERE} == {*MOVED, *NOT_MOVED}
     for path in ELSEWHERE.values():
         source = (PAGE.parents[2] / path).read_text()

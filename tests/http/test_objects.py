@@ -157,7 +157,6 @@ def test_an_object_name_that_is_not_of_an_artifact_is_refused(queue: Queue, name
         ({"proposedUploadMethods": {"putUrl": {**TO_PUT["putUrl"], "contentType": "a\nb"}}}, "contentType"),
         ({"proposedUploadMethods": {"dataInline": {"contentType": "a", "objectData": "a" * 10_927}}}, "Data"),
     ],
-    ids=range(7),
 )
 def test_an_upload_that_does_not_match_the_schema_is_refused(
     unfinished: Object, changes: Any, said: str

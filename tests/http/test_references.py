@@ -44,7 +44,7 @@ def test_the_reference_lists_all_endpoints() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name in {*taskcluster.Queue.funcinfo, *NEWEST}])
-def test_an_entry_equals_that_of_the_clients_table(name: str) -> None:
+def test_an_entry_of_the_reference_equals_that_of_the_client(name: str) -> None:
     """``funcinfo`` was generated from the original queue's reference, NEWEST from that of 2026."""
     theirs, ours = taskcluster.Queue.funcinfo.get(name) or {"name": name, **NEWEST[name]}, ENTRIES[name]
     for field in ("args", "method", "name", "route", "stability"):
@@ -84,14 +84,14 @@ def test_an_entry_names_the_scopes_of_the_contract(name: str) -> None:
     "ref",
     sorted({ref for entry in [*ENTRIES.values(), *exchanges()["entries"]] for ref in schemas_of(entry)}),
 )
-def test_a_schema_that_is_referred_to_is_served_and_valid(ref: str) -> None:
+def test_each_schema_of_the_reference_is_served_and_valid(ref: str) -> None:
     served = schema(ref)
     assert served["$id"] == ROOT_URL + ref
     jsonschema_rs.meta.validate(served)
     assert served["additionalProperties"] is False
 
 
-def test_each_schema_is_referred_to() -> None:
+def test_each_schema_is_in_a_reference_or_used_by_another_service() -> None:
     entries = [*ENTRIES.values(), *exchanges()["entries"]]
     used = {ref.rpartition("/")[2] for entry in entries for ref in schemas_of(entry)}
     # those of /migration, of other services' stubs and of objects are not in the queue's reference

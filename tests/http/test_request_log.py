@@ -121,7 +121,7 @@ def test_a_plain_request_id_of_the_client_is_used(queue: Queue, given: str) -> N
 
 
 @pytest.mark.parametrize("given", ["", "a" * 65, "a b", "a/b", 'a"b', "{}", "\u00e9"])
-def test_another_request_id_is_replaced_by_a_new_one(queue: Queue, given: str) -> None:
+def test_an_invalid_request_id_is_replaced_by_a_new_one(queue: Queue, given: str) -> None:
     made = set()
     for _ in range(2):
         answer, _ = logged(queue, "GET", "/v1/ping", credentials=None, headers={"X-Request-Id": given})

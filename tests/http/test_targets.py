@@ -26,7 +26,7 @@ def test_the_signature_covers_the_target_as_it_was_sent(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("segment", STRANGE, ids=lambda text: ascii(text)[:30])
-def test_a_strange_segment_is_no_server_error(queue: Queue, segment: str) -> None:
+def test_a_strange_path_segment_is_a_400_or_404(queue: Queue, segment: str) -> None:
     plain = segment.isascii() and not set(segment) & set('<>{}"|\\;')  # mohawk signs these otherwise
     credentials, prefix = ROOT if plain else None, "/v1"
     for method, target in [
@@ -56,7 +56,9 @@ def test_an_incomplete_percent_escape_is_refused_in_a_path_and_a_query(queue: Qu
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/no-such/", "/uploads/", "/schemas/queue/v1/"])
-def test_an_incomplete_percent_escape_is_refused_beside_the_endpoints(queue: Queue, path: str) -> None:
+def test_an_incomplete_percent_escape_is_refused_on_paths_without_an_endpoint(
+    queue: Queue, path: str
+) -> None:
     for method in ("GET", "PUT"):
         answer = queue.send(method, f"{path}%2", credentials=None)
         refused(answer, 400, "InvalidRequestArguments", "'%2'", "%25")
@@ -102,7 +104,7 @@ def test_a_path_may_begin_with_more_than_one_slash(queue: Queue, path: str) -> N
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"])
-def test_a_route_does_not_answer_to_another_method(queue: Queue, method: str) -> None:
+def test_a_route_answers_404_to_another_method(queue: Queue, method: str) -> None:
     message = refused(
         queue.send(method, "/v1/ping", credentials=None), 404, "ResourceNotFound", "/v1/ping", method
     )

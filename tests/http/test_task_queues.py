@@ -100,7 +100,7 @@ def test_claimed_tasks_are_listed_with_their_worker(queue: Queue) -> None:
     }
 
 
-def test_a_token_of_another_list_is_refused(queue: Queue) -> None:
+def test_a_list_of_a_task_queue_refuses_the_token_of_another_list(queue: Queue) -> None:
     for _ in range(2):
         queue.create()
     token = listed(queue, "listPendingTasks", limit=1)["continuationToken"]

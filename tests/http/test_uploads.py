@@ -64,7 +64,7 @@ def test_an_upload_may_be_larger_than_a_mebibyte(queue: Queue) -> None:
         ({"Content_Encoding": "x" * 256}, 400, "InputError", "content-encoding"),
     ],
 )
-def test_an_upload_with_other_headers_than_announced_is_refused(
+def test_an_upload_whose_headers_differ_from_those_announced_is_refused(
     queue: Queue, changed: dict[str, Any], status: int, code: str, said: str
 ) -> None:
     refused(queue.upload(put_url(queue), DATA, **changed), status, code, said)
@@ -91,7 +91,7 @@ def test_an_upload_url_without_its_signature_or_with_two_is_refused(queue: Queue
     )
 
 
-def test_an_upload_url_serves_no_other_method(queue: Queue) -> None:
+def test_an_upload_url_serves_only_put(queue: Queue) -> None:
     target = put_url(queue).removeprefix(ROOT_URL)
     for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"):
         answer = queue.send(method, target, credentials=None)
@@ -142,7 +142,7 @@ def test_an_upload_too_late_is_refused(queue: Queue) -> None:
     refused(queue.upload(url, DATA), 403, "AuthorizationFailed", "ended at")
 
 
-def test_a_blob_other_than_announced_is_refused(queue: Queue) -> None:
+def test_a_blob_that_differs_from_its_announcement_is_refused(queue: Queue) -> None:
     task_id = queue.running()
     (request,) = succeeded(queue.artifact(task_id, "a", "blob")).get_json()["requests"]
     refused(queue.upload(request["url"], b"x" * len(BLOB)), 400, "InputError", "SHA-256")

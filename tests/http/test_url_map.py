@@ -31,14 +31,14 @@ def test_applications_with_the_same_routes_share_a_compiled_map() -> None:
     assert routes_of(first).compiled is routes_of(second).compiled
 
 
-def test_an_application_with_other_routes_has_a_map_of_its_own() -> None:
+def test_applications_with_different_routes_have_maps_of_their_own() -> None:
     first, second = app_of("/a/<x>"), app_of("/a/<y>")
     assert Client(first).get("/a/1").text == "/a/<x> {'x': '1'}"
     assert Client(second).get("/a/1").text == "/a/<y> {'y': '1'}"
     assert Client(second).get("/b").status_code == 404
 
 
-def test_two_servers_with_other_queue_prefixes_serve_their_own_blobs() -> None:
+def test_two_servers_with_different_queue_prefixes_serve_their_own_blobs() -> None:
     for queue in (Queue(queue_prefix="one"), Queue(queue_prefix="other")):
         task_id = queue.running()
         answer = succeeded(queue.artifact(task_id, "public/log", "azure")).get_json()

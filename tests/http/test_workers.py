@@ -173,9 +173,11 @@ def test_a_worker_without_a_task_has_no_latest_task(queue: Queue) -> None:
         ("getWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
     ],
 )
-def test_what_has_no_record_is_not_found(queue: Queue, name: str, mentioned: str) -> None:
+def test_a_provisioner_worker_type_or_worker_without_a_record_is_not_found(
+    queue: Queue, name: str, mentioned: str
+) -> None:
     answer = queue.call(name, **of_workers(name))
-    refused(answer, 404, "ResourceNotFound", mentioned, "never seen")
+    refused(answer, 404, "ResourceNotFound", mentioned, "never active")
 
 
 def test_a_quarantine_makes_a_record_of_an_unknown_worker(queue: Queue) -> None:
@@ -223,7 +225,7 @@ def test_each_declared_property_needs_its_own_scope(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DECLARING)
-def test_any_client_may_declare_no_property_which_changes_only_the_times(name: str) -> None:
+def test_a_declaration_without_properties_needs_no_scope_and_changes_only_the_times(name: str) -> None:
     tested = Credentials("tested", "the-access-token-of-the-tested-client")
     queue = Queue(Client(tested.client_id, tested.access_token, ()))
     before = succeeded(queue.call(name, scene(name).body, **of_workers(name))).get_json()
@@ -296,7 +298,7 @@ def test_a_property_of_another_kind_of_record_is_refused(queue: Queue, name: str
 
 
 @pytest.mark.parametrize("name", TAKING)
-def test_a_body_is_needed(queue: Queue, name: str) -> None:
+def test_a_request_without_a_body_is_refused(queue: Queue, name: str) -> None:
     refused(queue.call(name, None, **of_workers(name)), 400, "InputValidationError", "body")
 
 
@@ -324,7 +326,7 @@ def test_a_time_far_in_the_past_or_the_future_is_accepted(queue: Queue, name: st
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
-def test_an_invalid_identifier_is_refused(queue: Queue, name: str) -> None:
+def test_an_invalid_identifier_is_refused_by_each_endpoint_of_workers(queue: Queue, name: str) -> None:
     params = of_workers(name)
     for parameter in params:
         answer = queue.call(name, scene(name).body, **{**params, parameter: "a.b"})
@@ -425,7 +427,7 @@ def test_all_pages_together_hold_each_record_once_in_order(queue: Queue, name: s
 
 
 @each_list
-def test_a_token_of_another_list_is_refused(queue: Queue, name: str) -> None:
+def test_a_list_of_worker_records_refuses_the_token_of_another_list(queue: Queue, name: str) -> None:
     fill(queue, name, 2)
     token = pages(queue, name, "limit=1")[0]["continuationToken"]
     elsewhere = [

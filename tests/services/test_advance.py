@@ -93,7 +93,7 @@ def test_a_waiting_task_whose_server_died_is_registered_and_rechecked(harness: H
     assert harness.states(task_id) == ["pending"]
 
 
-def test_only_events_since_that_time_are_published_again_in_order(harness: Harness) -> None:
+def test_only_events_since_the_given_time_are_published_again_in_order(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(MINUTE)
     claimed = harness.clock.now()
@@ -183,7 +183,7 @@ def test_a_rerun_task_releases_the_dependents_of_its_first_end(harness: Harness)
     assert events[-2:] == [("task-completed", task_id, 0), ("task-pending", task_id, 1)]
 
 
-def test_effects_of_an_end_before_that_time_are_not_repeated(harness: Harness) -> None:
+def test_effects_of_an_earlier_end_are_not_repeated(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.complete(task_id)
     harness.run_timers()
@@ -226,7 +226,9 @@ def test_a_resolved_task_that_was_created_again_ends_in_its_group_again(harness:
 
 
 @pytest.mark.parametrize(("retries", "state"), [(1, "pending"), (0, "exception")])
-def test_a_claim_of_another_process_ends_a_minute_late(harness: Harness, retries: int, state: str) -> None:
+def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
+    harness: Harness, retries: int, state: str
+) -> None:
     task_id = harness.claimed(retries=retries)
     server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -291,7 +293,7 @@ def test_the_effects_of_an_expired_claim_are_applied(harness: Harness) -> None:
 
 def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
     for since in (None, NOW):
-        assert advance(harness, slugid(), since) == Next(is_there=False)
+        assert advance(harness, slugid(), since) == Next(exists=False)
 
 
 def test_nothing_is_read_for_events_while_the_broker_is_away(harness: Harness) -> None:

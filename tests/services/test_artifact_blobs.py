@@ -1,4 +1,4 @@
-"""Blobs are complete once the announced content is stored. Before that their run cannot be completed."""
+"""Blobs are complete once the declared content is stored. Before that their run cannot be completed."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -93,10 +93,10 @@ def test_an_empty_blob_can_be_completed() -> None:
     assert kept(harness.storage.blobs, name) == (0, TEXT, None)
 
 
-def test_parts_that_make_other_content_are_a_conflict() -> None:
+def test_parts_that_do_not_make_the_announced_content_are_a_conflict() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness, contentSha256=sha256(CONTENT))
-    with pytest.raises(RequestConflict, match="do not make what was announced") as conflict:
+    with pytest.raises(RequestConflict, match="differ from the declared content") as conflict:
         complete(harness, task_id, *ETAGS)
     assert conflict.value.details["found"]["transferSha256"] == sha256(b"".join(PARTS))
     assert conflict.value.details["announced"]["transferSha256"] == sha256(CONTENT)
@@ -131,7 +131,9 @@ def test_a_blob_that_was_not_uploaded_cannot_be_completed() -> None:
         complete(harness, task_id)
 
 
-@pytest.mark.parametrize("etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=range(3))
+@pytest.mark.parametrize(
+    "etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=["malformed", "wrong", "too many"]
+)
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
     harness = Harness()
@@ -183,7 +185,7 @@ def test_a_complete_blob_takes_no_upload_and_may_be_completed_again() -> None:
     complete(harness, task_id)
 
 
-def test_a_blob_created_anew_meanwhile_is_not_completed() -> None:
+def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -> None:
     harness = Harness()
     task_id = uploaded(harness)
 
@@ -192,7 +194,7 @@ def test_a_blob_created_anew_meanwhile_is_not_completed() -> None:
         details = {**before.artifact.details, "begunAnew": "-1"}
         harness.storage.artifacts.replace(before, replace(before.artifact, details=details))
 
-    with pytest.raises(RequestConflict, match="created anew"):
+    with pytest.raises(RequestConflict, match="created again"):
         complete(
             harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=begin_anew))
         )
@@ -285,7 +287,7 @@ def test_a_run_may_fail_before_its_blobs_are_complete(state: str, reason: str) -
     assert harness.services.tasks.report(task_id, 0, state, reason).state == state
 
 
-def test_an_incomplete_blob_of_an_earlier_run_does_not_matter() -> None:
+def test_a_run_can_be_completed_although_an_earlier_run_has_an_incomplete_blob() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     harness.shut_down(task_id)

@@ -48,9 +48,9 @@ class Stage:
         read = self.blobs.read
         self.blobs.read = lambda name: self._held(name, read(name))  # type: ignore[method-assign]
 
-    def blob(self, name: str = "name", parts: Iterable[bytes] = PARTS, announced: bytes = b"") -> Artifact:
+    def blob(self, name: str = "name", parts: Iterable[bytes] = PARTS, declared: bytes = b"") -> Artifact:
         parts = list(parts)
-        whole = announced or b"".join(parts)
+        whole = declared or b"".join(parts)
         details = {
             "partCount": len(parts),
             "partsSha256": sha256(b"".join(parts)),
@@ -93,7 +93,7 @@ def conflict_of(check: Callable[[], None]) -> RequestConflict:
             continue
         except RequestConflict as error:
             return error
-        raise AssertionError("it is what was announced")
+        raise AssertionError("it is as declared")
 
 
 def test_a_check_outlives_its_call_and_a_repeated_call_joins_it() -> None:
@@ -119,7 +119,7 @@ def test_a_check_is_completed_though_no_call_waits_for_it() -> None:
 
 def test_a_conflict_is_answered_once_and_then_checked_anew() -> None:
     stage = Stage()
-    blob = stage.blob(announced=b"another")
+    blob = stage.blob(declared=b"another")
     stage.begin(blob)
     stage.end()
     for begun in (1, 2):
@@ -132,7 +132,7 @@ def test_a_conflict_is_answered_once_and_then_checked_anew() -> None:
 
 def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     stage = Stage()
-    blob = stage.blob(announced=b"another")
+    blob = stage.blob(declared=b"another")
     stage.begin(blob)
     all_wait = threading.Barrier(4, stage.end)
     with ThreadPoolExecutor(4) as threads:
@@ -160,9 +160,9 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
     assert stage.done == ["name"]
 
 
-def test_another_announcement_gets_a_check_of_its_own() -> None:
+def test_another_announcement_of_a_blob_gets_a_check_of_its_own() -> None:
     stage = Stage()
-    first, second = stage.blob(), stage.blob(announced=b"another")
+    first, second = stage.blob(), stage.blob(declared=b"another")
     stage.begin(first)
     stage.begin(second)
     stage.end(2)
@@ -183,7 +183,7 @@ def test_at_most_max_reads_blobs_are_read_at_once() -> None:
 
 def test_running_checks_are_bounded_and_finished_conflicts_do_not_count() -> None:
     stage = Stage(max_checks=2)
-    blobs = [stage.blob(name, announced=b"another") for name in "abc"]
+    blobs = [stage.blob(name, declared=b"another") for name in "abc"]
     for blob in blobs[:2]:
         stage.begin(blob)
     with pytest.raises(ServiceUnavailable, match="are being checked"):

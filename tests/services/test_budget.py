@@ -188,7 +188,7 @@ def test_a_cycle_of_one_client_costs_at_most_eleven_operations(process: Process)
     assert process.harness.timers() == []
 
 
-def test_a_process_does_not_read_the_tasks_that_it_wrote(process: Process) -> None:
+def test_a_process_does_not_read_again_the_tasks_that_it_wrote(process: Process) -> None:
     group = slugid()
     process.harness.create(taskGroupId=group, priority="low")
     process.costs()

@@ -112,7 +112,7 @@ def test_a_message_of_a_running_run_is_not_moved(harness: Harness) -> None:
     assert runs_in(harness) == {"low": [0, 1]}
 
 
-def test_a_task_is_found_though_its_server_died_and_lost_its_timers() -> None:
+def test_a_task_whose_change_of_priority_crashed_before_the_write_can_be_claimed() -> None:
     harness = Harness()
     task_id = harness.create(priority="highest")
     dying = harness.replica(FaultAt(0, of="replace", after=failing(Crash())))
@@ -123,7 +123,7 @@ def test_a_task_is_found_though_its_server_died_and_lost_its_timers() -> None:
     assert [*claim_all(harness), *claim_all(harness)] == [task_id]
 
 
-def test_a_process_that_remembers_the_old_priority_does_not_claim_by_the_old_message() -> None:
+def test_a_process_that_remembers_the_old_priority_does_not_claim_with_the_old_message() -> None:
     harness = Harness()
     other = harness.replica(caches_tasks=True)
     task_id = slugid()
@@ -134,7 +134,7 @@ def test_a_process_that_remembers_the_old_priority_does_not_claim_by_the_old_mes
     assert runs_in(harness) == {"low": [0, 0]}
 
 
-def test_a_process_that_remembers_the_old_priority_claims_by_the_new_message() -> None:
+def test_a_process_that_remembers_the_old_priority_claims_with_the_new_message() -> None:
     harness = Harness()
     other = harness.replica(caches_tasks=True)
     task_id = slugid()
@@ -144,7 +144,7 @@ def test_a_process_that_remembers_the_old_priority_claims_by_the_new_message() -
     assert other.claims.claim_polled(QUEUES["high"], message.received, ALICE)
 
 
-def test_a_worker_that_polls_by_itself_may_claim_by_the_old_message(harness: Harness) -> None:
+def test_a_worker_that_polled_the_old_message_may_claim_with_it(harness: Harness) -> None:
     task_id = harness.create()
     (message,) = harness.receive()
     change(harness, task_id)

@@ -95,7 +95,7 @@ def waiting(
         assert not thread.is_alive()
 
 
-def test_a_claim_has_what_a_claim_of_claim_task_has() -> None:
+def test_a_claim_has_the_same_fields_as_one_of_claim_task() -> None:
     harness = Harness()
     task_id = harness.create(scopes=["a:scope"])
     (claim,) = claim_work(harness.services)
@@ -140,7 +140,7 @@ def test_several_tasks_are_claimed_by_priority() -> None:
     assert [claim["status"]["taskId"] for claim in claims] == [tasks[1], tasks[2], tasks[0]]
 
 
-def test_no_more_tasks_are_claimed_than_asked_for() -> None:
+def test_no_more_tasks_are_claimed_than_requested() -> None:
     harness = Harness()
     tasks = {harness.create() for _ in range(5)}
     claims = claim_work(harness.services, 3)
@@ -227,7 +227,7 @@ def test_a_task_is_not_claimed_from_the_queue_of_another_worker_type() -> None:
 
 
 @pytest.mark.parametrize("worker", [ALICE, BOB], ids=["the same", "another"])
-def test_a_duplicate_message_gives_no_second_claim(worker: Worker) -> None:
+def test_claim_work_gives_no_second_claim_for_a_duplicate_message(worker: Worker) -> None:
     harness = Harness()
     task_id = harness.create()
     text = harness.messages()[0].text

@@ -170,7 +170,7 @@ stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=
 
 
 @given(stories, times, times)
-def test_two_moves_have_the_outcome_of_one(
+def test_two_moves_have_the_same_outcome_as_one_move_of_their_sum(
     story: list[tuple[timedelta, int, bool]], first: timedelta, second: timedelta
 ) -> None:
     def outcome(*moves: timedelta) -> Any:
@@ -212,7 +212,7 @@ def test_calls_work_while_the_clock_is_frozen(server: Server) -> None:
     assert server.runs(task_id) == [("completed", timedelta(0))]
 
 
-def test_the_clock_of_other_storage_cannot_be_moved() -> None:
+def test_only_the_clock_of_memory_storage_can_be_moved() -> None:
     harness = Harness()
     control = harness.services.clock_control()
     assert "--storage memory" in control.state().reason
@@ -284,7 +284,7 @@ def test_background_threads_do_not_disturb_the_order_of_a_move(server: Server) -
     assert [server.runs(task_id)[0][1] for task_id in expected] == [n * MINUTE for n in range(1, 40)]
 
 
-def test_concurrent_moves_happen_one_after_the_other(server: Server) -> None:
+def test_concurrent_moves_happen_one_after_another(server: Server) -> None:
     with background(server):
         threads = [threading.Thread(target=server.control.advance, args=[MINUTE]) for _ in range(8)]
         for thread in threads:
@@ -337,7 +337,7 @@ def test_a_waiting_request_claims_after_the_move(server: Server) -> None:
     assert server.services.tasks.load(task_id).runs[1].started == NOW + 2 * HOUR
 
 
-def test_a_gate_closes_once_it_is_empty_and_lets_no_thread_in() -> None:
+def test_a_gate_closes_when_the_last_thread_has_left_and_then_admits_none() -> None:
     gate, ends, seen = Gate(), threading.Event(), []
 
     def inside(what: str, then: Callable[[], object]) -> threading.Thread:

@@ -168,7 +168,7 @@ def test_a_claim_whose_answer_was_lost_keeps_its_held_message() -> None:
     assert scene.harness.messages()[0].lease == scene.harness.task(scene.task_id).held
 
 
-def test_the_timer_publishes_a_transition_that_was_not_answered() -> None:
+def test_the_timer_publishes_a_transition_whose_answer_was_lost() -> None:
     scene = first_claim()
     scene.harness.run_timers(LEASE / 2)  # after this, no other timer is about what happened
     server = scene.harness.replica(

@@ -2,20 +2,15 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     ALICE,
     BOB,
-    HOUR,
-    MINUTE,
     NOW,
     SECOND,
     CallRecorder,
-    Crash,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
 
@@ -53,7 +48,7 @@ def test_a_repeated_create_answers_the_same_and_offers_the_task_again() -> None:
     assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
 
 
-def test_a_duplicate_message_gives_no_second_claim() -> None:
+def test_the_duplicate_message_of_a_repeated_create_gives_no_second_claim() -> None:
     harness = Harness()
     task_id = slugid()
     for _ in range(2):
@@ -107,27 +102,7 @@ def test_a_task_that_was_never_created_is_not_found() -> None:
             find(slugid())
 
 
-@pytest.mark.parametrize("call", range(5))
-@pytest.mark.parametrize("error", [Crash(), ServiceUnavailable("storage is away")])
-@pytest.mark.parametrize("is_done", [False, True])
-def test_a_repeated_create_completes_a_failed_one(call: int, error: Exception, is_done: bool) -> None:
-    harness = Harness()
-    fault = FaultAt(call, after=failing(error)) if is_done else FaultAt(call, before=failing(error))
-    task_id = slugid()
-    try:
-        harness.replica(fault).tasks.create(task_id, task_body())
-    except (Crash, ServiceUnavailable):
-        harness.clock.advance(HOUR / 10)
-        harness.services.tasks.create(task_id, task_body())
-    harness.run_timers(MINUTE)  # the deferred effects, too
-    assert fault.happened is (call < 4)
-    messages = harness.receive()
-    assert {message.run_id for message in messages} == {0}
-    harness.claim(messages[0])
-    assert harness.states(task_id) == ["running by alice"]
-
-
-def test_a_recalled_task_may_have_old_runs() -> None:
+def test_recall_returns_the_remembered_task_although_its_runs_are_outdated() -> None:
     harness = Harness()
     services = harness.replica(caches_tasks=True)
     task_id = harness.create()

@@ -247,7 +247,7 @@ def test_a_duplicate_timer_releases_a_dependent_once(harness: Harness) -> None:
     assert not [event for event in harness.events() if event[0] in ("task-pending", "task-running")]
 
 
-def test_a_rerun_dependency_leaves_released_dependents_pending(harness: Harness) -> None:
+def test_a_rerun_of_a_dependency_leaves_released_dependents_pending(harness: Harness) -> None:
     required = harness.create()
     early = harness.create(dependencies=[required])
     harness.run(required)
@@ -339,7 +339,7 @@ def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> Non
     assert harness.states(waiting) == ["exception deadline-exceeded"]
 
 
-def test_ten_thousand_dependents_of_a_task_cost_other_tasks_nothing(harness: Harness) -> None:
+def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
     for _ in range(9_999):  # rows of tasks that have expired
@@ -366,7 +366,7 @@ def test_all_dependents_are_released_though_the_process_died_among_them(harness:
     assert {harness.task(task_id).state for task_id in waiting} == {"pending"}
 
 
-def test_a_dependency_costs_two_reads_and_a_row(harness: Harness) -> None:
+def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]

@@ -133,7 +133,7 @@ def test_a_claim_that_expires_without_retries_resolves_the_task(harness: Harness
     assert (harness.messages(), harness.timers()) == ([], [])
 
 
-def test_timers_alone_use_up_the_retries(harness: Harness) -> None:
+def test_claims_that_expire_by_timers_alone_use_up_the_retries(harness: Harness) -> None:
     task_id = harness.create(retries=2)
     for run_id in range(3):
         harness.services.claims.claim(harness.task(task_id), run_id, ALICE, BY_NAME)
@@ -330,7 +330,7 @@ def test_the_timer_of_an_expired_task_is_removed(harness: Harness) -> None:
     assert harness.timers() == []
 
 
-def test_timers_of_a_running_task_publish_nothing_again(harness: Harness) -> None:
+def test_timers_of_a_running_task_publish_no_event_again(harness: Harness) -> None:
     harness.claimed()
     harness.events()
     for _ in range(19):
@@ -561,7 +561,7 @@ def test_a_call_that_lost_a_race_decides_again(harness: Harness) -> None:
     assert harness.events() == [("task-pending", task_id, 1)]
 
 
-def test_a_write_that_failed_by_a_defect_has_its_effects_if_it_happened(harness: Harness) -> None:
+def test_a_write_that_raised_after_it_was_stored_has_its_effects(harness: Harness) -> None:
     task_id = slugid()
     server = harness.replica(FaultAt(0, of="insert", after=failing(ValueError("a defect"))))
     with pytest.raises(ValueError, match="a defect"):

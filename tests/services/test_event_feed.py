@@ -112,7 +112,7 @@ def test_a_stream_begins_after_the_given_id(process: Place) -> None:
     assert numbers(feed, None, "#", "") == []
 
 
-def test_a_stream_that_is_not_endless_ends_after_the_events_in_memory(process: Place) -> None:
+def test_a_stream_with_an_end_ends_after_the_events_in_memory(process: Place) -> None:
     process.publish_numbers(*range(250))
     stream = process.feed.follow(None, "#", BEGINNING, is_endless=False)
     process.publish_numbers(250)
@@ -243,7 +243,7 @@ def test_the_501st_stream_is_refused_until_another_is_closed(place: Place) -> No
     assert take(following, 1) == [1]
 
 
-def test_refused_streams_take_no_place(process: Place) -> None:
+def test_refused_streams_do_not_count_as_open_streams(process: Place) -> None:
     feed = process.feed
     for _ in range(501):
         with pytest.raises(ValueError, match="id"):
@@ -307,7 +307,7 @@ def test_a_follower_may_open_a_tenth_of_the_streams_at_once(place: Place) -> Non
         streams.append(feed.follow(None, "#", "", ["address a", "client 0"]))
 
 
-def test_disconnected_streams_are_closed_if_their_places_are_needed(place: Place) -> None:
+def test_disconnected_streams_are_closed_if_the_limit_of_streams_is_reached(place: Place) -> None:
     feed, disconnected = place.feed, set[int]()
     streams = [
         feed.follow(None, "#", "", ["address a"], is_disconnected=partial(disconnected.__contains__, number))
@@ -377,7 +377,7 @@ def test_a_stream_after_a_dropped_event_begins_anew_with_the_last_10_000(process
     assert marked(feed.follow(None, "#", first)) == ["begins-anew", *range(2, 10_002)]
 
 
-def test_a_resumed_stream_that_reads_too_slowly_gets_begins_anew_at_the_gap(process: Place) -> None:
+def test_a_resumed_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Place) -> None:
     process.publish_numbers(*range(200))
     slow = process.feed.follow(None, "#", BEGINNING)
     assert take(slow, 100) == list(range(100))

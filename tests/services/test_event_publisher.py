@@ -79,12 +79,12 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
     assert [event for _, event in events_in(feed)] == [ONE, TWO]
 
 
-def test_publishing_no_events_does_not_ask_the_broker(broker: FakeBroker) -> None:
+def test_publishing_no_events_makes_no_call_to_the_broker(broker: FakeBroker) -> None:
     broker.capacity = 0
     EventPublisher(broker, EventFeed(broker, NOW)).publish([])
 
 
-def test_while_the_broker_is_away_only_the_check_asks_it(broker: FakeBroker) -> None:
+def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) -> None:
     publisher = EventPublisher(broker, EventFeed(broker, NOW))
     broker.capacity = 0
     with pytest.raises(BrokerAway):

@@ -119,5 +119,5 @@ def test_a_fault_of_an_unknown_endpoint_is_refused(faults: FaultRegistry) -> Non
 def test_more_than_a_thousand_faults_are_refused(faults: FaultRegistry) -> None:
     for _ in range(1000):
         add(faults, status=503)
-    with pytest.raises(InputError, match="there are 1000 faults, the most that are accepted"):
+    with pytest.raises(InputError, match="there are 1000 faults, the maximum"):
         add(faults, status=503)

@@ -234,7 +234,7 @@ def test_a_task_of_another_scheduler_is_refused_and_nothing_is_stored(harness: H
     assert (harness.timers(), harness.events()) == (timers, [])
 
 
-def test_a_refused_definition_leaves_the_group_that_it_names_as_it_was(
+def test_a_refused_definition_adds_no_member_to_the_group_that_it_names(
     harness: Harness,
 ) -> None:
     task_id, others = harness.create(), slugid()

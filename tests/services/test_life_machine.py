@@ -511,7 +511,7 @@ class Life(RuleBasedStateMachine):
                 return {"schedule": self._schedule, "rerun": self._rerun}[kind](task_id)
 
     @rule(data=st.data(), replica=REPLICAS)
-    def one(self, data: st.DataObject, replica: int) -> None:
+    def perform_one_action(self, data: st.DataObject, replica: int) -> None:
         self._perform(replica, self._action(data), data)
 
     @precondition(lambda self: len(self.bodies) < MAX_TASKS)
@@ -565,7 +565,7 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.is_alone)  # interleaved greenlets cannot wait for each other
     @rule(data=st.data(), schedule=SCHEDULES)
-    def two_at_once(self, data: st.DataObject, schedule: list[tuple[int, int]]) -> None:
+    def perform_two_actions_concurrently(self, data: st.DataObject, schedule: list[tuple[int, int]]) -> None:
         self._at_once([self._action(data), self._action(data)], schedule)
 
     def _at_once(self, actions: list[Action], schedule: list[tuple[int, int]]) -> None:

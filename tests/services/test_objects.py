@@ -96,7 +96,7 @@ def test_a_put_url_takes_the_announced_type_and_length_only() -> None:
     assert request["expires"] == format_time(NOW + 45 * MINUTE)
     with pytest.raises(AuthorizationFailed, match=f"the URL is for '{HTML}'"):
         upload(run.harness, request["url"], content_type=TEXT)
-    with pytest.raises(InputError, match=f"{len(CONTENT)} bytes were announced"):
+    with pytest.raises(InputError, match=f"{len(CONTENT)} bytes were declared"):
         upload(run.harness, request["url"], CONTENT + b"x", HTML)
     upload(run.harness, request["url"], content_type=HTML)
     properties = run.harness.storage.blobs.properties(run.artifact.blob_name)
@@ -174,7 +174,7 @@ def test_finish_needs_an_object_a_finished_upload_and_its_upload_id() -> None:
     with pytest.raises(InputError, match="is not finished: call finishUpload"):
         run.finish()
     run.finish_upload()
-    with pytest.raises(InputError, match="not the one that createArtifact answered"):
+    with pytest.raises(InputError, match="differs from the uploadId that createArtifact answered"):
         finish(run.task_id, 0, NAME, "another")
     create(run.harness, run.task_id, "s3", "log")
     with pytest.raises(InputError, match="storage type s3: uploadId is for an object"):

@@ -120,7 +120,7 @@ def test_a_row_that_cannot_be_rendered_fails_the_page() -> None:
         read_page(lambda _after, _count: numbers(9), int, 0, 9, render, 4)
 
 
-def test_eight_pages_of_the_maximal_size_are_in_memory_at_once() -> None:
+def test_at_most_eight_pages_of_the_maximal_size_are_in_memory_at_once() -> None:
     memory = PageMemory(timedelta(0))
     pages = [memory.acquire() for _ in range(8)]
     with pytest.raises(ServiceUnavailable, match="large lists"):

@@ -147,7 +147,7 @@ def test_a_process_whose_lease_ended_leaves_the_job_to_its_new_holder(
     assert [one["event"] for one in logs] == ["periodic-job-taken-over"]
 
 
-def test_do_due_returns_when_the_first_job_is_due(processes: Processes) -> None:
+def test_do_due_returns_the_time_until_the_first_job_is_due(processes: Processes) -> None:
     one, other = Pages(1), Pages(1)
     processes.do(processes.periodic_jobs(one))
     processes.clock.advance(20 * MINUTE)
@@ -239,7 +239,7 @@ def test_a_job_that_fails_begins_anew_a_minute_later(
     assert first.pages == ["", "", "page 1", "page 2"]
 
 
-def test_a_job_that_fails_after_its_lease_was_acquired_elsewhere_is_not_released(
+def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(
     processes: Processes,
 ) -> None:
     second = Pages(1)

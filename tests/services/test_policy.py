@@ -57,7 +57,7 @@ def test_a_claim_without_full_proof_is_refused_by_naming_what_is_missing(
     assert harness.states(task_id) == ["pending"]
 
 
-def test_repeatedly_refused_claims_offer_the_run_once_in_a_while(harness: Harness) -> None:
+def test_repeatedly_refused_claims_offer_the_run_once_in_10_seconds(harness: Harness) -> None:
     harness.create()
     message = harness.receive_one()
     for _ in range(20):
@@ -110,7 +110,7 @@ def test_a_refused_run_is_offered_again_with_its_new_priority(harness: Harness) 
         harness.services.tasks.change_priority(task_id, task.priority, next_priority)
 
 
-def test_a_message_presented_without_its_signature_is_not_touched(harness: Harness) -> None:
+def test_a_message_presented_without_its_signature_keeps_its_lease(harness: Harness) -> None:
     harness.create()
     message = harness.receive_one()
     with pytest.raises(InputError):
@@ -119,7 +119,7 @@ def test_a_message_presented_without_its_signature_is_not_touched(harness: Harne
     assert harness.offered_runs() == [(0, AGAIN)]
 
 
-def test_a_worker_is_refused_once_in_10_seconds(harness: Harness) -> None:
+def test_a_worker_that_polls_and_is_refused_gets_the_next_message_10_seconds_later(harness: Harness) -> None:
     task_id = harness.create()
     refusals = 0
     while harness.clock.now() < NOW + 2 * MINUTE:

@@ -235,13 +235,13 @@ def test_a_hundred_concurrent_first_calls_share_one_read(harness: Harness) -> No
 def test_concurrent_calls_share_a_failed_first_read(harness: Harness) -> None:
     calls, go_on, reading = CallRecorder(), threading.Event(), threading.Event()
 
-    def in_vain(name: str, call: Callable[[], Any]) -> Any:  # noqa: ARG001
+    def fail(name: str, call: Callable[[], Any]) -> Any:  # noqa: ARG001
         calls(name, lambda: None)
         reading.set()
         assert go_on.wait(30)
         raise AWAY
 
-    services = harness.replica(in_vain)
+    services = harness.replica(fail)
     refused: list[bool] = []
 
     def ask() -> None:

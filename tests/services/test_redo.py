@@ -214,7 +214,7 @@ def release_claim(harness: Harness, **changes: Any) -> Scene:
     return Scene(harness, lambda server: server.claims.release_claim(claim, ALICE), [task_id])
 
 
-def unclaim_unheld(harness: Harness) -> Scene:
+def release_claim_without_message(harness: Harness) -> Scene:
     """So near to the deadline that no message was held."""
     return release_claim(harness, deadline=format_time(harness.clock.now() + CLAIM_TIMEOUT))
 
@@ -310,7 +310,7 @@ def deadline_passes(harness: Harness, task_id: str) -> Scene:
     return Scene(harness, look, [task_id], [task_id])
 
 
-def resolution_spreads(harness: Harness) -> Scene:
+def effects_of_resolution(harness: Harness) -> Scene:
     """A diamond, one side of which is completed: and then the other."""
     group = slugid()
     first, second = harness.create(taskGroupId=group), harness.create(taskGroupId=group)
@@ -334,7 +334,7 @@ SCENES: dict[str, Maker] = {
     "create waiting": create_waiting,
     "create satisfied": create_satisfied,
     "create again": lambda harness: create_again(harness, is_resolved=False),
-    "create again what is resolved": lambda harness: create_again(harness, is_resolved=True),
+    "create a resolved task again": lambda harness: create_again(harness, is_resolved=True),
     "create another": create_another,
     "create for another scheduler": create_for_another_scheduler,
     "define": define,
@@ -346,8 +346,8 @@ SCENES: dict[str, Maker] = {
     "claimWork": claim_work,
     "claimWork takes over": lambda harness: take_over(harness, 1, by_claim_work=True),
     "claimWork takes over without retries": lambda harness: take_over(harness, 0, by_claim_work=True),
-    "take a claim back": release_claim,
-    "take a claim back that holds no message": unclaim_unheld,
+    "release a claim": release_claim,
+    "release a claim that holds no message": release_claim_without_message,
     "reclaim": reclaim,
     "complete": lambda harness: report(harness, "completed", "completed"),
     "shut down": lambda harness: report(harness, "exception", "worker-shutdown"),
@@ -365,14 +365,14 @@ SCENES: dict[str, Maker] = {
     "deadline of unscheduled": lambda harness: deadline_passes(harness, defined(harness)),
     "deadline of pending": lambda harness: deadline_passes(harness, harness.create()),
     "deadline of running": lambda harness: deadline_passes(harness, harness.claimed()),
-    "resolution spreads": resolution_spreads,
+    "effects of a resolution": effects_of_resolution,
     "a create is completed by a timer": lambda harness: died_after(harness, create(harness), "insert"),
     "a waiting create is completed by a timer": lambda harness: died_after(
         harness, create_waiting(harness), "insert"
     ),
     "a schedule is completed by a timer": lambda harness: died_after(harness, schedule(harness), "replace"),
     "a claim is completed by a timer": lambda harness: died_after(harness, claim(harness), "replace"),
-    "a claim taken back is completed by a timer": lambda harness: died_after(
+    "a released claim is completed by a timer": lambda harness: died_after(
         harness, release_claim(harness), "replace"
     ),
     "a rerun is completed by a timer": lambda harness: died_after(harness, rerun(harness), "replace"),
@@ -472,14 +472,14 @@ CALLS = (
         "claim",
         "claim by name",
     ),
-    *("take over", "take over without retries", "claimWork", "claimWork takes over", "take a claim back"),
+    *("take over", "take over without retries", "claimWork", "claimWork takes over", "release a claim"),
     *("reclaim", "complete", "shut down", "cancel pending", "cancel running", "cancel unscheduled"),
 )
 
 
 @pytest.mark.parametrize("make", [SCENES[name] for name in CALLS], ids=CALLS)
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_a_failure_after_the_write_does_not_fail_the_call(make: Maker, error: Exception) -> None:
+def test_a_call_succeeds_although_a_step_after_the_write_fails(make: Maker, error: Exception) -> None:
     expected = made(make).answer(call_through)
     for call in calls_after_the_write(make):
         refusal = made(make).answer(FaultAt(call, before=failing(error)))

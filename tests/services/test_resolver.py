@@ -23,7 +23,7 @@ TASK_ID = slugid()
 AT_ONCE = timedelta(0)
 WRITTEN_WITHIN = 10 * MINUTE  # a call that has not written by then never will
 DONE = Next()
-MISSING = Next(is_there=False)
+MISSING = Next(exists=False)
 Answer = Next | Exception
 
 
@@ -201,7 +201,7 @@ def test_a_missing_task_is_awaited_for_ten_minutes_and_then_leaves_its_group() -
     assert one.harness.timers() == []
 
 
-def test_a_waiting_timer_of_a_removed_task_leaves_no_group() -> None:
+def test_the_waiting_timer_of_a_removed_task_changes_no_group() -> None:
     one = Resolving(MISSING)
     one.timers.schedule(TASK_ID, NOW)
     one.timers.complete(TASK_ID, NOW + HOUR)

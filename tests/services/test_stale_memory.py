@@ -165,7 +165,7 @@ def outcome(history: History, request: Request, remembered: StoredTask | None) -
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_a_remembered_older_version_changes_no_answer(
+def test_a_request_is_answered_alike_whichever_version_of_the_task_is_remembered(
     history: Callable[[], History], request_: Request
 ) -> None:
     expected = outcome(history(), request_, None)

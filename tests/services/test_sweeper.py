@@ -175,7 +175,7 @@ def test_a_dependent_whose_row_was_lost_is_released(harness: Harness) -> None:
     assert harness.states(waiting) == ["pending"]
 
 
-def test_an_unscheduled_task_and_a_dependent_of_a_pending_task_stay_waiting(harness: Harness) -> None:
+def test_an_unscheduled_task_and_a_dependent_of_a_pending_task_stay_unscheduled(harness: Harness) -> None:
     itself = defined(harness)
     waiting = harness.create(dependencies=[harness.create()])
     for _ in range(5):

@@ -189,7 +189,9 @@ def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
 # completed and cancelled
 
 
-@pytest.mark.parametrize("end", [lambda one: one.complete(A, None), lambda one: one.cancel(A)], ids=range(2))
+@pytest.mark.parametrize(
+    "end", [lambda one: one.complete(A, None), lambda one: one.cancel(A)], ids=["complete", "cancel"]
+)
 def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[[Timers], None]) -> None:
     kept = Kept()
     kept.schedule()
@@ -282,7 +284,7 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_a_timer_retried_after_publishing_is_not_unpublished() -> None:
+def test_a_timer_retried_after_publishing_has_no_unpublished_events() -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.retry_later(A, is_published=True)
@@ -644,7 +646,7 @@ def test_handing_over_makes_timers_available_to_other_processes() -> None:
 @pytest.mark.parametrize(
     "end",
     [lambda one: one.complete(A, None), lambda one: one.cancel(A), lambda one: one.retry_later(A)],
-    ids=range(3),
+    ids=["complete", "cancel", "retry later"],
 )
 def test_a_call_that_ends_after_the_hand_over_succeeds(end: Callable[[Timers], None]) -> None:
     kept = Kept()

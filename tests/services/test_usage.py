@@ -191,7 +191,7 @@ def test_a_call_during_a_flush_is_written_by_the_next_flush(harness: Harness) ->
 def test_the_calls_of_too_many_callers_are_counted_together_and_logged(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    usage = Usage(harness.storage.usage, harness.clock, max_uses=10)
+    usage = Usage(harness.storage.usage, harness.clock, max_keys=10)
     for number in [*range(10 + 3), 0]:
         usage.record(*POOL, POLL_TASK_URLS, str(number))
     report = usage.report(HOUR, *POOL)

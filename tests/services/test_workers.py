@@ -325,7 +325,7 @@ def test_a_claim_whose_write_lost_its_answer_is_listed_once(harness: Harness) ->
     assert tasks(workers.describe(ALICES)) == ["task"]
 
 
-def test_an_unexpected_error_stops_no_other_write(
+def test_a_flush_writes_the_other_records_after_an_unexpected_error(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     workers = harness.replica(FaultAt(0, before=failing(ValueError("a defect")))).workers
@@ -414,7 +414,7 @@ def test_a_declaration_is_kept_when_its_worker_type_is_active(harness: Harness, 
     assert described["lastDateActive"] == format_time(NOW + HOUR)
 
 
-def test_another_process_does_not_write_over_a_declaration(harness: Harness, workers: Workers) -> None:
+def test_the_flush_of_another_process_keeps_a_declaration(harness: Harness, workers: Workers) -> None:
     other = harness.replica().workers
     other.record_activity(*POOL)
     other.flush()
@@ -507,7 +507,7 @@ def test_unwritten_and_stored_records_are_listed_page_by_page(harness: Harness, 
     assert listed(harness.replica().workers, ()) == [["another", PROVISIONER]]
 
 
-def test_the_list_is_as_new_as_the_description(workers: Workers) -> None:
+def test_the_list_and_the_description_show_the_same_tasks_before_a_flush(workers: Workers) -> None:
     for number in range(3):
         workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
         (record,) = worker_records(workers)

@@ -43,9 +43,7 @@ def names(storage: Storage, task_id: str, run_id: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_an_artifact_is_found_under_its_name_and_no_other(
-    storage: Storage, other: Storage, name: str
-) -> None:
+def test_an_artifact_is_found_only_under_its_name(storage: Storage, other: Storage, name: str) -> None:
     artifact = new_artifact(slugid(), name)
     stored = storage.artifacts.insert(artifact)
     assert stored.artifact == artifact

@@ -65,7 +65,7 @@ def test_each_write_of_the_store_updates_a_backlog() -> None:
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 0), [])
 
 
-def test_the_later_of_two_changes_wins_when_they_are_recorded_in_reverse_order() -> None:
+def test_the_later_of_two_changes_counts_when_they_are_recorded_in_reverse_order() -> None:
     task, backlog = new_task(), Backlog()
     backlog.record_write(task, "", "first")
     backlog.record_write(with_last_run(task, state="completed"), "second", "third")
@@ -128,7 +128,7 @@ def test_a_backlog_is_full_after_many_writes_but_not_while_it_is_read() -> None:
     assert backlog.counts(QUEUE) == (0, 0)
 
 
-def test_a_store_does_not_keep_a_dropped_backlog_alive() -> None:
+def test_a_dropped_backlog_is_freed() -> None:
     tasks = TaskStore(MemoryTable())
     dropped = weakref.ref(tasks.begin_backlog())
     assert dropped() is None

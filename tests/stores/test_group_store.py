@@ -210,7 +210,9 @@ def test_a_refused_scheduler_adds_no_member(storage: Storage, other: Storage) ->
     assert [active.task_id for active in all_active(storage)] == [ours]
 
 
-def test_a_remembered_group_that_has_expired_refuses_no_scheduler(storage: Storage, other: Storage) -> None:
+def test_a_remembered_group_that_has_expired_accepts_another_scheduler(
+    storage: Storage, other: Storage
+) -> None:
     group_id = slugid()
     storage.groups.join(slugid(), group_id, "old", EXPIRES)
     remove_all_expired(other.groups, EXPIRES + DAY)

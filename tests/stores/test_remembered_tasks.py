@@ -51,7 +51,7 @@ def test_a_read_that_began_before_a_write_does_not_replace_the_remembered_task()
     )
 
 
-def test_of_two_writes_answered_in_reverse_order_the_older_is_not_remembered() -> None:
+def test_the_older_of_two_writes_answered_in_reverse_order_is_not_remembered() -> None:
     table = SlowTable()
     tasks, task = TaskStore(table), new_task()
     stored = tasks.insert(task)

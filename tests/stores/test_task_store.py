@@ -163,13 +163,13 @@ def test_a_task_that_is_there_is_not_barred(storage: Storage, other: Storage) ->
     assert other.tasks.load(stored.task.task_id) == stored
 
 
-def test_one_of_several_inserts_at_once_wins(storage: Storage) -> None:
+def test_one_of_several_concurrent_inserts_succeeds(storage: Storage) -> None:
     task = new_task()
     found = outcomes(lambda: storage.tasks.insert(task))
     assert found == [*["AlreadyExists"] * (ATTEMPTS - 1), "stored"]
 
 
-def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
+def test_one_of_several_concurrent_changes_succeeds(storage: Storage) -> None:
     task = new_task()
     stored = storage.tasks.insert(task)
     changed = replace(task, retries_left=4)
@@ -219,7 +219,7 @@ def test_a_change_of_a_missing_task_is_refused(storage: Storage) -> None:
         storage.tasks.replace(replace(stored, task=gone), gone)
 
 
-def test_a_task_that_another_process_wrote_is_not_own(storage: Storage, other: Storage) -> None:
+def test_a_task_that_another_process_wrote_is_not_marked_as_own(storage: Storage, other: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     seen = other.tasks.load(stored.task.task_id)
     assert seen
@@ -352,7 +352,7 @@ def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> 
     storage.tasks.insert(stored.task)
 
 
-def test_a_task_that_this_process_wrote_is_its_own(storage: Storage) -> None:
+def test_a_task_that_this_process_wrote_is_marked_as_own(storage: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     changed = storage.tasks.replace(stored, with_last_run(stored.task, state="failed"))
     read_again = storage.tasks.load(stored.task.task_id)

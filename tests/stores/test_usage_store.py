@@ -68,7 +68,7 @@ def test_all_processes_add_to_the_same_row(storage: Storage, other: Storage) -> 
     assert since(storage) == {BARE: Calls(5, THEN, LAST + HOUR), USES[1]: ONCE}
 
 
-def test_a_count_stops_at_32_bits(storage: Storage) -> None:
+def test_a_count_goes_no_higher_than_32_bits(storage: Storage) -> None:
     for _ in range(2):
         add(storage, {BARE: Calls(2**31 - 2, THEN, LAST)})
     assert since(storage)[BARE].count == 2**31 - 1

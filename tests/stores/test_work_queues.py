@@ -183,7 +183,9 @@ def test_a_lease_is_lost_after_a_worker_deleted_its_message(
         storage.work_queues.hide(queue, received.lease, OTHER_TEXT, HOUR / 2)
 
 
-def test_urls_have_a_query_and_no_braces_but_the_placeholders(queue: WorkQueue, sign: Sign) -> None:
+def test_urls_have_a_query_and_no_braces_except_those_of_the_placeholders(
+    queue: WorkQueue, sign: Sign
+) -> None:
     urls = sign(queue)
     assert urls.poll.partition("?")[2].startswith("visibilitytimeout=300&")
     assert not set("{}") & set(urls.poll)

@@ -75,7 +75,7 @@ def test_an_existing_record_is_not_inserted_again(storage: Storage, other: Stora
 
 
 @each_kind
-def test_the_first_of_two_changes_wins(storage: Storage, other: Storage, path: Path) -> None:
+def test_the_first_of_two_changes_of_a_version_succeeds(storage: Storage, other: Storage, path: Path) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(path, NOW))
     theirs, ours = (replace(inserted.record, expires=NOW + days * DAY) for days in (2, 3))
     replaced = other.workers.replace(inserted, theirs)

@@ -50,7 +50,7 @@ def assert_ends_in_order(process: Running, data_dir: Path, code: int = 0) -> Non
     ("command", "number"),
     [*zip(COMMANDS, SIGNALS * 3, strict=True), ("serve", signal.SIGINT)],
 )
-def test_a_signal_ends_a_command_that_still_imports_although_it_was_started_with_the_signal_ignored(
+def test_a_signal_ends_a_command_during_its_imports_although_the_signal_was_ignored_before(
     tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
     module, *words = COMMANDS[command]
@@ -96,7 +96,7 @@ def test_a_signal_at_any_moment_of_the_start_ends_a_command_in_order(
             assert_ends_in_order(process, tmp_path)
 
 
-def test_ctrl_c_ends_up_although_it_was_started_with_the_signal_ignored(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_command_up_although_the_signal_was_ignored_before(tmp_path: Path) -> None:
     options = ("--port", "0", "--storage", "memory", "--data-dir", str(tmp_path / "data"))
     with run(tmp_path, "up", *options, under=SIGNALS_IGNORED) as up:
         wait_until(lambda: "Ctrl-C stops" in up.output)
@@ -104,7 +104,7 @@ def test_ctrl_c_ends_up_although_it_was_started_with_the_signal_ignored(tmp_path
         assert_ends_in_order(up, tmp_path)
 
 
-def test_the_server_and_its_azurite_end_after_up_is_killed(tmp_path: Path) -> None:
+def test_the_server_and_its_azurite_end_after_the_command_up_is_killed(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with run(tmp_path, "up", "--port", "0", "--data-dir", str(data_dir)) as up:
         wait_until(lambda: "Ctrl-C stops" in up.output)

@@ -242,7 +242,7 @@ def test_unpublished_events_are_published_in_order(story: Story) -> None:
     story.listener.wait_for({**events, story.calls.dependent: PENDING}, may_repeat=True)
 
 
-def test_each_pending_run_gets_a_message(story: Story) -> None:
+def test_each_pending_run_has_a_message(story: Story) -> None:
     pending = {(story.calls.tasks["create"], 0), (story.calls.tasks["schedule"], 0)}
     pending |= {(story.calls.tasks["rerun"], 1), (story.calls.dependent, 0)}
     polled: set[tuple[str, int]] = set()

@@ -67,7 +67,7 @@ def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
 
 
 @pytest.mark.parametrize("server", ["memory"], indirect=True)  # does not depend on the storage
-def test_the_methods_about_artifacts_answer_json_with_a_url(run: Run, client: Called) -> None:
+def test_the_methods_about_artifacts_of_the_newest_client_answer_json(run: Run, client: Called) -> None:
     run.call("createArtifact", "public/live.log", body("reference"))
     run.put("public/backing.log", CONTENT)
     run.call("createArtifact", "public/live.log", body("link", artifact="public/backing.log"))

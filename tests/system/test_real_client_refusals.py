@@ -36,7 +36,7 @@ def run(queue: Queue, client: RealClient, worker_type: str) -> Run:
     return run
 
 
-def test_a_wrong_create_or_complete_is_refused_with_its_code(run: Run) -> None:
+def test_a_wrong_create_artifact_or_complete_artifact_is_refused_with_its_code(run: Run) -> None:
     many = {"etags": [f"{BLOB['contentSha256']}-{BLOB['contentLength']}"]}
     creating: list[tuple[str, Any, tuple[int, str]]] = [
         ("public/a", {}, INVALID),
@@ -67,7 +67,7 @@ def test_a_wrong_create_or_complete_is_refused_with_its_code(run: Run) -> None:
     assert {artifact["name"] for artifact in listed["artifacts"]} == {"public/blob", "public/reference"}
 
 
-def test_create_and_complete_need_the_claim_of_the_run(run: Run) -> None:
+def test_create_artifact_and_complete_artifact_need_the_claim_of_the_run(run: Run) -> None:
     call = run.client.call
     other_run = run.client.temporary([f"queue:claim-task:{run.task_id}/1"])
     wrong = {**run.credentials, "accessToken": "w" * 44}
@@ -82,7 +82,7 @@ def test_create_and_complete_need_the_claim_of_the_run(run: Run) -> None:
     assert refusal(call, "reportCompleted", run.task_id, "0") == CONFLICT  # the blob is not complete
 
 
-def test_a_wrong_get_or_list_is_refused_with_its_code(run: Run) -> None:
+def test_a_wrong_get_artifact_or_list_artifacts_is_refused_with_its_code(run: Run) -> None:
     client, wrong = run.client, {**run.credentials, "accessToken": "w" * 44}
     getting: list[tuple[tuple[str, ...], tuple[int, str]]] = [
         (("getArtifact", run.task_id, "0", "public/blob"), NOT_FOUND),  # it is not complete

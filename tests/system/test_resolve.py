@@ -62,7 +62,7 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
         ((), "no Azurite was ever started over"),
     ],
 )
-def test_resolve_without_a_storage_to_share_is_refused_in_one_sentence(
+def test_resolve_is_refused_in_one_sentence_with_storage_that_it_cannot_share(
     tmp_path: Path, options: tuple[str, ...], reason: str
 ) -> None:
     with run(tmp_path, "resolve", "--data-dir", str(tmp_path / "data"), *options) as refused:

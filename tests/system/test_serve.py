@@ -299,16 +299,16 @@ def test_serve_and_resolve_refuse_a_data_directory_of_an_earlier_version(
 
 
 @pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def expendable_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose Azurite tests may kill."""
     with serve(tmp_path_factory.mktemp("server")) as server:
         yield server
 
 
 def test_a_server_is_not_ready_without_its_azurite_and_starts_it_again(
-    own_server: Server, worker_type: str
+    expendable_server: Server, worker_type: str
 ) -> None:
-    server = own_server
+    server = expendable_server
     queue = Queue(server)
     queue.create(definition(worker_type))
     dead = azurite_of(server.data_dir)
@@ -458,9 +458,9 @@ def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
 # Secrets and the log
 
 
-def test_the_log_holds_no_secret_of_any_request(own_server: Server, worker_type: str) -> None:
+def test_the_log_holds_no_secret_of_any_request(expendable_server: Server, worker_type: str) -> None:
     """``serve`` asserts the same at the end of each server."""
-    server = own_server
+    server = expendable_server
     queue = Queue(server)
     task_id = queue.create(definition(worker_type))
     [message] = queue.poll(worker_type)

@@ -57,7 +57,7 @@ def test_the_signature_of_a_run_is_refused_for_the_next_run(queue: Queue, worker
     assert queue.claim(retry).status_code == 200
 
 
-def test_under_the_required_policy_a_bare_claim_is_refused_and_the_run_gets_a_new_message(
+def test_under_the_required_policy_a_claim_without_proof_is_refused_and_the_run_gets_a_new_message(
     queue: Queue,
 ) -> None:
     task_id = queue.create(definition(REQUIRING))

@@ -113,7 +113,7 @@ def begin_crowd(begun: Begun) -> None:
     assert [claim.status_code for claim in claims] == [200] * MANY
 
 
-def test_a_deadline_ends_an_unscheduled_task_with_a_run_of_that_reason(begun: Begun) -> None:
+def test_a_deadline_ends_an_unscheduled_task_with_a_run_that_names_the_deadline(begun: Begun) -> None:
     status = begun.ended("unscheduled")
     assert begun.runs("unscheduled") == [MISSED]
     [run] = status["runs"]

@@ -68,7 +68,7 @@ def test_a_stale_message_does_not_delay_a_claim(legacy_queue: LegacyQueue) -> No
     assert legacy_queue.claim() is None
 
 
-def test_a_run_has_artifacts(legacy_queue: LegacyQueue) -> None:
+def test_a_run_creates_an_artifact_with_its_content(legacy_queue: LegacyQueue) -> None:
     legacy_queue.create_task()
     run = legacy_queue.claim()
     assert run
@@ -309,7 +309,7 @@ def test_the_traceback_of_a_refusal_ends_in_the_test(legacy_queue: LegacyQueue) 
 
 
 @pytest.mark.legacy_queue(storage="azurite")
-def test_azurite_differs_only_by_its_clock(legacy_queue: LegacyQueue) -> None:
+def test_azurite_storage_does_all_but_move_the_clock(legacy_queue: LegacyQueue) -> None:
     for protocol in PROTOCOLS:
         task_id = legacy_queue.create_task(worker_type="builds")
         for _ in range(2):

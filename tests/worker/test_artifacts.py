@@ -294,7 +294,7 @@ def test_a_task_whose_log_cannot_be_uploaded_fails(
     assert [failed["name"] for failed in session.fields(Step.ARTIFACT_FAILED)] == [BACKING]
 
 
-def test_content_leaves_out_what_is_appended_later_and_raises_if_the_file_shrinks(tmp_path: Path) -> None:
+def test_content_leaves_out_bytes_appended_later_and_raises_if_the_file_shrinks(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
     with path.open("rb") as file:

@@ -25,7 +25,9 @@ def test_the_steps_follow_the_chart_of_claim_work(fake_queue: FakeQueue, work: P
     assert session.fields(Step.REPORT) == [{"task_id": task_id, "run_id": 0, "result": "completed"}]
 
 
-def test_it_asks_in_its_own_name_for_no_more_than_max_tasks(fake_queue: FakeQueue, work: Prepare) -> None:
+def test_the_worker_requests_no_more_than_max_tasks_in_its_own_name(
+    fake_queue: FakeQueue, work: Prepare
+) -> None:
     fake_queue.work(DONE)
     work(**CLAIMWORK, capacity=3)
     [request] = fake_queue.requests_for("claimWork")
@@ -35,7 +37,7 @@ def test_it_asks_in_its_own_name_for_no_more_than_max_tasks(fake_queue: FakeQueu
 
 
 @pytest.mark.parametrize(("capacity", "tasks"), [(1, 1), (5, 5), (40, 32)])
-def test_it_asks_for_as_many_tasks_as_its_capacity_up_to_32(
+def test_the_worker_requests_as_many_tasks_as_its_capacity_up_to_32(
     fake_queue: FakeQueue, prepare: Prepare, capacity: int, tasks: int
 ) -> None:
     session = prepare(**CLAIMWORK, capacity=capacity).start()
@@ -118,7 +120,7 @@ def test_an_answer_that_is_not_understood_is_a_failure_step_and_is_repeated(
     assert len(session.fields(Step.REPORT)) == 1
 
 
-def test_a_worker_that_the_queue_refuses_ends(fake_queue: FakeQueue, prepare: Prepare) -> None:
+def test_a_worker_whose_claim_work_is_refused_ends(fake_queue: FakeQueue, prepare: Prepare) -> None:
     fake_queue.script("claimWork", 403)
     session = prepare(**CLAIMWORK).start()
     with pytest.raises(QueueRefused, match="claimWork: 403"):

@@ -96,7 +96,9 @@ def test_the_steps_are_text_on_a_terminal(fake_queue: FakeQueue, start: Start) -
     assert re.search(r"info *\S* report task_id=\S{22} run_id=0 result=completed$", lines[-1]), lines
 
 
-def test_options_decide_base_url_protocol_and_the_workers_name(fake_queue: FakeQueue, start: Start) -> None:
+def test_options_set_the_base_url_the_protocol_and_the_name_of_the_worker(
+    fake_queue: FakeQueue, start: Start
+) -> None:
     fake_queue.task({"command": ["true"]})
     process = start(
         "--base-url", fake_queue.root_url + "/v1", "--protocol", "deployed", "--capacity", "4",

@@ -205,7 +205,7 @@ def test_a_report_is_repeated_after_503_and_not_after_409(fake_queue: FakeQueue,
     assert "409" in failed["detail"]
 
 
-def test_a_worker_that_is_told_to_stop_kills_the_task_and_reports_worker_shutdown(
+def test_a_worker_that_stops_kills_the_task_and_reports_worker_shutdown(
     fake_queue: FakeQueue, prepare: Prepare
 ) -> None:
     fake_queue.task({"command": f"trap '' TERM; echo $$; {LONG_COMMAND}"})
@@ -227,7 +227,7 @@ def test_a_task_claimed_while_the_worker_stops_is_reported_worker_shutdown_and_n
     assert not session.fields(Step.RUN)
 
 
-def test_kill_leaves_no_command_running(fake_queue: FakeQueue, prepare: Prepare) -> None:
+def test_kill_ends_the_command_of_a_task(fake_queue: FakeQueue, prepare: Prepare) -> None:
     fake_queue.task({"command": f"echo $$; {LONG_COMMAND}"})
     session = prepare(max_tasks=1)
     session.on(Step.RUN, session.wait_for_output, session.worker.kill)

@@ -72,11 +72,11 @@ class AzureQueue(Queue):
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
         request = Request("GET", self._messages, params)
-        return self._service.send(request, _received, _NOT_FOUND, is_sent_once=True)
+        return self._service.send(request, received_messages, _NOT_FOUND, is_sent_once=True)
 
     def peek(self) -> Sequence[QueuedMessage]:
         params = [("numofmessages", _MAX_PEEKED), ("peekonly", "true")]
-        return self._service.send(Request("GET", self._messages, params), _received, _NOT_FOUND)
+        return self._service.send(Request("GET", self._messages, params), received_messages, _NOT_FOUND)
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         params = [("popreceipt", lease.receipt), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
@@ -113,7 +113,7 @@ def _body(text: str) -> bytes:
     return f"<QueueMessage><MessageText>{escaped}</MessageText></QueueMessage>".encode()
 
 
-def _received(response: Response) -> Sequence[QueuedMessage]:
+def received_messages(response: Response) -> Sequence[QueuedMessage]:
     return [
         QueuedMessage(
             MessageLease(fields["MessageId"], fields.get("PopReceipt", "")),
@@ -123,16 +123,16 @@ def _received(response: Response) -> Sequence[QueuedMessage]:
             _time(fields["TimeNextVisible"]) if "TimeNextVisible" in fields else None,
             int(fields["DequeueCount"]),
         )
-        for fields in _fields(response)
+        for fields in message_fields(response)
     ]
 
 
 def _lease_of_put(response: Response) -> MessageLease:
-    (fields,) = _fields(response)
+    (fields,) = message_fields(response)
     return MessageLease(fields["MessageId"], fields["PopReceipt"])
 
 
-def _fields(response: Response) -> list[dict[str, str]]:
+def message_fields(response: Response) -> list[dict[str, str]]:
     """The texts of each message's elements. With an XML parser the operation would cost a tenth more."""
     matched = _LIST.fullmatch(response.body)
     if not matched:

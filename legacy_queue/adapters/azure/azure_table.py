@@ -127,10 +127,10 @@ def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
 
 
 def row(properties: Mapping[str, Any]) -> Row:
-    """The inverse of ``entity``. A value of a type that it does not know is a Foreign, and spoils no row."""
+    """The inverse of ``entity``. A value of an unknown type becomes a Foreign: the row stays readable."""
     values: dict[str, Any] = {}
     for name, value in properties.items():
-        if value is None or "odata." in name:  # nothing under a name that was selected; what describes others
+        if value is None or "odata." in name:  # a selected property that the row lacks, or OData's metadata
             continue
         edm_type = properties.get(name + _TYPE)
         values[name] = value if edm_type is None else _read(edm_type, value)

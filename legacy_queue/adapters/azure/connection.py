@@ -40,7 +40,7 @@ class StorageTimeouts(NamedTuple):
 
 
 class Connections:
-    """Connections to the host of ``url``, each used by one request at a time."""
+    """Connections to the host of ``url``, each used by a single request at a time."""
 
     def __init__(
         self,
@@ -61,11 +61,10 @@ class Connections:
         self.host = parts.netloc.rpartition("@")[2]  # as in the Host header
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
-        self._context = (context or _default_context()) if parts.scheme == "https" else None
+        self._context = (context or default_context()) if parts.scheme == "https" else None
         self._authority, self._timeouts, self._now = authority, timeouts or StorageTimeouts(), now
-        self._idle: deque[tuple[_Connection, float]] = (
-            deque()
-        )  # with the time of the last use; the newest last
+        # with the time of the last use; the newest last
+        self._idle: deque[tuple[_Connection, float]] = deque()
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
 
@@ -172,7 +171,7 @@ class _Connection:
 
 
 @cache
-def _default_context() -> ssl.SSLContext:
+def default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
     context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})

@@ -47,7 +47,7 @@ def read_response(connection: socket.socket) -> Response:
 
 
 class _Stream:
-    """Received bytes; ``unread`` are those that no method has returned yet."""
+    """Received bytes; ``unread`` are the bytes that no method has returned yet."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self.unread = connection, b""

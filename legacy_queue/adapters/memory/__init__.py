@@ -1,4 +1,4 @@
-"""A storage account in the memory of this process: needs no Node.js, and keeps nothing after the end.
+"""A storage account in the memory of this process: needs no Node.js, and ends with the process.
 
 It makes the same promises as Azure to stores, and through the gateway to workers. Locks are held only while
 values change, never during a wait, so it works the same on threads and greenlets.

@@ -142,7 +142,7 @@ def test_a_leased_blob_or_one_with_snapshots_is_deleted(
     assert account.container.properties("name") is None
 
 
-def test_a_blob_that_changes_while_it_is_read_is_unavailable(account: AzureAccount) -> None:
+def test_reading_a_blob_that_changes_raises_service_unavailable(account: AzureAccount) -> None:
     container = account.container
     for change in (
         lambda: container.put("name", b".", "text/plain", None),

@@ -22,7 +22,7 @@ from legacy_queue.adapters.azure.connection import (
     NotAnswered,
     NotSent,
     StorageTimeouts,
-    _default_context,
+    default_context,
 )
 from legacy_queue.adapters.azurite import Azurite
 
@@ -114,7 +114,7 @@ def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
     assert (stub.connections, len(stub.heard)) == (3, 3)
 
 
-def test_a_request_is_not_sent_where_nothing_listens() -> None:
+def test_a_refused_connection_raises_not_sent() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         connections = Connections(f"http://127.0.0.1:{bound.getsockname()[1]}")
@@ -123,12 +123,12 @@ def test_a_request_is_not_sent_where_nothing_listens() -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".invalid"])
-def test_a_request_is_not_sent_to_an_unknown_host(host: str) -> None:
+def test_an_unknown_host_raises_not_sent(host: str) -> None:
     with pytest.raises(NotSent):
         Connections(f"http://{host}:1").exchange(REQUEST)
 
 
-def test_a_request_that_the_server_does_not_read_in_time_is_not_sent() -> None:
+def test_a_request_that_the_server_does_not_read_in_time_raises_not_sent() -> None:
     with Stub(None) as stub, pytest.raises(NotSent, match="TimeoutError"):
         Connections(stub.url, SHORT).exchange(REQUEST + b"." * 50_000_000)  # which the stub does not read
 
@@ -145,7 +145,7 @@ def test_a_request_that_the_server_does_not_read_in_time_is_not_sent() -> None:
     ],
     ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no HTTP"],
 )
-def test_a_request_without_a_whole_answer_is_not_answered(reply: Reply) -> None:
+def test_an_incomplete_answer_raises_not_answered(reply: Reply) -> None:
     with Stub(reply, OK) as stub:
         connections = Connections(stub.url)
         with pytest.raises(NotAnswered):
@@ -154,7 +154,7 @@ def test_a_request_without_a_whole_answer_is_not_answered(reply: Reply) -> None:
     assert stub.connections == 2
 
 
-def test_an_answer_that_is_too_slow_is_not_answered() -> None:
+def test_an_answer_that_is_too_slow_raises_not_answered() -> None:
     with Stub(None) as stub, pytest.raises(NotAnswered, match="TimeoutError"):
         Connections(stub.url, SHORT).exchange(REQUEST)
 
@@ -303,7 +303,7 @@ def test_the_ca_bundle_of_the_sdk_is_trusted(
     secure: Stub, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
-    connections = Connections(secure.url, context=_default_context.__wrapped__())
+    connections = Connections(secure.url, context=default_context.__wrapped__())
     assert connections.exchange(REQUEST).body == b"body"
 
 

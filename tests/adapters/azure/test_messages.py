@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from legacy_queue.adapters.azure.azure_queue import _fields, _received
+from legacy_queue.adapters.azure.azure_queue import message_fields, received_messages
 from legacy_queue.adapters.azure.http_response import Response
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.queue import QueuedMessage
@@ -41,7 +41,7 @@ def test_a_message_is_read() -> None:
         datetime(2009, 10, 9, 23, 29, 20, tzinfo=UTC),
         2,
     )
-    assert _received(listed(MESSAGE, MESSAGE)) == [expected, expected]
+    assert received_messages(listed(MESSAGE, MESSAGE)) == [expected, expected]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_message_is_read() -> None:
     ],
 )
 def test_an_empty_list_of_messages_is_read(body: str) -> None:
-    assert _received(answered(body)) == []
+    assert received_messages(answered(body)) == []
 
 
 messages = st.lists(
@@ -86,7 +86,7 @@ def test_messages_are_read_as_by_an_xml_parser(
     )
     parsed: Any = etree.fromstring(response.body).iter("QueueMessage")
     theirs = [{field.tag: field.text or "" for field in message} for message in parsed]
-    assert _fields(response) == theirs == sent
+    assert message_fields(response) == theirs == sent
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_messages_are_read_as_by_an_xml_parser(
 )
 def test_an_invalid_list_of_messages_is_refused(body: str | bytes) -> None:
     with pytest.raises((ValueError, LookupError)):
-        _received(answered(body))
+        received_messages(answered(body))

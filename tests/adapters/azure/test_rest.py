@@ -182,7 +182,7 @@ LOST: dict[str, tuple[Callable[[Client], Any], bytes, type[Exception] | None]] =
 
 
 @pytest.mark.parametrize(("act", "second", "raised"), LOST.values(), ids=LOST)
-def test_a_retry_may_find_what_the_first_request_did(
+def test_a_retry_after_a_lost_answer_ends_by_the_second_answer(
     act: Callable[[Client], Any], second: bytes, raised: type[Exception] | None
 ) -> None:
     with Stub(hang_up, second) as stub:

@@ -146,7 +146,7 @@ def test_any_float_is_exchanged_with_the_sdk(table: Table, sdk: TableClient, val
         assert (row.values["value"], type(row.values["value"])) == (value, float)
 
 
-def test_not_a_number_is_exchanged_with_the_sdk(table: Table, sdk: TableClient) -> None:
+def test_nan_is_exchanged_with_the_sdk(table: Table, sdk: TableClient) -> None:
     partition = fresh("nan")
     table.insert(partition, "lean", {"value": float("nan")})
     assert str(sdk.get_entity(partition, "lean")["value"]) == "nan"
@@ -220,7 +220,7 @@ def test_etags_are_exchanged_with_the_sdk(table: Table, sdk: TableClient) -> Non
         table.merge(partition, "k", {"a": 3}, second)
 
 
-def test_a_value_of_an_unsupported_type_is_foreign(table: Table, sdk: TableClient) -> None:
+def test_a_value_of_an_unsupported_type_is_read_as_foreign(table: Table, sdk: TableClient) -> None:
     partition = fresh("foreign")
     values = {
         "guid": EntityProperty("c9da6455-213d-42c9-9a79-3e9149a57833", EdmType.GUID),
@@ -244,7 +244,7 @@ def test_a_value_of_an_unsupported_type_is_foreign(table: Table, sdk: TableClien
 @pytest.mark.parametrize(
     ("kind", "text"), [("DateTime", "no time"), ("DateTime", "+12345-01-01T00:00:00Z"), ("Binary", "a")]
 )
-def test_an_unreadable_value_is_foreign(kind: str, text: str) -> None:
+def test_an_unreadable_value_is_read_as_foreign(kind: str, text: str) -> None:
     """So that one row keeps no caller from the others."""
     properties = {
         "PartitionKey": "p",

@@ -25,7 +25,7 @@ MODULES = (queue_calls, table_calls, query_calls, signature_calls, other_calls)
 
 
 @pytest.mark.parametrize("calls", [one for module in MODULES for one in calls_of(module)])
-def test_each_call_is_answered_alike(pair: Pair, calls: Calls) -> None:
+def test_both_azurites_answer_each_call_alike(pair: Pair, calls: Calls) -> None:
     assert_alike(pair.stock, pair.patched, calls)
 
 

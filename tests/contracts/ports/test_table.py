@@ -76,7 +76,7 @@ def test_a_time_without_a_zone_is_refused(table: Table) -> None:
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
-def test_a_number_has_32_bits(table: Table, number: int) -> None:
+def test_a_number_beyond_32_bits_is_refused(table: Table, number: int) -> None:
     with pytest.raises(ValueError, match="32 bits"):
         table.insert("p", "k", {"number": number})
 
@@ -186,7 +186,7 @@ def test_a_put_replaces_everything_that_was_stored(table: Table) -> None:
     assert table.get("p", "k") == Row("p", "k", {"a": 2}, second)
 
 
-def test_a_merge_leaves_the_other_properties(table: Table) -> None:
+def test_a_merge_keeps_the_properties_that_it_does_not_name(table: Table) -> None:
     first = table.insert("p", "k", {"a": 1, "b": 1})
     second = table.merge("p", "k", {"b": 2, "c": "new"}, first)
     assert first != second
@@ -332,7 +332,7 @@ def test_a_batch_has_1_to_100_changes_of_different_rows(table: Table) -> None:
             table.batch("p", wrong)
 
 
-def test_a_batch_has_together_up_to_4_mib(table: Table) -> None:
+def test_a_batch_has_up_to_4_mib_in_all(table: Table) -> None:
     values: dict[str, Value] = dict.fromkeys(("a", "b"), "x" * (19 * KIB))
     table.batch("p", [Change("insert", f"{number:03}", values) for number in range(100)])
     assert [row.values for row in all_rows(table)] == [values] * 100
