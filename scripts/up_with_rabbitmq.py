@@ -19,10 +19,10 @@ _ROOT = Path(__file__).parents[1]
 
 def main(words: list[str]) -> None:
     """Start the broker, then the queue; the broker ends with this process, however that ends."""
-    options = up.make_context("scripts/up", [*words]).params
-    is_demo = options.pop("demo")
-    options.pop("rabbitmq")
     try:
+        options = up.make_context("scripts/up", [*words]).params
+        is_demo = options.pop("demo")
+        options.pop("rabbitmq")
         settings, _ = settings_of(options)
         if settings.amqp_url:
             raise click.ClickException(
@@ -37,6 +37,8 @@ def main(words: list[str]) -> None:
             up.main(words, "scripts/up")
     except RabbitMQUnavailable as unavailable:
         raise SystemExit(f"Error: {unavailable}") from None
+    except click.exceptions.Exit as end:  # after --help
+        raise SystemExit(end.exit_code) from None
     except click.ClickException as error:
         error.show()
         raise SystemExit(error.exit_code) from None

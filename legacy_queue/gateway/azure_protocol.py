@@ -125,7 +125,7 @@ def blueprint_of(
     def refused(error: AzureError) -> Response:
         if observer:
             observer.refuse(request.environ, error.reason)
-        return _refused(error)
+        return _error(error.status, error.code, error.message, error.headers)
 
     blueprint = Blueprint(name, __name__)
     # slashes are not merged: a redirect would repeat the SAS
@@ -229,10 +229,6 @@ def answer(status: int, root: etree._Element | None = None) -> Response:
         return response
     body = _PROLOGUE + etree.tostring(root, encoding="utf-8").replace(b"/>", b" />")
     return Response(body, status, content_type="application/xml")
-
-
-def _refused(error: AzureError) -> Response:
-    return _error(error.status, error.code, error.message, error.headers)
 
 
 def _injected(error: InjectedError) -> Response:

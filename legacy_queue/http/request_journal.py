@@ -16,7 +16,7 @@ from legacy_queue.http.request_log import RequestRecord, without_signature
 
 _SIZE = 10_000  # requests
 _MAX_TARGET, _MAX_REASON, _MAX_NAME = 2000, 1000, 100  # characters
-# parameters of queries; those of Azure hold no secret
+# parameters of queries; of Azure, without the parameters that sign a URL
 _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
 _SUBJECT = ("taskId", "runId", "workerGroup", "workerId")
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")

@@ -72,7 +72,7 @@ class ClaimWork:
         self._workers.record_activity(provisioner_id, worker_type, worker)
 
         def is_quarantined() -> bool:
-            return self._workers.is_quarantined(provisioner_id, worker_type, worker)
+            return self._workers.quarantined_until(provisioner_id, worker_type, worker) is not None
 
         now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
         request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)

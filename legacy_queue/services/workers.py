@@ -68,10 +68,6 @@ class Workers:
         """
         return self._quarantine.until(worker_path(provisioner_id, worker_type, worker))
 
-    def is_quarantined(self, provisioner_id: str, worker_type: str, worker: Worker) -> bool:
-        """Whether the worker gets no work now; as ``quarantined_until``."""
-        return self.quarantined_until(provisioner_id, worker_type, worker) is not None
-
     def quarantine(
         self, worker: Path, until: datetime, client_id: str = "", info: str = ""
     ) -> Mapping[str, Any]:

@@ -158,4 +158,4 @@ def test_an_unknown_key_or_bucket_or_an_unreachable_store_is_unavailable(server:
             assert "S3CRET" not in str(refused.value)
     assert "S3CRET" not in str(logs)
     refusals = ["object-store-refused", "object-store-refused", "object-store-unreachable"]
-    assert [one["event"] for one in logs] == refusals
+    assert [entry["event"] for entry in logs] == refusals

@@ -242,3 +242,11 @@ def test_scripts_up_refuses_rabbitmq_where_amqp_url_names_a_broker() -> None:
     assert refused.stderr == (
         "Error: --rabbitmq starts a broker, and amqp-url names another: give one of them\n"
     )
+
+
+def test_scripts_up_with_rabbitmq_explains_its_options_and_refuses_others() -> None:
+    helped, refused = (run(option, program=WITH_RABBITMQ) for option in ("--help", "--unknown"))
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert helped.stdout.startswith("Usage: scripts/up [OPTIONS]\n")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.endswith("Error: No such option '--unknown'.\n")

@@ -35,7 +35,7 @@ def messages_of(harness: Harness, task_id: str, *, in_any_queue: bool = False) -
     Looks in the queue of its priority, or ``in_any_queue``.
     """
     queues = (QUEUE, HIGH) if in_any_queue else (harness.task(task_id).work_queue,)
-    read = [(Message.read(one), one) for queue in queues for one in harness.messages(queue)]
+    read = [(Message.read(message), message) for queue in queues for message in harness.messages(queue)]
     return {
         one.lease.message_id: (text.run_id, one)
         for text, one in read

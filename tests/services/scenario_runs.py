@@ -77,7 +77,7 @@ class RealTime:
     def _check_order(self, begun: datetime, dues: Sequence[datetime], step: Step) -> None:
         """All effects of the call at that time are applied. Nothing may have become due meanwhile."""
         now = self._clock.now()
-        if any(one <= now for one in dues) or any(
+        if any(due <= now for due in dues) or any(
             start <= now and begun <= end for start, end in self._closed(step)
         ):
             raise OrderUnknown

@@ -153,7 +153,7 @@ class Calls:
             "workerType": self.ids[0],
             "deadline": format_time(now + planned.deadline * self.server.unit),
             "retries": planned.retries,
-            "dependencies": [self.ids[one] for one in planned.dependencies],
+            "dependencies": [self.ids[task_id] for task_id in planned.dependencies],
             "requires": planned.requires,
         }
         return story(self.server.services.tasks.create(self.ids[step.task], task_body(now, **changes)))
@@ -166,14 +166,16 @@ class Calls:
             received = self.server.account.queue(queue).receive(32, INVISIBLE * self.server.unit)
         except QueueNotFound:
             received = []
-        self.visible_again += [(before + INVISIBLE * self.server.unit, visible_at(one)) for one in received]
+        self.visible_again += [
+            (before + INVISIBLE * self.server.unit, visible_at(message)) for message in received
+        ]
         messages = sorted(
             map(Message.read, received), key=lambda one: (self.ids.index(one.task_id), one.run_id)
         )
         self.polled = [*messages, *self.polled]
         urls = self.server.services.polling.poll_urls("provisioner", self.ids[0], "client")
         is_real = self._is_now(parse_time(urls["expires"]) - SAS_LIFE, before)
-        return [(self.ids.index(one.task_id), one.run_id) for one in messages], is_real
+        return [(self.ids.index(message.task_id), message.run_id) for message in messages], is_real
 
     def claim_message(self, step: Step) -> Any:
         """Claim as the draft says, with any message that was polled before."""
@@ -253,7 +255,9 @@ class Calls:
         ]
         return {
             "tasks": [story(task) for task in self.tasks()],
-            "events": [[(name, run) for name, about, run in events if about == one] for one in self.ids],
+            "events": [
+                [(name, run) for name, about, run in events if about == task_id] for task_id in self.ids
+            ],
             "exceptions": [
                 self.ids.index(about)
                 for name, about, _ in events

@@ -75,7 +75,7 @@ def test_the_parts_are_joined_in_their_order() -> None:
     encoding = {"contentEncoding": "gzip", "transferLength": sum(map(len, PARTS))}
     encoding |= {"transferSha256": sha256(b"".join(PARTS)), "contentLength": 7}
     task_id = in_parts_uploaded(harness, **encoding)
-    complete(harness, task_id, *(f'"{one}"' for one in ETAGS))
+    complete(harness, task_id, *(f'"{etag}"' for etag in ETAGS))
     name = stored(harness, task_id).artifact.blob_name
     assert b"".join(harness.storage.blobs.read(name)) == b"".join(PARTS)
     assert kept(harness.storage.blobs, name) == (sum(map(len, PARTS)), TEXT, "gzip")
@@ -119,7 +119,7 @@ def test_concurrent_completions_of_a_blob_all_succeed() -> None:
     task_id = in_parts_uploaded(harness)
     with ThreadPoolExecutor(6) as threads:
         asked = [threads.submit(complete, harness, task_id, *ETAGS) for _ in range(6)]
-    assert [one.exception() for one in asked] == [None] * 6
+    assert [call.exception() for call in asked] == [None] * 6
     assert stored(harness, task_id).artifact.is_complete
 
 

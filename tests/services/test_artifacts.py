@@ -370,7 +370,9 @@ def test_pages_hold_all_artifacts_in_order_and_the_last_has_no_continuation() ->
         create(harness, task_id, name=name)
 
     def names(after: str, limit: int) -> tuple[list[str], str | None]:
-        page = harness.services.artifacts.list(task_id, 0, after, limit, lambda one: one.name.encode())
+        page = harness.services.artifacts.list(
+            task_id, 0, after, limit, lambda artifact: artifact.name.encode()
+        )
         return [name.decode() for name in page.items], page.after
 
     assert names("", 2) == (["a", "b/"], "b/")
@@ -442,7 +444,9 @@ def test_a_pass_removes_the_other_artifacts_if_one_fails(call: str) -> None:
     with capture_logs() as logs:
         assert harness.replica(refusing).artifacts.remove_expired("", 10, None) is None
     (entry,) = [entry for entry in logs if entry["event"] == "artifact-not-removed"]
-    assert [one.name for one in harness.storage.artifacts.list(task_id, 0, "", 10)] == [entry["name"]]
+    assert [artifact.name for artifact in harness.storage.artifacts.list(task_id, 0, "", 10)] == [
+        entry["name"]
+    ]
     harness.services.artifacts.remove_expired("", 10, None)
     assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
@@ -473,7 +477,7 @@ def test_a_pass_asks_an_object_store_that_is_away_once_and_removes_all_else() ->
         create(harness, task_id, "azure", f"{number}")
     harness.clock.advance(HOUR + DRIFT + SECOND)
     assert harness.services.artifacts.remove_expired("", 10, None) is None
-    left = [one.name for one in harness.storage.artifacts.list(task_id, 0, "", 10)]
+    left = [artifact.name for artifact in harness.storage.artifacts.list(task_id, 0, "", 10)]
     assert left == [f"{number} in the object store" for number in range(3)]
     assert len(objects.removed) == 1
 

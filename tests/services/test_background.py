@@ -44,7 +44,7 @@ def running(server: Services) -> Iterator[Background]:
 def claimed_by(server: Services, harness: Harness, **changes: Any) -> str:
     task_id = slugid()
     server.tasks.create(task_id, task_body(harness.clock.now(), **changes))
-    message = next(one for one in harness.receive() if one.task_id == task_id)
+    message = next(message for message in harness.receive() if message.task_id == task_id)
     harness.claim(message, ALICE, server)
     return task_id
 
@@ -137,7 +137,7 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     fails, again = CallCounter("timer.receive", 2, error), CallCounter("timer.receive", 3)
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
-    assert [(one["event"], one["log_level"]) for one in logs] == [(event, level)] * 2
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2
 
 
 def test_stopping_hands_the_timers_over() -> None:
@@ -160,7 +160,7 @@ def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
     background = server.background(OFTEN)
     task_id = claimed_by(server, harness)
     background.stop()
-    assert [one["event"] for one in logs] == ["background-delayed"]
+    assert [entry["event"] for entry in logs] == ["background-delayed"]
     harness.run_timers(MINUTE)
     assert harness.events().count(("task-running", task_id, 0)) == 2
 

@@ -137,7 +137,7 @@ def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     all_wait = threading.Barrier(4, stage.end)
     with ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(stage.check, blob, observed_timeout(all_wait.wait)) for _ in range(4)]
-    assert [type(one.exception()) for one in asked] == [RequestConflict] * 4
+    assert [type(call.exception()) for call in asked] == [RequestConflict] * 4
     assert len(stage.begun) == 1
 
 
@@ -153,7 +153,7 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
         stage.end()
         with pytest.raises(type(error)):
             stage.check(blob, LONG)
-    assert [one["event"] for one in logs] == logged
+    assert [entry["event"] for entry in logs] == logged
     stage.error = None
     stage.end()
     stage.check(blob, LONG)

@@ -368,7 +368,7 @@ def test_a_claim_costs_no_read_of_a_remembered_task() -> None:
     calls = CallRecorder()
     services = harness.replica(calls, caches_tasks=True)
     services.tasks.recall(harness.create())
-    services.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)  # asks once in 5 s
+    services.workers.quarantined_until(PROVISIONER, WORKER_TYPE, ALICE)  # asks once in 5 s
     calls.names.clear()
     harness.claim(harness.receive_one(), services=services)
     assert calls.names == ["timer.put", "hide", "replace", "broker.publish"]

@@ -86,7 +86,7 @@ def test_the_timer_of_a_corrupt_task_is_dropped(logs: list[MutableMapping[str, A
     harness.run_timers(timedelta(days=2), services)
     assert harness.task(other).state == "exception"
     assert harness.timers() == []
-    assert [one["event"] for one in logs if one["log_level"] != "info"] == []
+    assert [entry["event"] for entry in logs if entry["log_level"] != "info"] == []
 
 
 def test_a_sweep_goes_on_after_a_task_with_a_corrupt_dependency(logs: list[MutableMapping[str, Any]]) -> None:
@@ -115,7 +115,7 @@ def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
     harness.sweep(11 * MINUTE, services)
     harness.run_timers(services=services)
     assert len(harness.storage.groups.all_active("", 100)[0]) == 1
-    assert [one["event"] for one in logs] == ["sweep-failed"] * (error is not CORRUPT)
+    assert [entry["event"] for entry in logs] == ["sweep-failed"] * (error is not CORRUPT)
 
 
 def test_a_sweep_of_groups_ends_while_storage_is_away() -> None:
@@ -133,9 +133,9 @@ def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
     tasks = [harness.create() for _ in range(3)]
     claim_work = server(harness, {tasks[1]}).claim_work
     claimed = claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]
-    assert {one["status"]["taskId"] for one in claimed} == {tasks[0], tasks[2]}
+    assert {claim["status"]["taskId"] for claim in claimed} == {tasks[0], tasks[2]}
     assert [run_id for run_id, _ in harness.offered_runs()] == [1, 1]
-    assert [one["event"] for one in logs] == ["work-message-dropped"]
+    assert [entry["event"] for entry in logs] == ["work-message-dropped"]
 
 
 def test_a_worker_of_a_corrupt_worker_type_can_be_quarantined() -> None:
@@ -144,7 +144,7 @@ def test_a_worker_of_a_corrupt_worker_type_can_be_quarantined() -> None:
     worker: Path = (PROVISIONER, WORKER_TYPE, "group", "alice")
     until = harness.clock.now() + MINUTE
     assert "quarantineUntil" in replica.workers.quarantine(worker, until)
-    assert replica.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)
+    assert replica.workers.quarantined_until(PROVISIONER, WORKER_TYPE, ALICE)
 
 
 def test_a_group_whose_row_is_corrupt_is_listed() -> None:

@@ -264,7 +264,7 @@ def test_a_worker_can_repeat_a_claim_that_crashed_before_the_write() -> None:
     harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
     with pytest.raises(RequestConflict, match="duplicate"):
         harness.claim(harness.receive_one(), BOB)
-    assert [one.lease for one in harness.messages()] == [held]
+    assert [message.lease for message in harness.messages()] == [held]
 
 
 def test_a_worker_can_repeat_a_reclaim_that_crashed_before_the_write() -> None:

@@ -70,23 +70,23 @@ def take(following: Following, count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         try:
-            one = next(following)
+            item = next(following)
         except StopIteration:
             break
-        if one and not isinstance(one, str):
-            found.append(one[1].payload["number"])
+        if item and not isinstance(item, str):
+            found.append(item[1].payload["number"])
     return found
 
 
 def numbers(feed: EventFeed, exchange: str | None, pattern: str, after: str) -> list[int]:
     """The numbers of the events that a new stream has now."""
     found, is_end = [], False
-    for one in feed.follow(exchange, pattern, after):
-        if one is None and is_end:
+    for item in feed.follow(exchange, pattern, after):
+        if item is None and is_end:
             break
-        is_end = one is None
-        if one and not isinstance(one, str):
-            found.append(one[1].payload["number"])
+        is_end = item is None
+        if item and not isinstance(item, str):
+            found.append(item[1].payload["number"])
     return found
 
 
@@ -124,7 +124,7 @@ def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(proce
     process.publish_numbers(0)
     following = feed.follow(None, "#", "")
     process.publish_numbers(1)
-    first = next(one for one in following if one)
+    first = next(item for item in following if item)
     assert first[1] == event(1)
     process.publish_numbers(2)
     assert numbers(feed, None, "#", first[0]) == [2]
@@ -191,7 +191,7 @@ def test_with_a_broker_events_have_no_ids() -> None:
     place = Place(has_broker=True)
     following = place.feed.follow("task-pending", "a.#", "whatever")
     place.publish_numbers(1)
-    assert next(one for one in following if one) == ("", event(1))
+    assert next(item for item in following if item) == ("", event(1))
 
 
 def test_one_reader_reads_for_all_streams() -> None:
@@ -286,7 +286,7 @@ def test_a_bug_of_the_reader_is_logged_and_the_next_stream_works(
     place = Place(has_broker=True, intercept=bug)
     with pytest.raises(RuntimeError, match="a bug"):
         place.feed.follow(None, "#", "")
-    assert [one["event"] for one in logs] == ["event-feed-failed"]
+    assert [entry["event"] for entry in logs] == ["event-feed-failed"]
     following = place.feed.follow(None, "#", "")
     place.publish_numbers(1)
     assert take(following, 1) == [1]
@@ -335,12 +335,12 @@ def marked(following: Following) -> list[object]:
     """The numbers of the events that the stream has now, and "begins-anew"."""
     found: list[object] = []
     is_end = False
-    for one in following:
-        if one is None and is_end:
+    for item in following:
+        if item is None and is_end:
             break
-        is_end = one is None
-        if one:
-            found.append(one if isinstance(one, str) else one[1].payload["number"])
+        is_end = item is None
+        if item:
+            found.append(item if isinstance(item, str) else item[1].payload["number"])
     return found
 
 
@@ -382,7 +382,7 @@ def test_a_resumed_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: 
     slow = process.feed.follow(None, "#", BEGINNING)
     assert take(slow, 100) == list(range(100))
     process.publish_numbers(*range(200, 10_200))
-    assert next(one for one in slow if one) == "begins-anew"
+    assert next(item for item in slow if item) == "begins-anew"
     assert take(slow, 2000) == list(range(200, 1200)), "it ends, to be resumed there"
 
 
@@ -392,5 +392,5 @@ def test_a_resumed_stream_copies_one_page_at_a_time(process: Place) -> None:
     assert take(slow, 1) == [0]
     process.publish_numbers(*range(10_000, 20_000))
     assert take(slow, 99) == list(range(1, 100))
-    assert next(one for one in slow if one) == "begins-anew"
+    assert next(item for item in slow if item) == "begins-anew"
     assert take(slow, 1) == [10_000]

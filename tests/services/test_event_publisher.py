@@ -235,7 +235,7 @@ def test_expired_claims_and_deadlines_while_the_broker_was_away_are_published(ha
     harness.events()
     away(harness)
     unpublished = harness.create()
-    harness.claim(next(one for one in harness.receive() if one.task_id == unpublished))
+    harness.claim(next(message for message in harness.receive() if message.task_id == unpublished))
     harness.run_timers(HOUR)
     for task_id in (expired, unpublished):
         assert harness.states(task_id) == ["exception claim-expired", "pending"]

@@ -368,7 +368,7 @@ class Life(RuleBasedStateMachine):
     def _check_gone(self, queue: WorkQueue, message: Message) -> None:
         held = self.harness.task(message.task_id).held
         if not self.intercept and not (held and held.message_id == message.lease.message_id):
-            leases = [one.lease for one in self.harness.messages(queue)]
+            leases = [message.lease for message in self.harness.messages(queue)]
             assert message.lease not in leases, "a stale message stays"
 
     def _answer(self, key: tuple[str, int]) -> None:
@@ -524,7 +524,7 @@ class Life(RuleBasedStateMachine):
         self, data: st.DataObject, replica: int, worker: Worker, protocol: str, stays: bool
     ) -> None:
         """A worker polls and claims the next visible message. If it ``stays``, it reclaims."""
-        coming = [visible_at(one) for queue in OURS for one in self.harness.messages(queue)]
+        coming = [visible_at(message) for queue in OURS for message in self.harness.messages(queue)]
         if coming:
             self._wait_for(min(coming))
             self._poll()
@@ -589,7 +589,7 @@ class Life(RuleBasedStateMachine):
     ) -> None:
         """The dependency ends, with all effects, after ``steps`` steps of createTask."""
         claims = list(self.granted)
-        running = [one for one in claims if self.harness.task(one[0]).runs[one[1]].state == "running"]
+        running = [claim for claim in claims if self.harness.task(claim[0]).runs[claim[1]].state == "running"]
         if running:
             claim = running[pick % len(running)]
             report_it = self._report(claims.index(claim), report, is_prompt=True)
@@ -612,7 +612,7 @@ class Life(RuleBasedStateMachine):
 
     def _poll(self) -> None:
         queues = (*OURS, ANOTHER_QUEUE)
-        received = [(queue, one) for queue in queues for one in self.harness.receive(1, queue)]
+        received = [(queue, message) for queue in queues for message in self.harness.receive(1, queue)]
         self.polled = [*received, *self.polled][:8]
 
     @rule(kind=st.sampled_from(["doubled", "early", "lost", "lost"]), pick=PICKS)
@@ -621,15 +621,15 @@ class Life(RuleBasedStateMachine):
         messages, queue = self.harness.timer_messages(), self.harness.timer_queue
         if not messages:
             return
-        one = messages[pick % len(messages)]
+        message = messages[pick % len(messages)]
         match kind:
             case "doubled":
-                queue.put(one.text, max(visible_at(one) - self.harness.clock.now(), 0 * SECOND))
+                queue.put(message.text, max(visible_at(message) - self.harness.clock.now(), 0 * SECOND))
             case "early":
-                queue.update(one.lease, one.text, 0 * SECOND)
+                queue.update(message.lease, message.text, 0 * SECOND)
             case _ if self.has_losses:
-                queue.delete(one.lease)
-                for timer in timers_of(one.text):
+                queue.delete(message.lease)
+                for timer in timers_of(message.text):
                     self._lose(timer.task_id)
                     self.without_timer.add(timer.task_id)
 
@@ -643,20 +643,20 @@ class Life(RuleBasedStateMachine):
         messages, queues = self.harness.messages(), self.harness.storage.work_queues
         if not messages:
             return
-        one, now = messages[pick % len(messages)], self.harness.clock.now()
-        lives, hidden = one.expires - now, max(visible_at(one) - now, 0 * SECOND)
+        message, now = messages[pick % len(messages)], self.harness.clock.now()
+        lives, hidden = message.expires - now, max(visible_at(message) - now, 0 * SECOND)
         match kind:
             case "doubled":
-                queues.put(QUEUE, one.text, lives, hidden)
+                queues.put(QUEUE, message.text, lives, hidden)
             case "forged":
-                read = Message.read(one)
+                read = Message.read(message)
                 text = message_text(read.task_id, read.run_id, b"the-secret-of-another-server")
                 queues.put(QUEUE, text, lives, 0 * SECOND)
             case "misplaced":
-                queues.put(ANOTHER_QUEUE, one.text, lives, hidden)
+                queues.put(ANOTHER_QUEUE, message.text, lives, hidden)
             case _ if self.has_losses:
-                queues.remove(QUEUE, one.lease)
-                self._lose_work(Message.read(one).task_id, gives_up)
+                queues.remove(QUEUE, message.lease)
+                self._lose_work(Message.read(message).task_id, gives_up)
 
     def _lose_work(self, task_id: str, gives_up: bool) -> None:
         self._lose(task_id)
@@ -718,8 +718,8 @@ class Life(RuleBasedStateMachine):
         if first and first.reason_created == "scheduled" and not (before and before.runs):
             assert task.task_id in self.scheduled or not task.waits_for, "pending before it was scheduled"
         waits_for = before.waits_for if before else task.definition.dependencies
-        for one in set(waits_for) - set(task.waits_for):
-            assert self._was_satisfied(task, one), "a dependency was taken for satisfied"
+        for required_id in set(waits_for) - set(task.waits_for):
+            assert self._was_satisfied(task, required_id), "a dependency was taken for satisfied"
         for run in task.runs:
             worker, until = self.granted.get((task.task_id, run.run_id), (None, NOW))
             assert worker in (None, run.worker), "an answered claim does not count"
@@ -774,9 +774,9 @@ class Life(RuleBasedStateMachine):
         """
         next_sweep, pause = self.harness.clock.now(), FIRST_LOOK
         for _ in range(500):
-            coming = [visible_at(one) for one in self.harness.timer_messages()]
+            coming = [visible_at(message) for message in self.harness.timer_messages()]
             queues = OURS if self.has_worker else ()
-            coming += [visible_at(one) for queue in queues for one in self.harness.messages(queue)]
+            coming += [visible_at(message) for queue in queues for message in self.harness.messages(queue)]
             assert coming or self.ever_lost or not self._unresolved(), (
                 "no timer or message will ever end a task"
             )
@@ -817,7 +817,7 @@ class Life(RuleBasedStateMachine):
         )
 
     def _work(self, server: Services) -> None:
-        received = [(queue, one) for queue in OURS for one in self.harness.receive(queue=queue)]
+        received = [(queue, message) for queue in OURS for message in self.harness.receive(queue=queue)]
         for queue, message in received:
             try:
                 answer: Mapping[str, Any] | None
@@ -859,12 +859,15 @@ class Life(RuleBasedStateMachine):
             is_late = deadline - max(last.scheduled, start) < HOUR
             assert is_late or not self.has_worker, "a task is stranded"
             return
-        for one in task.waits_for:
-            required, registered = self.harness.task(one), self.registered.get((task.task_id, one))
-            if one == task.task_id or one in self.ever_lost:
+        for required_id in task.waits_for:
+            required, registered = (
+                self.harness.task(required_id),
+                self.registered.get((task.task_id, required_id)),
+            )
+            if required_id == task.task_id or required_id in self.ever_lost:
                 continue
             is_now = required.satisfies(task.definition.requires)
-            was_since = registered and self._was_satisfied(task, one, registered + SECOND)
+            was_since = registered and self._was_satisfied(task, required_id, registered + SECOND)
             if is_now or was_since:
                 resolved = required.runs[-1].resolved
                 assert resolved

@@ -144,7 +144,7 @@ def test_a_process_whose_lease_ended_leaves_the_job_to_its_new_holder(
     first = Pages(3, slow)
     processes.do(processes.periodic_jobs(first))
     assert (first.pages, second.pages) == (["", "page 1"], ["page 1", "page 2"])
-    assert [one["event"] for one in logs] == ["periodic-job-taken-over"]
+    assert [entry["event"] for entry in logs] == ["periodic-job-taken-over"]
 
 
 def test_do_due_returns_the_time_until_the_first_job_is_due(processes: Processes) -> None:
@@ -173,7 +173,7 @@ def test_the_other_jobs_are_done_after_a_job_fails(
     pages = Pages(2)
     processes.periodic_jobs(Pages(1, fail), pages).run(FakeEvent(processes.clock, NOW + 10 * MINUTE), Gate())
     assert len(pages.done) == 2
-    assert {one["event"] for one in logs} == logged
+    assert {entry["event"] for entry in logs} == logged
 
 
 def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
@@ -233,7 +233,7 @@ def test_a_job_that_fails_begins_anew_a_minute_later(
     periodic_jobs = processes.periodic_jobs(first, other)
     assert processes.do(periodic_jobs) <= MINUTE
     assert len(other.done) == 1
-    assert [(one["event"], one["job"]) for one in logs] == [("periodic-job-failed", "job 0")]
+    assert [(entry["event"], entry["job"]) for entry in logs] == [("periodic-job-failed", "job 0")]
     processes.clock.advance(MINUTE)
     processes.do(periodic_jobs)
     assert first.pages == ["", "", "page 1", "page 2"]
@@ -271,4 +271,4 @@ def test_jobs_go_on_after_a_lease_could_not_be_acquired(
     periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock)
     periodic_jobs.run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
     assert len(pages.done) == 1
-    assert [one["event"] for one in logs] == ["periodic-job-failed"]
+    assert [entry["event"] for entry in logs] == ["periodic-job-failed"]

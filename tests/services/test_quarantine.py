@@ -50,7 +50,7 @@ def harness() -> Harness:
 
 
 def is_quarantined(harness: Harness, services: Any = None) -> bool:
-    return bool((services or harness.services).workers.is_quarantined(*POOL, ALICE))
+    return bool((services or harness.services).workers.quarantined_until(*POOL, ALICE))
 
 
 def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness) -> None:
@@ -58,7 +58,7 @@ def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness) -> Non
     answer = harness.services.workers.quarantine(PATH, NOW + MINUTE)
     assert answer["quarantineUntil"] == format_time(NOW + MINUTE)
     assert harness.services.workers.quarantined_until(*POOL, ALICE) == NOW + MINUTE
-    assert not harness.services.workers.is_quarantined(*POOL, BOB)
+    assert not harness.services.workers.quarantined_until(*POOL, BOB)
     harness.clock.advance(MINUTE - SECOND)
     assert is_quarantined(harness)
     harness.clock.advance(SECOND)
@@ -68,8 +68,8 @@ def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness) -> Non
 
 def test_the_same_worker_id_of_another_group_or_worker_type_is_another_worker(harness: Harness) -> None:
     harness.services.workers.quarantine(PATH, NOW + DAY)
-    assert not harness.services.workers.is_quarantined(PROVISIONER, "another", ALICE)
-    assert not harness.services.workers.is_quarantined("another", WORKER_TYPE, ALICE)
+    assert not harness.services.workers.quarantined_until(PROVISIONER, "another", ALICE)
+    assert not harness.services.workers.quarantined_until("another", WORKER_TYPE, ALICE)
 
 
 @pytest.mark.parametrize("until", [NOW, NOW - DAY, NOW.replace(year=1)])
@@ -88,7 +88,7 @@ def test_an_unknown_worker_can_be_quarantined(harness: Harness) -> None:
     assert answer["quarantineUntil"] == format_time(NOW + DAY)
     for services in (harness.services, harness.replica()):
         assert services.workers.describe(new) == answer
-        assert services.workers.is_quarantined(*POOL, Worker("group", "new"))
+        assert services.workers.quarantined_until(*POOL, Worker("group", "new"))
         assert services.workers.describe(new[:2])["stability"] == "experimental"
         assert services.workers.describe(new[:1])["stability"] == "experimental"
 
@@ -98,7 +98,7 @@ def test_a_worker_whose_record_is_not_written_yet_can_be_quarantined(harness: Ha
     path = (*POOL, "group", "new")
     harness.services.workers.record_claims(*POOL, worker := Worker("group", "new"), [("task", 0)])
     harness.services.workers.quarantine(path, NOW + DAY)
-    assert harness.services.workers.is_quarantined(*POOL, worker)
+    assert harness.services.workers.quarantined_until(*POOL, worker)
     harness.services.workers.flush()
     described = harness.replica().workers.describe(path)
     assert described["quarantineUntil"] == format_time(NOW + DAY)
@@ -176,10 +176,10 @@ def test_quarantines_are_read_once_in_5_seconds_and_only_for_a_call(harness: Har
     services = harness.replica(calls)
     assert calls.names == []
     for _ in range(50):
-        services.workers.is_quarantined(*POOL, ALICE)
+        services.workers.quarantined_until(*POOL, ALICE)
         harness.clock.advance(SECOND / 10)
     assert calls.names == ["worker.quarantined"]
-    services.workers.is_quarantined(*POOL, BOB)
+    services.workers.quarantined_until(*POOL, BOB)
     harness.clock.advance(DAY)
     assert calls.names == ["worker.quarantined"] * 2
 

@@ -106,7 +106,7 @@ class Scene:
         store = self.harness.storage.groups
         group, page = store.load(task_group_id), store.all_active("", 1000)
         counted = group.active if group else 0
-        assert counted == sum(one.task_group_id == task_group_id for one in page[0])
+        assert counted == sum(row.task_group_id == task_group_id for row in page[0])
         return counted
 
     def status(self, task_id: str) -> tuple[list[str], int] | None:
@@ -114,7 +114,9 @@ class Scene:
             return None
         task = self.harness.task(task_id)
         if task.state == "pending":
-            offered = {(one.task_id, one.run_id) for one in map(Message.read, self.harness.messages())}
+            offered = {
+                (message.task_id, message.run_id) for message in map(Message.read, self.harness.messages())
+            }
             assert offered & {(task_id, len(task.runs) - 1), (task_id, len(task.runs))}
         return self.harness.states(task_id), task.retries_left
 
@@ -224,7 +226,7 @@ def take_over(harness: Harness, retries: int, *, by_claim_work: bool = False) ->
     task_id = harness.claimed(retries=retries, taskGroupId=group)
     waiting = waiting_for(harness, task_id, requires="all-resolved")
     wait(harness, CLAIM_TIMEOUT)
-    message = next(one for one in harness.receive() if one.task_id == task_id)
+    message = next(message for message in harness.receive() if message.task_id == task_id)
 
     def claim_task(server: Services) -> object:
         return harness.claim(message, BOB, server)

@@ -82,31 +82,34 @@ class Resolving:
 
 
 def test_a_fired_timer_is_handled_with_all_its_fields_and_removed() -> None:
-    one = Resolving(DONE)
-    one.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", [(0, "public/a")])
-    one.timers.retry_later(TASK_ID, is_published=True)
-    assert one.resolver.handle_all() == 1
-    assert one.calls == [(AT_ONCE, (TASK_ID, NOW, ((0, "public/a"),), "a-group-of-22-characte"), True)]
-    assert one.resolver.handle_all() == 0
-    one.timers.tick()
-    assert one.harness.timers() == []
+    resolving = Resolving(DONE)
+    resolving.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", [(0, "public/a")])
+    resolving.timers.retry_later(TASK_ID, is_published=True)
+    assert resolving.resolver.handle_all() == 1
+    assert resolving.calls == [(AT_ONCE, (TASK_ID, NOW, ((0, "public/a"),), "a-group-of-22-characte"), True)]
+    assert resolving.resolver.handle_all() == 0
+    resolving.timers.tick()
+    assert resolving.harness.timers() == []
 
 
 def test_a_task_is_recalled_only_after_a_call_of_this_process_published_it() -> None:
-    one = Resolving(Next(NOW + MINUTE), Next(), DONE)
-    one.retry_later(is_published=True)
-    one.pass_by(HOUR)
-    one.retry_later()
-    one.pass_by(SECOND)
-    assert one.recalled == [True, False, False]
+    resolving = Resolving(Next(NOW + MINUTE), Next(), DONE)
+    resolving.retry_later(is_published=True)
+    resolving.pass_by(HOUR)
+    resolving.retry_later()
+    resolving.pass_by(SECOND)
+    assert resolving.recalled == [True, False, False]
 
 
 def test_a_task_is_advanced_again_when_it_is_due() -> None:
-    one = Resolving(Next(NOW + HOUR), DONE)
-    one.retry_later()
-    one.pass_by(2 * HOUR)
-    assert one.calls == [(AT_ONCE, (TASK_ID, NOW, (), ""), False), (HOUR, (TASK_ID, None, (), ""), True)]
-    assert one.harness.timers() == []
+    resolving = Resolving(Next(NOW + HOUR), DONE)
+    resolving.retry_later()
+    resolving.pass_by(2 * HOUR)
+    assert resolving.calls == [
+        (AT_ONCE, (TASK_ID, NOW, (), ""), False),
+        (HOUR, (TASK_ID, None, (), ""), True),
+    ]
+    assert resolving.harness.timers() == []
 
 
 @pytest.mark.parametrize(
@@ -120,33 +123,35 @@ def test_a_task_is_advanced_again_when_it_is_due() -> None:
 def test_a_timer_is_retried_every_two_seconds_while_storage_or_broker_is_away(
     away: Exception, is_published: bool
 ) -> None:
-    one = Resolving(*[away] * 30, DONE)
-    one.retry_later(is_published=is_published)
-    one.pass_by(10 * MINUTE)
-    assert one.waits == [2 * SECOND] * 30
-    assert {call[1:] for call in one.calls} == {((TASK_ID, NOW, (), ""), is_published)}
-    assert one.harness.timers() == []
+    resolving = Resolving(*[away] * 30, DONE)
+    resolving.retry_later(is_published=is_published)
+    resolving.pass_by(10 * MINUTE)
+    assert resolving.waits == [2 * SECOND] * 30
+    assert {call[1:] for call in resolving.calls} == {((TASK_ID, NOW, (), ""), is_published)}
+    assert resolving.harness.timers() == []
 
 
 def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() -> None:
     away = BrokerAway()
-    one = Resolving(away, Next(NOW + 5 * SECOND), away, away, away, Next(NOW + HOUR), *[away] * 20, DONE)
-    one.timers.schedule(TASK_ID, NOW)
-    one.timers.retry_later(TASK_ID, NOW + HOUR)
-    one.pass_by(MINUTE)
-    done = [when for when, _, is_published in one.calls if is_published]
+    resolving = Resolving(
+        away, Next(NOW + 5 * SECOND), away, away, away, Next(NOW + HOUR), *[away] * 20, DONE
+    )
+    resolving.timers.schedule(TASK_ID, NOW)
+    resolving.timers.retry_later(TASK_ID, NOW + HOUR)
+    resolving.pass_by(MINUTE)
+    done = [when for when, _, is_published in resolving.calls if is_published]
     assert done == [AT_ONCE, 6 * SECOND]
-    published = [when for when, _, is_published in one.calls if not is_published]
+    published = [when for when, _, is_published in resolving.calls if not is_published]
     assert published == [number * 2 * SECOND for number in range(25)]
-    assert one.harness.timers() == []
+    assert resolving.harness.timers() == []
 
 
 def test_while_the_broker_is_away_an_ended_task_resolves_its_group() -> None:
     away = BrokerAway()
-    one = Resolving(away, DONE, away, away, DONE)
-    one.retry_later()
-    one.pass_by(MINUTE)
-    assert [(args[1:2], is_published) for _, args, is_published in one.calls] == [
+    resolving = Resolving(away, DONE, away, away, DONE)
+    resolving.retry_later()
+    resolving.pass_by(MINUTE)
+    assert [(args[1:2], is_published) for _, args, is_published in resolving.calls] == [
         ((NOW,), False),
         ((), True),
         ((NOW,), True),
@@ -158,56 +163,56 @@ def test_while_the_broker_is_away_an_ended_task_resolves_its_group() -> None:
 def test_a_failing_timer_is_retried_with_growing_delays_and_then_abandoned(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
-    one = Resolving(ValueError("a defect"))
-    one.retry_later()
-    one.pass_by(HOUR)
-    assert one.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
-    assert one.harness.timers() == []
+    resolving = Resolving(ValueError("a defect"))
+    resolving.retry_later()
+    resolving.pass_by(HOUR)
+    assert resolving.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
+    assert resolving.harness.timers() == []
     assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-abandoned"]
 
 
 def test_a_success_resets_the_number_of_tries(logs: list[MutableMapping[str, Any]]) -> None:
     fail, again = [ValueError("a defect")] * 9, Next(NOW)
-    one = Resolving(*fail, again, *fail, again, *fail, DONE)
-    one.retry_later()
-    one.pass_by(HOUR)
-    assert len(one.calls) == 30
+    resolving = Resolving(*fail, again, *fail, again, *fail, DONE)
+    resolving.retry_later()
+    resolving.pass_by(HOUR)
+    assert len(resolving.calls) == 30
     assert "timer-abandoned" not in [entry["event"] for entry in logs]
 
 
 def test_unavailable_storage_does_not_count_as_a_failed_try() -> None:
     away, defect = ServiceUnavailable("storage is away"), ValueError("a defect")
-    one = Resolving(defect, away, away, defect, DONE)
-    one.retry_later()
-    one.pass_by(MINUTE)
-    assert one.waits == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
+    resolving = Resolving(defect, away, away, defect, DONE)
+    resolving.retry_later()
+    resolving.pass_by(MINUTE)
+    assert resolving.waits == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
 
 
 def test_the_timer_of_a_corrupt_task_is_not_retried() -> None:
-    one = Resolving(Corrupt("the row cannot be read"))
-    one.retry_later()
-    one.pass_by(HOUR)
-    assert one.times == [AT_ONCE]
-    assert one.harness.timers() == []
+    resolving = Resolving(Corrupt("the row cannot be read"))
+    resolving.retry_later()
+    resolving.pass_by(HOUR)
+    assert resolving.times == [AT_ONCE]
+    assert resolving.harness.timers() == []
 
 
 def test_a_missing_task_is_awaited_for_ten_minutes_and_then_leaves_its_group() -> None:
-    one = Resolving(MISSING)
-    one.retry_later("a-group-of-22-characte")
-    one.pass_by(HOUR)
-    assert one.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
-    assert one.times[-2] < WRITTEN_WITHIN <= one.times[-1]
-    assert one.left == [(TASK_ID, "a-group-of-22-characte")]
-    assert one.harness.timers() == []
+    resolving = Resolving(MISSING)
+    resolving.retry_later("a-group-of-22-characte")
+    resolving.pass_by(HOUR)
+    assert resolving.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
+    assert resolving.times[-2] < WRITTEN_WITHIN <= resolving.times[-1]
+    assert resolving.left == [(TASK_ID, "a-group-of-22-characte")]
+    assert resolving.harness.timers() == []
 
 
 def test_the_waiting_timer_of_a_removed_task_changes_no_group() -> None:
-    one = Resolving(MISSING)
-    one.timers.schedule(TASK_ID, NOW)
-    one.timers.complete(TASK_ID, NOW + HOUR)
-    one.pass_by(2 * HOUR)
-    assert one.times == [HOUR]
-    assert (one.left, one.harness.timers()) == ([], [])
+    resolving = Resolving(MISSING)
+    resolving.timers.schedule(TASK_ID, NOW)
+    resolving.timers.complete(TASK_ID, NOW + HOUR)
+    resolving.pass_by(2 * HOUR)
+    assert resolving.times == [HOUR]
+    assert (resolving.left, resolving.harness.timers()) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -216,19 +221,19 @@ def test_the_waiting_timer_of_a_removed_task_changes_no_group() -> None:
 def test_a_timer_of_another_process_is_checked_again_within_ten_minutes(
     due: datetime | None, again: timedelta
 ) -> None:
-    one = Resolving(Next(due), DONE)
-    one.take_over()
-    one.pass_by(2 * HOUR)
-    assert one.times == [AT_ONCE, again]
-    assert one.harness.timers() == []
+    resolving = Resolving(Next(due), DONE)
+    resolving.take_over()
+    resolving.pass_by(2 * HOUR)
+    assert resolving.times == [AT_ONCE, again]
+    assert resolving.harness.timers() == []
 
 
 def test_an_old_timer_of_another_process_is_handled_once() -> None:
-    one = Resolving(DONE)
-    one.clock.advance(WRITTEN_WITHIN)
-    one.take_over()
-    one.pass_by(HOUR)
-    assert one.times == [WRITTEN_WITHIN]
+    resolving = Resolving(DONE)
+    resolving.clock.advance(WRITTEN_WITHIN)
+    resolving.take_over()
+    resolving.pass_by(HOUR)
+    assert resolving.times == [WRITTEN_WITHIN]
 
 
 def test_a_create_that_crashed_before_its_write_leaves_its_group_after_some_minutes() -> None:

@@ -230,7 +230,7 @@ def test_the_sweep_goes_on_after_a_task_that_fails(
     fails = FaultAt(0, of="timer.put", before=failing(ValueError("a defect")))
     harness.sweep(20 * MINUTE, harness.replica(fails))
     assert [harness.task(task_id).state for task_id in tasks] == ["pending", "exception"]
-    assert "sweep-failed" in [one["event"] for one in logs]
+    assert "sweep-failed" in [entry["event"] for entry in logs]
 
 
 def test_a_sweep_checks_the_tasks_of_all_pages(harness: Harness) -> None:

@@ -59,8 +59,8 @@ class Kept:
 
     def put(self, *timers: Timer, text: str = "") -> None:
         """Put a visible message, as a dead process leaves it."""
-        for one in [text] if text else [one for one, _ in texts(timers)]:
-            self.account.queue("q-timers").put(one, AT_ONCE)
+        for content in [text] if text else [content for content, _ in texts(timers)]:
+            self.account.queue("q-timers").put(content, AT_ONCE)
 
     def schedule(self, task_id: str = A, **changes: Any) -> None:
         self.timers.schedule(task_id, self.clock.now(), **changes)
@@ -75,14 +75,16 @@ class Kept:
         """The timers of each message, and how long it stays invisible."""
         now = self.clock.now()
         return [
-            (timers_of(one.text), one.next_visible - now)
-            for one in messages_in(self.account, name)
-            if one.next_visible
+            (timers_of(message.text), message.next_visible - now)
+            for message in messages_in(self.account, name)
+            if message.next_visible
         ]
 
     def stored(self) -> list[tuple[str, bool, timedelta]]:
         """For each timer: its task, whether effects may be missing, and how long it stays invisible."""
-        return [(one.task_id, bool(one.since), left) for timers, left in self.messages() for one in timers]
+        return [
+            (timer.task_id, bool(timer.since), left) for timers, left in self.messages() for timer in timers
+        ]
 
     def after(self, duration: timedelta, timers: Timers | None = None) -> list[FiredTimer]:
         """Advance the clock. Returns the fired timers."""
@@ -137,7 +139,7 @@ def test_a_timer_with_a_group_or_artifacts_gets_a_message_of_its_own(more: dict[
     kept = Kept()
     kept.schedule()
     kept.schedule(**more)
-    assert [one for timers, _ in kept.messages() for one in timers][-1] == Timer(
+    assert [timer for timers, _ in kept.messages() for timer in timers][-1] == Timer(
         A, NOW, NOW, more.get("task_group_id", ""), tuple(more.get("artifacts", ()))
     )
     for _ in range(2):
@@ -160,7 +162,7 @@ def test_timers_of_concurrent_calls_share_a_message() -> None:
 
     def slow(name: str, call: Callable[[], Any]) -> Any:
         if name == "put" and not threads:
-            threads.extend(threading.Thread(target=kept.schedule, args=[one]) for one in others)
+            threads.extend(threading.Thread(target=kept.schedule, args=[task_id]) for task_id in others)
             for thread in threads:
                 thread.start()
             while kept.timers.waiting < len(others):
@@ -172,8 +174,8 @@ def test_timers_of_concurrent_calls_share_a_message() -> None:
     for thread in threads:
         thread.join()
     first, second = kept.messages()
-    assert [one.task_id for one in first[0]] == [A]
-    assert {one.task_id for one in second[0]} == set(others)
+    assert [timer.task_id for timer in first[0]] == [A]
+    assert {timer.task_id for timer in second[0]} == set(others)
 
 
 def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
@@ -190,7 +192,9 @@ def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [lambda one: one.complete(A, None), lambda one: one.cancel(A)], ids=["complete", "cancel"]
+    "end",
+    [lambda timers: timers.complete(A, None), lambda timers: timers.cancel(A)],
+    ids=["complete", "cancel"],
 )
 def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[[Timers], None]) -> None:
     kept = Kept()
@@ -207,7 +211,7 @@ def test_a_shared_message_stays_until_all_its_timers_are_completed() -> None:
     kept.schedule(B)
     kept.timers.complete(B, None)
     kept.after(AT_ONCE)
-    assert [one.task_id for timers, _ in kept.messages() for one in timers] == [A, B]
+    assert [timer.task_id for timers, _ in kept.messages() for timer in timers] == [A, B]
     (due,) = kept.after(MINUTE)
     kept.timers.complete(due.task_id, None)
     kept.after(AT_ONCE)
@@ -381,7 +385,7 @@ def test_a_message_with_other_effects_does_not_replace_the_earlier_message(more:
     kept.timers.retry_later(A, delay=HOUR)
     for _ in range(20):
         kept.timers.tick()
-        assert min(one.since or NOW for timers, _ in kept.messages() for one in timers) == NOW
+        assert min(timer.since or NOW for timers, _ in kept.messages() for timer in timers) == NOW
         kept.clock.advance(SECOND)
     (((timer,), _),) = kept.messages()
     assert (timer.since, timer.artifacts, timer.task_group_id) == (
@@ -402,7 +406,7 @@ def test_a_received_message_does_not_replace_the_message_of_missing_effects() ->
     (due,) = kept.received(kept.timers)
     assert (due.artifacts, due.task_group_id) == ((ARTIFACT,), GROUP)
     kept.timers.tick()
-    assert {(one.artifacts, one.task_group_id) for timers, _ in kept.messages() for one in timers} == {
+    assert {(timer.artifacts, timer.task_group_id) for timers, _ in kept.messages() for timer in timers} == {
         ((ARTIFACT,), ""),
         ((), GROUP),
     }
@@ -553,7 +557,7 @@ def test_missing_effects_from_another_process_fire_at_once_for_a_waiting_task() 
     for _ in range(2):
         kept.timers.complete(A, NOW + MINUTE)
     kept.after(RENEWAL)
-    assert [(one, is_missing) for one, is_missing, _ in kept.stored()] == [(A, False)]
+    assert [(task_id, is_missing) for task_id, is_missing, _ in kept.stored()] == [(A, False)]
     assert kept.after(MINUTE) == [look()]
 
 
@@ -574,7 +578,7 @@ def test_an_unreadable_message_goes_to_the_dead_letter_queue_and_others_are_rece
     assert kept.received(kept.timers) == [look()]
     (dead,) = messages_in(kept.account, "q-dead-letters")
     assert json.loads(dead.text)["text"] == "x" * 8 * 1024
-    assert [one["event"] for one in logs] == ["message-dead-lettered"]
+    assert [entry["event"] for entry in logs] == ["message-dead-lettered"]
     kept.timers.complete(A, None)
     kept.after(AT_ONCE)
     assert kept.messages() == []
@@ -645,7 +649,11 @@ def test_handing_over_makes_timers_available_to_other_processes() -> None:
 
 @pytest.mark.parametrize(
     "end",
-    [lambda one: one.complete(A, None), lambda one: one.cancel(A), lambda one: one.retry_later(A)],
+    [
+        lambda timers: timers.complete(A, None),
+        lambda timers: timers.cancel(A),
+        lambda timers: timers.retry_later(A),
+    ],
     ids=["complete", "cancel", "retry later"],
 )
 def test_a_call_that_ends_after_the_hand_over_succeeds(end: Callable[[Timers], None]) -> None:
@@ -678,7 +686,7 @@ def test_timers_due_at_about_the_same_time_share_a_message() -> None:
     kept.waiting(HOUR + 5 * MINUTE, *tasks[50:])
     kept.after(RENEWAL)
     ((timers, _),) = kept.messages()
-    assert {one.task_id for one in timers} == set(tasks)
+    assert {timer.task_id for timer in timers} == set(tasks)
     assert len(kept.after(HOUR)) == 50
     for task_id in tasks[:50]:
         kept.timers.complete(task_id, None)
@@ -690,7 +698,7 @@ def test_timers_due_at_very_different_times_have_different_messages() -> None:
     kept.waiting(MINUTE, A)
     kept.waiting(DAY, B)
     kept.after(RENEWAL)
-    assert [[one.task_id for one in timers] for timers, _ in kept.messages()] == [[A], [B]]
+    assert [[timer.task_id for timer in timers] for timers, _ in kept.messages()] == [[A], [B]]
 
 
 def test_timers_that_exceed_a_message_are_put_into_several() -> None:
@@ -699,10 +707,10 @@ def test_timers_that_exceed_a_message_are_put_into_several() -> None:
     for task_id in tasks:
         kept.schedule(task_id, artifacts=[(0, "x" * (MAX_TEXT // 2 - 200))])
     kept.after(RENEWAL)
-    texts = [one.text for one in messages_in(kept.account, "q-timers")]
+    texts = [message.text for message in messages_in(kept.account, "q-timers")]
     assert len(texts) == 3
     assert max(map(len, texts)) <= MAX_TEXT + 20
-    assert sorted(one.task_id for text in texts for one in timers_of(text)) == sorted(tasks)
+    assert sorted(timer.task_id for text in texts for timer in timers_of(text)) == sorted(tasks)
 
 
 def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -> None:
@@ -753,9 +761,9 @@ def test_a_received_timer_that_is_due_later_does_not_replace_the_earlier_one() -
         kept.put(Timer(A, NOW + due))
         kept.timers.receive()
     kept.timers.tick()
-    assert min(one.due for timers, _ in kept.messages() for one in timers) == NOW + MINUTE
+    assert min(timer.due for timers, _ in kept.messages() for timer in timers) == NOW + MINUTE
     kept.after(RENEWAL)
-    assert [[one.due for one in timers] for timers, _ in kept.messages()] == [[NOW + MINUTE]]
+    assert [[timer.due for timer in timers] for timers, _ in kept.messages()] == [[NOW + MINUTE]]
 
 
 def test_a_timer_received_during_a_call_fires_on_time_after_the_call() -> None:

@@ -88,7 +88,7 @@ def test_one_of_two_concurrent_inserts_is_refused(storage: Storage, other: Stora
     artifact = new_artifact(slugid())
     with ThreadPoolExecutor(2) as threads:
         both = [threads.submit(one.artifacts.insert, artifact) for one in (storage, other)]
-    refused = [one.exception() for one in both if one.exception()]
+    refused = [call.exception() for call in both if call.exception()]
     assert [type(one) for one in refused] == [AlreadyExists]
 
 
@@ -161,7 +161,7 @@ def test_a_page_may_begin_behind_a_removed_artifact(storage: Storage) -> None:
     task_id = slugid()
     a, _, _ = (storage.artifacts.insert(new_artifact(task_id, name)) for name in ("a", "b", "c"))
     storage.artifacts.remove(a)
-    assert [one.name for one in storage.artifacts.list(task_id, 0, "a", 1)] == ["b"]
+    assert [artifact.name for artifact in storage.artifacts.list(task_id, 0, "a", 1)] == ["b"]
 
 
 def test_an_incomplete_artifact_of_the_run_is_found_among_many(storage: Storage) -> None:
@@ -184,7 +184,7 @@ def test_expired_artifacts_are_found_page_by_page(storage: Storage, other: Stora
         for number in range(10)
     ]
     for now, limit in ((EXPIRES, 3), (EXPIRES + 5 * DAY, 2), (EXPIRES + 5 * DAY, 100)):
-        expired = [one for page in pages(partial(_expired, storage, now, limit)) for one in page]
+        expired = [row for page in pages(partial(_expired, storage, now, limit)) for row in page]
         expected = [one for one in stored if one.artifact.expires < now]
         assert sorted(expired, key=lambda one: one.artifact.expires) == expected
     for one in stored[:2]:

@@ -136,7 +136,7 @@ def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[Mutab
     for _ in range(2):
         assert list(storage.groups.members(group, "", 10)) == tasks
         assert list(storage.groups.members(group, "", 3)) == tasks
-        assert [one.task_id for one in storage.groups.all_active("", 100)[0]] == tasks[1:]
+        assert [row.task_id for row in storage.groups.all_active("", 100)[0]] == tasks[1:]
     assert logged(logs) == 5
     assert [storage.groups.end(task_id, group, 0) for task_id in tasks] == [2, 1, 0]
     table.put(group, "group", {"expires": "x"})
@@ -209,7 +209,7 @@ def test_a_corrupt_provisioner_is_left_out(
     storage.workers.insert(WorkerRecord.new(("good",), EXPIRES))
     table_of(storage, "workers").insert("known", "spoiled", {"expires": EXPIRES, "known0": known})
     for _ in range(2):
-        assert [one.path for one in storage.workers.list((), (), 1)] == [("good",)]
+        assert [record.path for record in storage.workers.list((), (), 1)] == [("good",)]
         assert storage.workers.list((), ("good",), 1) == []
         with pytest.raises(Corrupt):
             storage.workers.load(("spoiled",))

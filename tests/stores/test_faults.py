@@ -71,7 +71,7 @@ class Fault:
 
 def messages(storage: Storage) -> set[str]:
     """One of them may be there twice."""
-    return {one.text for one in storage.work_queues.receive(WORK, 32, HOUR)}
+    return {message.text for message in storage.work_queues.receive(WORK, 32, HOUR)}
 
 
 def blob(storage: Storage) -> bytes:

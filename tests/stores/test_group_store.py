@@ -129,7 +129,7 @@ def test_the_active_members_of_a_group_are_paged(storage: Storage) -> None:
     storage.groups.join(slugid(), other_id, "scheduler", EXPIRES)
     found: list[str] = []
     while page := storage.groups.active(group_id, found[-1] if found else "", 2):
-        found += [one.task_id for one in page]
+        found += [row.task_id for row in page]
     assert sorted(set(found)) == task_ids
     storage.groups.end(task_ids[0], group_id, 0)
     assert storage.groups.active(group_id, "", 1)[0].task_id == task_ids[1]
@@ -416,7 +416,7 @@ def test_calls_at_the_same_time_share_batches(storage: Storage, backend: Backend
     with ThreadPoolExecutor(41) as threads:
         first = threads.submit(groups.activate, task_ids[0], group, 0)
         assert writing.wait(60)
-        others = [threads.submit(groups.activate, one, group, 0) for one in task_ids[1:]]
+        others = [threads.submit(groups.activate, task_id, group, 0) for task_id in task_ids[1:]]
         others += [threads.submit(groups.activate, task_ids[1], group, 0)]  # the same again
         wait_until(lambda: clock.calls == 41)
         may_write.set()
@@ -445,7 +445,7 @@ def test_any_process_continues_the_pages_of_active_tasks(storage: Storage, other
 def counted(storage: Storage, group_id: str) -> int:
     """How many members are active, by the group's row: as many as there are rows of active ones."""
     group = storage.groups.load(group_id)
-    rows = [one for one in all_active(storage) if one.task_group_id == group_id]
+    rows = [row for row in all_active(storage) if row.task_group_id == group_id]
     assert len(rows) == (group.active if group else 0)
     return len(rows)
 

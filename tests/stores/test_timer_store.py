@@ -28,7 +28,7 @@ def put(storage: Storage, *timers: Timer, hidden_for: timedelta = NO_TIME) -> li
 
 
 def received(storage: Storage, hidden_for: timedelta = HOUR) -> list[Timer]:
-    return [one for message in storage.timers.receive(hidden_for) for one in message.timers]
+    return [timer for message in storage.timers.receive(hidden_for) for timer in message.timers]
 
 
 def test_another_process_receives_timers_as_they_were_put(storage: Storage, other: Storage) -> None:
@@ -49,7 +49,7 @@ def test_timers_that_exceed_one_message_go_into_several(storage: Storage) -> Non
     timers = [timer(since=DUE, artifacts=((0, "x" * 1000),)) for _ in range(100)]
     messages = put(storage, *timers)
     assert 2 < len(messages) < 10
-    assert [one for message in messages for one in message.timers] == timers
+    assert [timer for message in messages for timer in message.timers] == timers
     found = received(storage) + received(storage)
     assert sorted(found, key=lambda one: one.task_id) == sorted(timers, key=lambda one: one.task_id)
 
@@ -63,7 +63,7 @@ def test_put_and_received_messages_are_hidden_for_the_given_time(
     assert received(storage, SECOND) == [second]
     assert received(storage) == []
     wait(1)
-    assert {one.task_id for one in received(storage)} == {first.task_id, second.task_id}
+    assert {timer.task_id for timer in received(storage)} == {first.task_id, second.task_id}
 
 
 def test_a_removed_message_is_gone_and_removing_it_again_is_harmless(
@@ -89,7 +89,7 @@ def test_each_timer_message_is_received_by_one_of_many_callers(storage: Storage,
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda one: put(storage, one), timers))
         found = [one for some in threads.map(lambda _: received(other), range(8)) for one in some]
-    assert sorted(one.task_id for one in found) == sorted(one.task_id for one in timers)
+    assert sorted(timer.task_id for timer in found) == sorted(timer.task_id for timer in timers)
 
 
 def test_messages_stay_until_they_are_removed(storage: Storage, backend: Backend) -> None:
@@ -119,4 +119,4 @@ def test_an_unreadable_message_goes_to_the_dead_letter_queue(
     (dead,) = storage.account.queue(f"{backend.prefix}-dead-letters").peek()
     letter = json.loads(dead.text)
     assert (letter["queue"], text.startswith(letter["text"])) == (queue.name, True)
-    assert [one["event"] for one in logs] == ["message-dead-lettered"]
+    assert [entry["event"] for entry in logs] == ["message-dead-lettered"]

@@ -62,7 +62,7 @@ def test_each_priority_has_a_queue_of_its_own_and_urls_come_in_the_order_asked_f
         storage.work_queues.put(queue, text, HOUR, NO_TIME)
     now = backend.clock.now()
     urls = storage.work_queues.signed_urls(queues, now - HOUR, now + HOUR, SECOND)
-    assert [[message.text for message in poll(one.poll, 32)] for one in urls] == [[text] for text in texts]
+    assert [[message.text for message in poll(url.poll, 32)] for url in urls] == [[text] for text in texts]
 
 
 def test_a_message_with_a_time_to_live_below_a_second_can_be_put(
@@ -320,9 +320,9 @@ def test_any_process_continues_the_removal_of_unused_queues(
     there, after = [7], storage.work_queues.remove_expired(now, "", 2)
     stores = itertools.cycle([other, storage])
     while after is not None:
-        there.append(sum(status(one) == 200 for one in urls))
+        there.append(sum(status(url) == 200 for url in urls))
         after = next(stores).work_queues.remove_expired(now, after, 2)
-    there.append(sum(status(one) == 200 for one in urls))
+    there.append(sum(status(url) == 200 for url in urls))
     assert there[-1] == 1
     assert all(0 <= before - behind <= 2 for before, behind in itertools.pairwise(there))
     assert storage.work_queues.count(queues[3]) == 1
@@ -335,4 +335,4 @@ def test_several_processes_can_remove_unused_queues_concurrently(
     now = backend.clock.now() + timedelta(days=12)
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda one: remove_all_expired(one.work_queues, now, 3), (storage, other)))
-    assert [status(one) for one in urls] == [404] * 8
+    assert [status(url) for url in urls] == [404] * 8
