@@ -29,9 +29,9 @@ def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timed
 
 
 def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
-    def parse(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    def parse(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
         pairs = {}
-        for pair in given:
+        for pair in texts:
             name, equals, value = pair.partition("=")
             if not name or not equals:
                 raise click.BadParameter(f"{pair!r} is not {accepted}")
@@ -43,11 +43,11 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
     return parse
 
 
-def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    for task_id in given:
+def _task_ids(_ctx: click.Context, _param: click.Parameter, task_ids: tuple[str, ...]) -> tuple[str, ...]:
+    for task_id in task_ids:
         if not re.fullmatch(TASK_ID, task_id):
             raise click.BadParameter(f"{task_id!r} is not a taskId: 22 characters as create-task prints them")
-    return given
+    return task_ids
 
 
 @click.command()

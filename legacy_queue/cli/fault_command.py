@@ -81,8 +81,8 @@ def add(control: Control, as_json: bool, endpoint: str, **options: Any) -> None:
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
     """
-    given = {name: value for name, value in options.items() if value not in (None, False)}
-    answer = control.ask("POST", "/faults", "faultId", json={"endpoint": endpoint, **given})
+    fields = {name: value for name, value in options.items() if value not in (None, False)}
+    answer = control.ask("POST", "/faults", "faultId", json={"endpoint": endpoint, **fields})
     show(answer, as_json, answer["faultId"])
 
 

@@ -71,8 +71,8 @@ class _NotRun(SystemExit):
 def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
     """The settings of LegacyQueue."""
     try:
-        given = with_control(options, {})
-        settings, sources = load({wire_name(name): value for name, value in given.items()}, {})
+        options = with_control(options, {})
+        settings, sources = load({wire_name(name): value for name, value in options.items()}, {})
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
     own: dict[str, Any] = {"control": settings.control}
@@ -82,7 +82,7 @@ def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
             client.client_id: {"accessToken": client.access_token, "scopes": client.scopes}
             for client in settings.clients
         }
-    return {name: value for name, value in given.items() if value is not None} | own
+    return {name: value for name, value in options.items() if value is not None} | own
 
 
 def _point_environment_to(queue: LegacyQueue) -> None:

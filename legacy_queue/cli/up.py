@@ -62,14 +62,14 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     if not demo:
         options = with_control(options, os.environ)
         settings, _ = settings_of(options)
-    given = {name: value for name, value in options.items() if value is not None}
+    server_options = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
         # shows the steps, not the requests
-        given = {**own, "log_level": "warning", **given}
+        server_options = {**own, "log_level": "warning", **server_options}
     command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
     command += [] if demo else ["--azurite-default-ports"]
-    command += [f"--{wire_name(name)}={value}" for name, value in given.items()]
+    command += [f"--{wire_name(name)}={value}" for name, value in server_options.items()]
     StopHandler()
     try:
         with _server(command) as (server, ready):

@@ -31,10 +31,10 @@ def definition(
 
     A time may be a datetime, or a timedelta from ``now`` on. Given metadata replaces only the same names.
     """
-    given = {wire_name(name): _wire_value(value, now) for name, value in fields.items()}
-    rest = _defaults(now, "taskQueueId" in given) if body is None else body
-    metadata = {"metadata": {**rest.get("metadata", {}), **given.get("metadata", {})}}
-    return {**rest, **given, **metadata}
+    wire = {wire_name(name): _wire_value(value, now) for name, value in fields.items()}
+    rest = _defaults(now, "taskQueueId" in wire) if body is None else body
+    metadata = {"metadata": {**rest.get("metadata", {}), **wire.get("metadata", {})}}
+    return {**rest, **wire, **metadata}
 
 
 def _defaults(now: datetime, has_pool: bool) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class LegacyQueue(QueueServer):
         a ``probability``. ``remove``, the end of a ``with`` or the next reset ends the fault; if no request
         has met it, that warns FaultNeverFired.
         """
-        given = {
+        fields = {
             "endpoint": endpoint,
             "status": status,
             "message": message,
@@ -239,7 +239,7 @@ class LegacyQueue(QueueServer):
             "probability": probability,
             "seed": seed,
         }
-        wanted = {name: value for name, value in given.items() if value is not None}
+        wanted = {name: value for name, value in fields.items() if value is not None}
         caller = sys._getframe(1)
         fault = ActiveFault(self._http, wanted, (caller.f_code.co_filename, caller.f_lineno))
         self._faults.append(fault)
