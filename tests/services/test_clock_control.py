@@ -1,7 +1,7 @@
 """Moving the clock: timers fire in order, once, and before the move returns."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from legacy_queue.adapters.clock import MovableClock
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -37,10 +38,11 @@ from tests.services.harness import (
     SECRET,
     UPLOAD_URL,
     WORKER_TYPE,
+    CallRecorder,
     Harness,
     task_body,
 )
-from tests.services.ports import FakeBroker
+from tests.services.ports import FakeBroker, intercept_storage
 from tests.services.test_background import OFTEN
 from tests.services.test_ends import TickingClock
 from tests.system.processes import wait_until
@@ -61,13 +63,23 @@ class CountingClock(MovableClock):
         super().move_to(time)
 
 
+class SlowBroker(FakeBroker):
+    """Gives other threads time to run at each publish."""
+
+    def publish(self, events: Sequence[Event]) -> None:
+        super().publish(events)
+        threading.Event().wait(0.2)
+
+
 class Server:
     """A server whose clock can be moved; the real time, ``wall``, stands still by default."""
 
-    def __init__(self, resolves: bool = True, wall: FakeClock | None = None) -> None:
-        self.broker, self.wall = FakeBroker(), wall or FakeClock(NOW)
-        self.clock = CountingClock(self.wall)
-        self.storage = memory_storage(self.clock)
+    def __init__(
+        self, resolves: bool = True, wall: FakeClock | None = None, broker: FakeBroker | None = None
+    ) -> None:
+        self.broker, self.wall = broker or FakeBroker(), wall or FakeClock(NOW)
+        self.clock, self.calls = CountingClock(self.wall), CallRecorder()
+        self.storage = intercept_storage(memory_storage(self.clock), self.calls)
         settings = ServiceSettings(
             [SECRET],
             ISSUER,
@@ -304,8 +316,9 @@ def test_a_move_fails_when_the_server_stops(server: Server) -> None:
 
 @contextmanager
 def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
-    """A request of claimWork waits in real time; at the end the list has its claims."""
+    """A request of claimWork waits in real time and was polled for; at the end the list has its claims."""
     claims: list[Mapping[str, Any]] = []
+    polls = server.calls.names.count("receive")
 
     def wait() -> None:
         answer = server.services.claim_work.claim(PROVISIONER, WORKER_TYPE, BOB, 1, lambda: False)
@@ -314,6 +327,7 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
     thread = threading.Thread(target=wait)
     thread.start()
     assert wait_until(lambda: server.services.pollers.waiting() == 1)
+    assert wait_until(lambda: server.calls.names.count("receive") > polls)
     yield claims
     thread.join()
 
@@ -329,7 +343,8 @@ def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
     assert [claim["status"]["taskId"] for claim in claims] == [task_id]
 
 
-def test_a_waiting_request_claims_after_the_move(server: Server) -> None:
+def test_a_waiting_request_claims_after_the_move() -> None:
+    server = Server(broker=SlowBroker())
     task_id = server.claim(server.create(deadline=3 * HOUR))
     with waiting(server) as claims:
         server.control.advance(2 * HOUR)
