@@ -22,9 +22,8 @@ from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore
 
 LEASE = timedelta(seconds=15)  # of timers whose effects are missing: another process gets them after it
-_RENEWED_BEFORE = LEASE / 2
+_RENEWED_BEFORE, _NO_DELAY = LEASE / 2, timedelta(0)
 _MAX_SKEW = timedelta(minutes=1)  # of another process's clock
-_NO_DELAY = timedelta(0)
 
 
 class Timers:
@@ -40,10 +39,9 @@ class Timers:
         self._states: dict[str, State] = {}
         self._messages: dict[str, SharedMessage] = {}  # by messageId
         self._renewals: list[tuple[datetime, int, SharedMessage]] = []  # a heap: when to renew which message
-        self._schedule = Schedule(self._states)
+        self._schedule, self._order = Schedule(self._states), itertools.count()
         self._unused: list[SharedMessage] = []  # to be deleted
         self._ready: SimpleQueue[str] = SimpleQueue()  # "" ends a wait
-        self._order = itertools.count()
         self._lock = Lock()
 
     @property
