@@ -32,12 +32,13 @@ from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
 from tests.memory_server import FakeClock
+from tests.services import harness
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
 PREFIXES = ("/v1", "/api/queue/v1")
-PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
+PROVISIONER, WORKER_TYPE = harness.PROVISIONER, harness.WORKER_TYPE
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
@@ -104,20 +105,7 @@ def claimed(answer: TestResponse) -> Credentials:
 
 def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
     """A body of createTask; the deadline is a day away. None leaves a property out."""
-    body = {
-        "provisionerId": PROVISIONER,
-        "workerType": WORKER_TYPE,
-        "created": format_time(now),
-        "deadline": format_time(now + timedelta(days=1)),
-        "payload": {"command": ["true"]},
-        "metadata": {
-            "name": "a name",
-            "description": "a description",
-            "owner": "owner@example.com",
-            "source": "https://example.com/source",
-        },
-        **changes,
-    }
+    body = harness.task_body(now, **changes)
     return {name: value for name, value in body.items() if value is not None}
 
 
