@@ -190,18 +190,19 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
         try:
             return EmbeddedAccount(
-                file, clock, queue_url, settings.queue_prefix, blob_url=blob_url, synchronous=settings.synchronous
+                file,
+                clock,
+                queue_url,
+                settings.queue_prefix,
+                blob_url=blob_url,
+                synchronous=settings.synchronous,
             )
         except UnusableFile as error:
             raise SettingsError(str(error)) from None
     try:
         public = settings.public_queue_url, settings.public_blob_url
-        files = settings.tls_files if settings.storage == "azurite" else None
-        authority = files.authority if files else None
         gateway = root_url + _AZURE_API_PATH if settings.control else None
-        return AzureAccount(
-            settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
-        )
+        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, gateway)
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 

@@ -3,7 +3,6 @@
 Source: docs/explanation/azurite.md#the-sdk.
 """
 
-import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -39,30 +38,14 @@ _OPTIONS: Mapping[type, Mapping[str, Any]] = {
 }
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
-    def __init__(self, context: ssl.SSLContext | None) -> None:
-        self._context = context
-        super().__init__(pool_maxsize=MAX_IDLE)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
-
-
-def connect(
-    kind: Any,
-    service: str,
-    connection_string: str,
-    counts: Counter[tuple[str, str]],
-    context: ssl.SSLContext | None = None,
-) -> Any:
+def connect(kind: Any, service: str, connection_string: str, counts: Counter[tuple[str, str]]) -> Any:
     """A client of that kind, which gives up after two retries; raises ValueError.
 
-    ``counts`` counts all requests by service and HTTP method. ``context`` is for https, by default that of
-    requests.
+    ``counts`` counts all requests by service and HTTP method.
     """
     session, timeouts = requests.Session(), StorageTimeouts()
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _Adapter(context))
+        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
     transport = RequestsTransport(
         session=session, session_owner=False, connection_timeout=timeouts.connect, read_timeout=timeouts.read
     )
