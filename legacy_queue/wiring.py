@@ -158,7 +158,12 @@ def prepare(settings: Settings) -> StorageFile | None:
     """
     if settings.storage != "embedded":
         return None
-    file = StorageFile(settings.data_dir)
+    file, azurite = StorageFile(settings.data_dir), settings.data_dir / "azurite"
+    if azurite.is_dir() and not file.path.exists():
+        raise SettingsError(
+            f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
+            "with another --data-dir"
+        )
     try:
         file.lock()
         if file.is_missing and (settings.data_dir / DEVELOPMENT_FILE).exists():

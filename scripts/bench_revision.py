@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from legacy_queue.adapters.azurite import installed
-
 ROOT = Path(__file__).resolve().parents[1]
 _COUNT = ROOT / "scripts" / "bench_count.js"
 _PYTHON_PINS = ("setup.cfg", "pyproject.toml", "constraints.txt")
@@ -53,8 +51,7 @@ def other_revision(ref: str) -> Iterator[Revision]:
         try:
             python = sys.executable
             if all(_is_same(tree, name) for name in (*_PYTHON_PINS, *_NODE_PINS)):
-                # where a revision looks that does not know of the user's cache
-                (tree / "azurite/node_modules").symlink_to(installed() / "node_modules")
+                (tree / "azurite/node_modules").symlink_to(ROOT / "azurite/node_modules")
             else:
                 subprocess.run(["bash", "-c", ". scripts/setup.sh"], cwd=tree, check=True)
                 python = str(tree / ".venv/bin/python")

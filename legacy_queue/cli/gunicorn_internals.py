@@ -7,6 +7,7 @@ gunicorn changes it: then the code that overrides it is to be read again.
 from typing import Any
 
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from gunicorn.http import errors
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
 from gunicorn.http.message import Request
@@ -20,6 +21,7 @@ __all__ = [
     "Body",
     "ChunkedReader",
     "GeventWorker",
+    "HaltServer",
     "Request",
     "RequestParser",
     "Response",

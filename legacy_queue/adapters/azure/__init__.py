@@ -6,7 +6,6 @@ Import this only after gevent has patched: the SDK creates locks when it is impo
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from azure.core.exceptions import ResourceExistsError

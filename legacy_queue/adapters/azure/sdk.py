@@ -17,7 +17,7 @@ from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.connection import MAX_IDLE, StorageTimeouts
-from legacy_queue.adapters.azure.rest import StorageRefused, refusal
+from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, StorageRefused, refusal
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
@@ -27,10 +27,12 @@ Found = TypeVar("Found")
 
 _DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
 _AT_ONCE_THEN_AFTER_A_SECOND = {"initial_backoff": 0, "increment_base": 1, "random_jitter_range": 0}
+# of their own these clients would send a version that is newer than any Azurite
 _OPTIONS: Mapping[type, Mapping[str, Any]] = {
-    QueueServiceClient: _AT_ONCE_THEN_AFTER_A_SECOND,
-    TableServiceClient: {"retry_backoff_factor": 0.1},  # within half a second
+    QueueServiceClient: {"api_version": QUEUE.version, **_AT_ONCE_THEN_AFTER_A_SECOND},
+    TableServiceClient: {"api_version": TABLE.version, "retry_backoff_factor": 0.1},  # within half a second
     BlobServiceClient: {
+        "api_version": BLOB.version,
         **_AT_ONCE_THEN_AFTER_A_SECOND,
         "max_single_get_size": _DOWNLOADED,
         "max_chunk_get_size": _DOWNLOADED,
