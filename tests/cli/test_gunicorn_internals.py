@@ -25,7 +25,6 @@ RECORDED: dict[Callable[..., Any], str] = {
     arbiter.Arbiter.handle_term: "93d583480a66",
     arbiter.Arbiter.init_signals: "68125f99ad65",
     arbiter.Arbiter.murder_workers: "3f8fbfdf473f",
-    arbiter.Arbiter.reload: "fec344d2f774",
     arbiter.Arbiter.run: "1ddfab9d644f",
     arbiter.Arbiter.signal: "8b193e95e16a",
     arbiter.Arbiter.spawn_worker: "6abc0d90b0b9",
