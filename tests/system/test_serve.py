@@ -448,9 +448,9 @@ def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
 # Secrets and the log
 
 
-def test_the_log_holds_no_secret_of_any_request(expendable_server: Server, worker_type: str) -> None:
+def test_the_log_holds_no_secret_of_any_request(azurite_server: Server, worker_type: str) -> None:
     """``serve`` asserts the same at the end of each server."""
-    server = expendable_server
+    server = azurite_server
     queue = Queue(server)
     task_id = queue.create(definition(worker_type))
     [message] = queue.poll(worker_type)

@@ -102,7 +102,7 @@ class Upkeep:
             has_more = in_transaction(db, lambda db: remove_expired(db, now, wall))
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
             if free > 3 * _FREE_PAGES:
-                db.execute(f"PRAGMA incremental_vacuum({_FREE_PAGES})").fetchall()
+                db.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES})")  # execute would free one page
                 has_more = True
         finally:  # also on a full disk, where it may be all that helps
             if self._wal_length() > _CHECKPOINT_AT or self._has_failed:
