@@ -58,5 +58,6 @@ class Arbiter(gunicorn_internals.Arbiter):
         """Called once a second."""
         if self._azurite and not self._azurite.alive():
             log.error("azurite-ended", why="the server ends too: start it again", log=str(self._azurite.log))
-            raise gunicorn_internals.HaltServer("Azurite has ended", 1)
+            self.stop()
+            raise SystemExit(1)
         super().murder_workers()

@@ -7,7 +7,6 @@ gunicorn changes it: then the code that overrides it is to be read again.
 from typing import Any
 
 from gunicorn.arbiter import Arbiter
-from gunicorn.errors import HaltServer
 from gunicorn.http import errors
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
 from gunicorn.http.message import Request
@@ -21,7 +20,6 @@ __all__ = [
     "Body",
     "ChunkedReader",
     "GeventWorker",
-    "HaltServer",
     "Request",
     "RequestParser",
     "Response",

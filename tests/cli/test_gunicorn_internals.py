@@ -27,6 +27,7 @@ RECORDED: dict[Callable[..., Any], str] = {
     arbiter.Arbiter.murder_workers: "3f8fbfdf473f",
     arbiter.Arbiter.run: "1ddfab9d644f",
     arbiter.Arbiter.signal: "8b193e95e16a",
+    arbiter.Arbiter.stop: "7138b6afd9c4",
     arbiter.Arbiter.spawn_worker: "6abc0d90b0b9",
     arbiter.Arbiter.wait_for_signals: "4abcab1deb7c",
     base.Worker.__init__: "e0f1de2d6057",
