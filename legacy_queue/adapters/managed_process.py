@@ -107,7 +107,8 @@ class ManagedProcess(ABC):
         except ChildProcessError:
             return False
 
-    __enter__ = start
+    def __enter__(self) -> Self:
+        return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
