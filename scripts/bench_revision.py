@@ -62,8 +62,10 @@ def other_revision(ref: str) -> Iterator[Revision]:
 
 def _variables(tree: Path) -> dict[str, str]:
     """Python imports the package from the tree and not from where the script runs."""
-    count = {"NODE_OPTIONS": f'--require "{_COUNT}"'}
-    return {**count, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    variables = {"NODE_OPTIONS": f'--require "{_COUNT}"'}
+    if "azurite_default_account" in (tree / "legacy_queue/config/settings.py").read_text():
+        variables["LEGACY_QUEUE_AZURITE_DEFAULT_ACCOUNT"] = "true"  # with the key of scripts/bench_storage.py
+    return {**variables, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
 
 
 def _is_same(tree: Path, name: str) -> bool:
