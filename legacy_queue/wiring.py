@@ -168,8 +168,8 @@ def prepare(settings: Settings) -> StorageFile | None:
         file.lock()
         if file.is_missing and (settings.data_dir / DEVELOPMENT_FILE).exists():
             raise UnusableFile(
-                f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: put a "
-                f"backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
+                f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: "
+                f"put a backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
             )
         file.prepare()
     except UnusableFile as error:
