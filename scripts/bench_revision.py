@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from legacy_queue.adapters.azurite import installed
-
 ROOT = Path(__file__).resolve().parents[1]
 _COUNT = ROOT / "scripts" / "bench_count.js"
 _PYTHON_PINS = ("setup.cfg", "pyproject.toml", "constraints.txt")
@@ -53,8 +51,7 @@ def other_revision(ref: str) -> Iterator[Revision]:
         try:
             python = sys.executable
             if all(_is_same(tree, name) for name in (*_PYTHON_PINS, *_NODE_PINS)):
-                # where a revision looks that does not know of the user's cache
-                (tree / "azurite/node_modules").symlink_to(installed() / "node_modules")
+                (tree / "azurite/node_modules").symlink_to(ROOT / "azurite/node_modules")
             else:
                 subprocess.run(["bash", "-c", ". scripts/setup.sh"], cwd=tree, check=True)
                 python = str(tree / ".venv/bin/python")
@@ -65,8 +62,10 @@ def other_revision(ref: str) -> Iterator[Revision]:
 
 def _variables(tree: Path) -> dict[str, str]:
     """Python imports the package from the tree and not from where the script runs."""
-    count = {"NODE_OPTIONS": f'--require "{_COUNT}"'}
-    return {**count, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    variables = {"NODE_OPTIONS": f'--require "{_COUNT}"'}
+    if "azurite_default_account" in (tree / "legacy_queue/config/settings.py").read_text():
+        variables["LEGACY_QUEUE_AZURITE_DEFAULT_ACCOUNT"] = "true"  # with the key of scripts/bench_storage.py
+    return {**variables, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
 
 
 def _is_same(tree: Path, name: str) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from bench_http import Answer, Connection, request
 
-from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
 from legacy_queue.domain.times import format_time
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def account_signature() -> str:
     """The query parameters of an account SAS for everything, good for a day."""
     expiry = format_time(datetime.now(UTC) + timedelta(days=1))[:19] + "Z"
     signed = "\n".join([ACCOUNT, "rwdlacup", "qt", "sco", "", expiry, "", "https,http", "2019-12-12", ""])
-    mac = hmac.new(base64.b64decode(ACCOUNT_KEY), signed.encode(), hashlib.sha256).digest()
+    mac = hmac.new(base64.b64decode(DEFAULT_KEY), signed.encode(), hashlib.sha256).digest()
     fields = {"sv": "2019-12-12", "ss": "qt", "srt": "sco", "sp": "rwdlacup", "se": expiry}
     return urlencode({**fields, "spr": "https,http", "sig": base64.b64encode(mac).decode()})
 

@@ -116,7 +116,7 @@ def polled(urls: Any) -> dict[str, Any]:
 def azurite_settings() -> Iterator[Settings]:
     with tempfile.TemporaryDirectory() as folder:
         settings = complete(Settings(data_dir=Path(folder)))
-        with Azurite(Path(folder) / "azurite", settings.azurite_dir) as azurite:
+        with Azurite(Path(folder) / "azurite") as azurite:
             yield replace(settings, storage="azure", connection_string=azurite.connection_string)
 
 

@@ -55,7 +55,7 @@ EACH: dict[str, tuple[str, Any]] = {
     "synchronous": ("full", "full"),
     "data-dir": ("/somewhere", Path("/somewhere")),
     "azurite-dir": ("elsewhere", Path("elsewhere")),
-    "azurite-patches": ("none", "none"),
+    "azurite-default-account": ("true", True),
     "connection-string": (CONNECTION, CONNECTION),
     "queue-prefix": ("q2", "q2"),
     "public-url": ("https://queue.example.com/", "https://queue.example.com"),
