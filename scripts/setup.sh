@@ -24,7 +24,7 @@ fingerprint() { cat "$@" | sha256sum; }
 
 is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
-# The system's first: distributions build theirs with profile-guided optimisation. Without it a call costs a third more.
+# The system's first: distributions build theirs with profile-guided optimisation. Without it a call costs a fifth more.
 find_python() {
     local candidate
     for candidate in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do
