@@ -12,8 +12,8 @@ from functools import partial
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import MovableClock, SystemClock
-from legacy_queue.adapters.memory import MemoryAccount
-from legacy_queue.config import Settings, SettingsError
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
+from legacy_queue.config import DEVELOPMENT_FILE, Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
@@ -39,7 +39,7 @@ from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: with memory storage or control
+_AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 _MAX_STREAMS = 500  # event streams of a process
 _CONFIRM_TIMEOUT = timedelta(seconds=5)
 
@@ -96,12 +96,10 @@ class _Resets:
         server, old = self.server, self.server.storage.account
         was_running = server.background.is_running
         server.background.abandon()
-        if isinstance(old, AzureAccount):
-            old.close()  # requests under way write nothing any more
+        old.close()  # requests under way write nothing any more
         new: Server = self._make(None)
-        if isinstance(new.storage.account, AzureAccount):
-            new.storage.account.empty()
-            new.storage.account.check()
+        new.storage.account.empty()
+        new.storage.account.check()
         if was_running:
             new.background.start()
         server.storage, server.services, server.background = new.storage, new.services, new.background
@@ -117,7 +115,7 @@ def _build(
     storage: Storage | None,
     reset: Callable[[], None] | None = None,
 ) -> Server:
-    if settings.control and storage is None and settings.storage == "memory":
+    if settings.control and storage is None and settings.is_embedded:
         clock = MovableClock(clock)
     if storage is None:
         storage = Storage(_account(settings, root_url, clock), settings.queue_prefix, clock)
@@ -142,7 +140,7 @@ def _build(
         control=control,
         injection=injection,
     )
-    if settings.control or isinstance(storage.account, MemoryAccount):
+    if settings.control or isinstance(storage.account, EmbeddedAccount):
         account = storage.account
         for blueprint in (
             azure_queue_api(account, clock, injection),
@@ -150,6 +148,28 @@ def _build(
         ):
             app.register_blueprint(blueprint, url_prefix=_AZURE_API_PATH)
     return Server(app, storage, services, background)
+
+
+def prepare(settings: Settings) -> StorageFile | None:
+    """Make or check the file of embedded storage, and lock it for as long as the answer is referenced.
+
+    Raises SettingsError. It comes before the development credentials are made: these without a file mean that
+    the file was lost.
+    """
+    if settings.storage != "embedded":
+        return None
+    file = StorageFile(settings.data_dir)
+    try:
+        file.lock()
+        if file.is_missing and (settings.data_dir / DEVELOPMENT_FILE).exists():
+            raise UnusableFile(
+                f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: put a "
+                f"backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
+            )
+        file.prepare()
+    except UnusableFile as error:
+        raise SettingsError(str(error)) from None
+    return file
 
 
 def check_version(settings: Settings) -> None:
@@ -164,10 +184,16 @@ def check_version(settings: Settings) -> None:
 
 
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
-    if settings.storage == "memory":
+    if settings.is_embedded:
         own = root_url + _AZURE_API_PATH
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
-        return MemoryAccount(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
+        file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
+        try:
+            return EmbeddedAccount(
+                file, clock, queue_url, settings.queue_prefix, blob_url=blob_url, synchronous=settings.synchronous
+            )
+        except UnusableFile as error:
+            raise SettingsError(str(error)) from None
     try:
         public = settings.public_queue_url, settings.public_blob_url
         files = settings.tls_files if settings.storage == "azurite" else None

@@ -36,7 +36,7 @@ _SEGMENTS = {
     "taskGroupId": _SLUG,
     "runId": "0",
     "name": "private%2Flog",
-    "account": "memorystore1",
+    "account": "embedded",
     "container": f"{Settings().queue_prefix}-artifacts",
 }
 _BESIDE = [

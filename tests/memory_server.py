@@ -12,7 +12,12 @@ from flask import Flask
 from lxml import etree
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
+from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.table import EmbeddedTable
+from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.table import EmbeddedTable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
@@ -47,17 +52,24 @@ def memory_storage(
     clock: Clock, queue_url: str = "http://127.0.0.1:1/azure", prefix: str = "q", key: bytes | None = None
 ) -> Storage:
     """A new account in memory."""
-    return Storage(MemoryAccount(clock, queue_url, prefix, key=key), prefix, clock)
+    return Storage(EmbeddedAccount(None, clock, queue_url, prefix, key=key), prefix, clock)
+
+
+class MemoryTable(EmbeddedTable):
+    """A new table in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(Database(None, FakeClock()), "table")
 
 
 def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
     """All messages of that queue of a memory account, visible or not, in the order of their visibility."""
-    assert isinstance(account, MemoryAccount)
+    queue = account.queue(name)
+    assert isinstance(queue, EmbeddedQueue)
     try:
-        account.queue(name).count()  # which removes expired messages
+        return queue.messages()
     except QueueNotFound:
         return []
-    return account.messages[name].in_order()
 
 
 def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:

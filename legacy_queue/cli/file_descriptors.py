@@ -28,6 +28,6 @@ def max_connections(limit: int, settings: Settings) -> int:
 
     With storage over HTTP a request may need one more connection, beyond the pool to storage.
     """
-    kept, for_each = (0, 1) if settings.storage == "memory" else (3 * MAX_TO_STORAGE + _FOR_BACKGROUND, 2)
+    kept, for_each = (0, 1) if settings.is_embedded else (3 * MAX_TO_STORAGE + _FOR_BACKGROUND, 2)
     kept += _FOR_BROKER if settings.amqp_url else 0
     return max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, (limit - _FOR_PROCESS - kept) // for_each))

@@ -32,7 +32,7 @@ from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
-from legacy_queue.wiring import Server, build, check_version
+from legacy_queue.wiring import Server, build, check_version, prepare
 
 log = structlog.get_logger()
 
@@ -88,6 +88,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
         )
     with ExitStack() as stack:
         try:
+            locked = prepare(settings)  # until the end
             settings = complete(settings)
             tls = ServerTls(settings, settings.tls_files) if settings.tls_files else None
             listener = _listen(settings)

@@ -147,7 +147,7 @@ Look inside there, and let something go wrong:
   {program} requests
   {program} peek {"/".join(_POOL)}
   {program} fault add claimTask --status 503 --times 1""")
-    if settings.storage == "memory":  # the clock of any other storage cannot be moved
+    if settings.is_embedded:  # the clock of any other storage cannot be moved
         click.echo(f"  {program} clock advance 21m")
 
 

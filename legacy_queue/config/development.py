@@ -11,6 +11,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 
 DEVELOPMENT = "development"  # the clientId
+DEVELOPMENT_FILE = "development.json"
 
 
 def complete(settings: Settings) -> Settings:
@@ -18,10 +19,10 @@ def complete(settings: Settings) -> Settings:
 
     Generated values are stored in ``<data-dir>/development.json``, readable by its owner alone: credentials
     and messages stay valid after a restart. With memory storage nothing is stored. A data directory with
-    Azurite's data or an authority's key is made private too. Raises SettingsError if directory or file cannot
+    tasks or an authority's key is made private too. Raises SettingsError if directory or file cannot
     be used.
     """
-    if settings.storage == "azurite" or settings.tls == "auto":
+    if settings.storage in ("azurite", "embedded") or settings.tls == "auto":
         try:
             make_private(settings.data_dir)
         except OSError as error:
@@ -31,7 +32,7 @@ def complete(settings: Settings) -> Settings:
     stored = (
         _generated()
         if settings.storage == "memory"
-        else _stored_development(settings.data_dir / "development.json")
+        else _stored_development(settings.data_dir / DEVELOPMENT_FILE)
     )
     if not settings.signing_secrets:
         settings = replace(settings, signing_secrets=(stored["signingSecret"],))

@@ -43,11 +43,20 @@ class Settings:
     host: str = _setting(values.text, "127.0.0.1", "The address to listen on.")
     port: int = _setting(values.port, 8080, "The port to listen on; 0 lets the system choose.")
     workers: int = _setting(values.count, 1, "Server processes.")
-    storage: str = _setting(values.storage, "azurite", "azurite (started by the server), azure or memory.")
+    storage: str = _setting(
+        values.storage,
+        "embedded",
+        "embedded (a file), azurite (started by the server), azure, or memory (ends with the server).",
+    )
+    synchronous: str = _setting(
+        values.synchronous,
+        "normal",
+        "Of the embedded storage: after a power failure, normal lacks the last seconds, full lacks nothing.",
+    )
     data_dir: Path = _setting(
         values.path,
         Path(".legacy-queue"),
-        "The directory of everything that survives a restart, such as Azurite's data.",
+        "The directory of everything that survives a restart, such as the file of embedded storage.",
     )
     azurite_dir: Path | None = _setting(
         values.path, None, "The directory in which Azurite is installed, if not the user's cache."
@@ -147,6 +156,11 @@ class Settings:
         **_SWITCH,
     )
     development_client: str | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether storage is in this server's own file or memory, and workers poll it through the server."""
+        return self.storage in ("embedded", "memory")
 
     @property
     def is_on_loopback(self) -> bool:

@@ -75,7 +75,8 @@ sas_life = _duration(
 claim_work_wait = _duration(
     "at most 20s is accepted: clients give up after 30 s", highest=timedelta(seconds=20)
 )
-storage = _one_of("azurite", "azure", "memory")
+storage = _one_of("embedded", "azurite", "azure", "memory")
+synchronous = _one_of("normal", "full")
 azurite_patches = _one_of("all", "none")
 tls = _one_of("off", "auto")
 log_format = _one_of(*LOG_FORMATS)

@@ -1,6 +1,6 @@
 """A storage account: tables, queues and one container of blobs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,7 @@ class StorageAccount(Protocol):
     public_queues: SigningEndpoint  # for workers
     public_blobs: SigningEndpoint
     endpoints: Mapping[str, str | None]  # the URLs of queue, table and blob that this server uses
+    version: Callable[[], int] | None  # differs once another process has written; None: only a poll shows that
 
     def table(self, name: str) -> Table:
         """The table of that name, letters and digits; the same object each time."""
@@ -42,3 +43,9 @@ class StorageAccount(Protocol):
 
     def check(self) -> None:
         """Return once all services answer, and the container and each table of ``table`` exist."""
+
+    def empty(self) -> None:
+        """Delete everything. After ``check`` it can be used again."""
+
+    def close(self) -> None:
+        """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""

@@ -77,6 +77,7 @@ class Services:
             self.workers.flush_new,
             pace,
             self.gate,
+            self.pollers.watch if self.pollers.can_watch else None,
         )
 
     def clock_control(self) -> ClockControl:

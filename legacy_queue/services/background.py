@@ -32,6 +32,7 @@ class Pace:
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
     flush: timedelta = timedelta(seconds=10)
     flush_soon: timedelta = timedelta(seconds=0.5)
+    watch: timedelta = timedelta(seconds=0.025)
 
 
 class Background:
@@ -54,8 +55,12 @@ class Background:
         flush_soon: Flush,
         pace: Pace,
         gate: Gate,
+        watch: Callable[[], None] | None,
     ) -> None:
-        """``flush_soon`` runs more often than ``flushes``. A closed ``gate`` holds all threads up."""
+        """``flush_soon`` runs more often than ``flushes``, and ``watch`` more often than that, if there is any.
+
+        A closed ``gate`` holds all threads up.
+        """
         self._timers, self._publisher, self._flushes, self._gate = timers, publisher, flushes, gate
         self.stopping, self._wakes = stopping, (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
@@ -65,6 +70,8 @@ class Background:
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]
+        if watch:
+            self._loops.append(partial(self._repeat, watch, pace.watch))
         if periodic_jobs:
             receive = partial(self._repeat, self._receive, pace.receive)
             self._loops += [receive, partial(periodic_jobs.run, stopping, gate)]

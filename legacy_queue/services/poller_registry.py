@@ -1,6 +1,7 @@
 """The pollers of this process, by worker type."""
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from legacy_queue.stores import ReceivedMessage, WorkQueues
 
 POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' work is found within a second
 MAX_POLLS = 200  # in a second, of all pollers that find no work
+_WATCH_INTERVAL = timedelta(milliseconds=2)  # for each worker type that is polled
 _MAX_POLLERS = 1000
 _NO_DELAY = timedelta(0)
 
@@ -20,9 +22,20 @@ _NO_DELAY = timedelta(0)
 class PollerRegistry:
     """Makes one poller for each worker type that requests wait for."""
 
-    def __init__(self, queues: WorkQueues, clock: Clock, stopping: threading.Event, gate: Gate) -> None:
-        """The pollers end once ``stopping`` is set, and pause while the gate is closed."""
+    def __init__(
+        self,
+        queues: WorkQueues,
+        clock: Clock,
+        stopping: threading.Event,
+        gate: Gate,
+        version: Callable[[], int] | None = None,
+    ) -> None:
+        """The pollers end once ``stopping`` is set, and pause while the gate is closed.
+
+        ``version`` is that of StorageAccount.
+        """
         self._queues, self._clock, self._stopping, self._gate = queues, clock, stopping, gate
+        self._version, self._last_version, self._watched = version, 0, clock.wall_time()
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
 
@@ -67,11 +80,31 @@ class PollerRegistry:
 
     def poll_interval(self) -> timedelta:
         """For how long an empty queue is not polled: longer where very many worker types are polled."""
-        polled = sum(not poller.is_idle for poller in self._pollers.values())
-        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * polled / MAX_POLLS))
+        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * self._polled() / MAX_POLLS))
+
+    def _polled(self) -> int:
+        """How many worker types are polled now."""
+        return sum(not poller.is_idle for poller in self._pollers.values())
+
+    @property
+    def can_watch(self) -> bool:
+        """Whether ``watch`` notices anything."""
+        return self._version is not None
+
+    def watch(self) -> None:
+        """Poll at once where another process has written since the last call, maybe work for a request.
+
+        The more worker types are polled, the longer it waits in between, so that busy neighbours cost little.
+        """
+        polled, now = self._polled(), self._clock.wall_time()
+        if not polled or not self._version or now - self._watched < polled * _WATCH_INTERVAL:
+            return
+        self._watched, last, self._last_version = now, self._last_version, self._version()
+        if last != self._last_version:
+            self.poll_now()
 
     def poll_now(self) -> None:
-        """Poll for all waiting requests at once: the clock was moved."""
+        """Poll for all waiting requests at once: there may be work that this process did not offer."""
         for poller in self._pollers.values():
             poller.poll_now()
 

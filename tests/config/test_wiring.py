@@ -9,7 +9,7 @@ import pytest
 from werkzeug.test import Client
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Client as HawkClient
 from legacy_queue.wiring import build
@@ -35,13 +35,13 @@ WITH_S3 = replace(
 
 def test_poll_urls_of_memory_storage_are_at_the_server() -> None:
     account = build(SETTINGS, "http://h:1").storage.account
-    assert isinstance(account, MemoryAccount)
-    assert account.endpoints["queue"] == "http://h:1/azure/memorystore1"
+    assert isinstance(account, EmbeddedAccount)
+    assert account.endpoints["queue"] == "http://h:1/azure/embedded"
 
 
 def test_poll_urls_of_memory_storage_are_at_the_public_queue_url() -> None:
     server = build(replace(SETTINGS, public_queue_url="https://poll.example.com"), "http://h:1")
-    assert server.storage.account.endpoints["queue"] == "https://poll.example.com/memorystore1"
+    assert server.storage.account.endpoints["queue"] == "https://poll.example.com/embedded"
 
 
 def test_a_connection_string_selects_the_azure_account() -> None:
@@ -102,7 +102,7 @@ def test_blob_urls_of_memory_storage_are_at_the_server() -> None:
     for settings in (SETTINGS, polled):
         storage = build(settings, "http://h:1").storage
         assert storage.blobs.download_url("name", EXPIRY).startswith(
-            "http://h:1/azure/memorystore1/lq-artifacts/name?"
+            "http://h:1/azure/embedded/lq-artifacts/name?"
         )
 
 

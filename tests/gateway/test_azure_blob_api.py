@@ -33,7 +33,7 @@ from .conftest import HALF_HOUR, KEY_BASE64, NOW
 
 NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
 CONTAINER = "q-artifacts"
-ACCOUNT = "memorystore1"
+ACCOUNT = "embedded"
 FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
 SECOND = timedelta(seconds=1)
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue import __version__
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.http.schemas import SCHEMAS
@@ -288,12 +288,12 @@ def test_ping_answers_while_storage_is_away() -> None:
 
 
 def test_the_server_is_not_ready_while_storage_is_away() -> None:
-    class Away(MemoryAccount):
+    class Away(EmbeddedAccount):
         def check(self) -> None:
             raise ServiceUnavailable("the queue storage does not answer")
 
     clock = FakeClock(NOW)
-    storage = Storage(Away(clock, ROOT_URL, "q"), "q", clock)
+    storage = Storage(Away(None, clock, ROOT_URL, "q"), "q", clock)
     for path, answer in (("/ready", {"ready": True}), ("/v1/__heartbeat__", {})):
         away = Queue(storage=storage).send("GET", path, credentials=None)
         refused(away, 503, "ServiceUnavailable", "queue storage")

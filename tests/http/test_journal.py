@@ -131,7 +131,7 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
     queue.send("GET", f"{target}&numofmessages=2", credentials=None)
     polled = last(queue)
     assert re.fullmatch(
-        r"/azure/memorystore1/lq-[a-z0-9-]+-1/messages\?visibilitytimeout=300&numofmessages=2&\*\*\*",
+        r"/azure/embedded/lq-[a-z0-9-]+-1/messages\?visibilitytimeout=300&numofmessages=2&\*\*\*",
         polled.pop("path"),
     )
     assert polled == {

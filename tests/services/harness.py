@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
@@ -130,7 +130,7 @@ class Harness:
         objects: ObjectStore | None = None,
     ) -> None:
         self.clock = FakeClock(NOW)
-        self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, self.clock)
         self.timer_queue = self.account.queue(f"{PREFIX}-timers")
         self.broker = broker or FakeBroker()

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
@@ -111,7 +111,7 @@ class Server:
 
     def __init__(self, clock: Clock, unit: timedelta) -> None:
         self.clock, self.unit, self.broker = clock, unit, FakeBroker()
-        self.account = MemoryAccount(clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.account = EmbeddedAccount(None, clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, clock)
         settings = ServiceSettings(
             [SECRET],

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import MAX_TEXT, Timer, texts, timers_of
@@ -49,7 +49,7 @@ class Kept:
 
     def __init__(self, intercept: Intercept = call_through, **options: Any) -> None:
         self.clock = FakeClock(NOW)
-        self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", "q")
+        self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", "q")
         self.account.queue("q-timers").create({})
         self.timers = self.another(intercept, **options)
 

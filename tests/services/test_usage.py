@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, Calls, UsageKey

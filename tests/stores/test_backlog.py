@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.stores import Backlog, Storage, StoredTask, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.ports.table import Row

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.timer import Timer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.domain.usage_key import Calls, UsageKey
@@ -118,7 +118,7 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
 
 def stores(intercept: Intercept) -> Storage:
     clock = FakeClock(NOW)
-    account = MemoryAccount(clock, "http://127.0.0.1:1/azure", "q")
+    account = EmbeddedAccount(None, clock, "http://127.0.0.1:1/azure", "q")
     return Storage(InterceptedAccount(account, intercept), "q", clock)
 
 

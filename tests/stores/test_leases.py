@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.ports.table import Row
 from legacy_queue.stores import JobLease, LeaseStore
 from tests.memory_server import FakeClock

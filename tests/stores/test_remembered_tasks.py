@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.task import Task
 from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores import StoredTask, TaskStore

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import HOUR, KEPT, NOT_RECORDED, Calls, UsageKey
 from legacy_queue.ports.table import Table, Value

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory.memory_table import MemoryTable
+from tests.memory_server import MemoryTable
 from legacy_queue.domain.worker_record import Activity, Path, WorkerRecord
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore

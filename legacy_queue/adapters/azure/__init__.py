@@ -28,6 +28,8 @@ _CLIENTS = ((QUEUE, QueueServiceClient), (TABLE, TableServiceClient), (BLOB, Blo
 class AzureAccount(StorageAccount):
     """``operations`` counts the requests sent, by service and HTTP method."""
 
+    version = None
+
     def __init__(
         self,
         connection_string: str,

@@ -8,7 +8,7 @@ import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
@@ -25,10 +25,20 @@ class Backend:
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
 
-def memory_backend(_request: pytest.FixtureRequest) -> Backend:
+def memory_backend(request: pytest.FixtureRequest) -> Backend:
     clock = FakeClock()
-    account = MemoryAccount(clock, "http://127.0.0.1/azure", "t")
+    account = EmbeddedAccount(None, clock, "http://127.0.0.1/azure", "t")
+    request.addfinalizer(account.close)
     return Backend(account, account, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+
+
+def embedded_backend(request: pytest.FixtureRequest) -> Backend:
+    file, clock = StorageFile(request.getfixturevalue("tmp_path")), FakeClock()
+    file.prepare()
+    account, other = (EmbeddedAccount(file, clock, "http://127.0.0.1/azure", "t") for _ in range(2))
+    for opened in (account, other):
+        request.addfinalizer(opened.close)
+    return Backend(account, other, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 
 
 def azure_backend(request: pytest.FixtureRequest) -> Backend:
@@ -38,7 +48,7 @@ def azure_backend(request: pytest.FixtureRequest) -> Backend:
     return Backend(account, other, lambda seconds: time.sleep(seconds + 0.05))
 
 
-BACKENDS = {"memory": memory_backend, "azurite": azure_backend}
+BACKENDS = {"memory": memory_backend, "embedded": embedded_backend, "azurite": azure_backend}
 
 
 @pytest.fixture(params=BACKENDS)

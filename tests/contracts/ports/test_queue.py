@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
@@ -77,7 +77,7 @@ def test_peek_shows_visible_messages_and_in_memory_hidden_ones(queue: Queue, acc
         assert [first.text, second.text] == ["first", "second"]
         assert first.next_visible is second.next_visible is None
         until = [(one.text, one.next_visible and one.next_visible - one.inserted) for one in others]
-        assert until == ([("hidden", HOUR)] if isinstance(account, MemoryAccount) else [])
+        assert until == ([("hidden", HOUR)] if isinstance(account, EmbeddedAccount) else [])
     for lease in put:
         queue.delete(lease)
 

@@ -1,0 +1,9 @@
+"""A storage account in one SQLite file, or in the memory of this process: what is answered survives a kill.
+
+It makes the same promises as Azure to stores, and through the gateway to workers.
+"""
+
+from legacy_queue.adapters.embedded.account import EmbeddedAccount
+from legacy_queue.adapters.embedded.storage_file import StorageFile, UnusableFile
+
+__all__ = ["EmbeddedAccount", "StorageFile", "UnusableFile"]

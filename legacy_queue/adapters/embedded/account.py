@@ -1,0 +1,88 @@
+"""The account in the file, or in memory."""
+
+import base64
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+
+from legacy_queue.adapters.embedded.blob import EmbeddedBlobContainer
+from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.schema import EMPTIED
+from legacy_queue.adapters.embedded.storage_file import StorageFile
+from legacy_queue.adapters.embedded.table import EmbeddedTable
+from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.ports import Clock
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
+
+_NAME = "embedded"
+_PAGE = 500  # queues
+
+
+class EmbeddedAccount(StorageAccount):
+    """Queues answer at ``<queue_url>/embedded``, blobs at ``<blob_url>/embedded/<prefix>-artifacts``.
+
+    ``file`` is None for memory, which is that of this process and ends with it. Anything that opens the file
+    here is a process of its own. ``blob_url`` is ``queue_url`` by default.
+    """
+
+    def __init__(
+        self,
+        file: StorageFile | None,
+        clock: Clock,
+        queue_url: str,
+        prefix: str,
+        *,
+        blob_url: str | None = None,
+        synchronous: str = "normal",
+        key: bytes | None = None,
+    ) -> None:
+        """``key`` signs URLs, by default that of the file, or a new one. Raises UnusableFile.
+
+        The file must have been prepared; nothing of it stays open before the first operation.
+        """
+        key = key or (file.signing_key() if file else secrets.token_bytes(64))
+        text = base64.b64encode(key).decode()
+        self.public_queues, self.public_blobs = (
+            SigningEndpoint(f"{url.rstrip('/')}/{_NAME}", _NAME, text)
+            for url in (queue_url, blob_url or queue_url)
+        )
+        self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}
+        self._database, self._clock = Database(file, clock, synchronous), clock
+        self.container = EmbeddedBlobContainer(f"{prefix}-artifacts", self._database, clock)
+        self.version = self._database.version if file else None
+        self._tables: dict[str, EmbeddedTable] = {}
+
+    def table(self, name: str) -> EmbeddedTable:
+        return self._tables.setdefault(name, EmbeddedTable(self._database, name))
+
+    def queue(self, name: str) -> EmbeddedQueue:
+        return EmbeddedQueue(name, self._database, self._clock)
+
+    def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """As the port promises; read page by page."""
+        sql = "SELECT name, metadata FROM queues WHERE name > ? AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
+        found = self._database.rows(sql, ("", len(prefix), prefix, _PAGE))
+        while found:
+            for name, metadata in found:
+                yield name, json.loads(metadata)
+            found = self._database.rows(sql, (found[-1][0], len(prefix), prefix, _PAGE))
+
+    def check(self) -> None:
+        self._database.check()
+
+    def empty(self) -> None:
+        """Remove all rows, queues, messages and blobs. The key stays."""
+        since = epoch_milliseconds(self._clock.wall_time())
+
+        def empty(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR IGNORE INTO orphans SELECT key, ? FROM contents", (since,))
+            for name in EMPTIED:
+                db.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
+
+        self._database.transaction(empty)
+
+    def close(self) -> None:
+        """From now on every operation raises ServiceUnavailable."""
+        self._database.close()

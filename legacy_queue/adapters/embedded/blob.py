@@ -1,0 +1,200 @@
+"""Blobs: properties and blocks in the file, contents of more than 64 KB in files of their own.
+
+A content is written and synced before a block names it, and removed after its last block, so that a crash
+leaves neither a block without its content nor, for long, a content without a block.
+"""
+
+import os
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.upkeep import add_orphans, outside_loop
+from legacy_queue.adapters.private_folder import make_private, private_opener
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.times import epoch_milliseconds, from_epoch
+from legacy_queue.ports import Clock
+from legacy_queue.ports.blob import (
+    BlobAlreadyExists,
+    BlobContainer,
+    BlobProperties,
+    BlockList,
+    Blocks,
+    InvalidBlockList,
+    Written,
+)
+
+_MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
+_CHUNK = 256 * 1024  # bytes read at once
+_COMMITTED = "blob = ? AND place IS NOT NULL ORDER BY place"
+
+_Block = tuple[str, int, int]  # id, length and the key of its content; a blob that was put whole has no id
+
+
+class EmbeddedBlobContainer(BlobContainer):
+    def __init__(self, name: str, database: Database, clock: Clock) -> None:
+        self.name, self._database, self._clock = name, database, clock
+
+    def put(
+        self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
+    ) -> Written:
+        block = "", len(content), self._add_content(content)
+        return self._commit(name, lambda _: [block], content_type, encoding, is_new)
+
+    def put_block(self, name: str, block_id: str, content: bytes) -> None:
+        blob, key, now = self._key(name), self._add_content(content), epoch_milliseconds(self._clock.now())
+
+        def stage(db: sqlite3.Connection) -> None:
+            self._remove_blocks(db, "blob = ? AND place IS NULL AND id = ?", blob, block_id)
+            _adopt(db, {key})
+            row = blob, None, block_id, len(content), now, key
+            db.execute("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", row)
+
+        self._database.transaction(stage)
+
+    def put_block_list(
+        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
+    ) -> Written:
+        def listed(db: sqlite3.Connection) -> list[_Block]:
+            sql = "SELECT place IS NULL, id, length, content FROM blocks WHERE blob = ? ORDER BY place"
+            found = db.execute(sql, (self._key(name),)).fetchall()
+            committed = {block[0]: block for is_new, *block in found if not is_new and block[0]}
+            uncommitted = {block[0]: block for is_new, *block in found if is_new}
+            latest = {**committed, **uncommitted}
+            where = {"Committed": committed, "Uncommitted": uncommitted, "Latest": latest}
+            try:
+                return [(*where[kind][block_id],) for kind, block_id in blocks]
+            except KeyError as error:
+                raise InvalidBlockList(*error.args) from None
+
+        return self._commit(name, listed, content_type, encoding, is_new)
+
+    def block_list(self, name: str) -> BlockList | None:
+        sql = "SELECT place, id FROM blocks WHERE blob = ? ORDER BY place, rowid"
+        found = self._database.rows(sql, (self._key(name),))
+        if not found and self.properties(name) is None:
+            return None
+        committed = [block_id for place, block_id in found if place is not None and block_id]
+        return BlockList(committed, [block_id for place, block_id in found if place is None])
+
+    def properties(self, name: str) -> BlobProperties | None:
+        sql = "SELECT length, type, encoding, modified, etag FROM blobs WHERE name = ?"
+        for length, content_type, encoding, modified, etag in self._database.rows(sql, (self._key(name),)):
+            return BlobProperties(length, content_type, encoding, from_epoch(modified), etag)
+        return None
+
+    def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
+        found = self._database.rows(
+            "SELECT blobs.length, type, encoding, modified, etag, content FROM blobs "
+            "LEFT JOIN blocks ON blob = name AND place IS NOT NULL WHERE name = ? ORDER BY place",
+            (self._key(name),),
+        )
+        if not found:
+            return None
+        length, content_type, encoding, modified, etag, _ = found[0]
+        properties = BlobProperties(length, content_type, encoding, from_epoch(modified), etag)
+        return properties, self._chunks([content for *_, content in found if content is not None])
+
+    def delete(self, name: str) -> None:
+        def delete(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM blobs WHERE name = ?", (self._key(name),))
+            self._remove_blocks(db, "blob = ?", self._key(name))
+
+        self._database.transaction(delete)
+
+    def _key(self, name: str) -> str:
+        return f"{self.name}/{name}"
+
+    def _commit(
+        self,
+        name: str,
+        listed: Callable[[sqlite3.Connection], list[_Block]],
+        content_type: str,
+        encoding: str | None,
+        is_new: bool,
+    ) -> Written:
+        blob, etag, now = self._key(name), f'"0x{uuid.uuid4().hex[:15].upper()}"', self._clock.now()
+
+        def commit(db: sqlite3.Connection) -> None:
+            if is_new and db.execute("SELECT 1 FROM blobs WHERE name = ?", (blob,)).fetchone():
+                raise BlobAlreadyExists
+            blocks = listed(db)
+            self._remove_blocks(db, "blob = ?", blob)
+            _adopt(db, {content for _, _, content in blocks})
+            modified, length = epoch_milliseconds(now), sum(length for _, length, _ in blocks)
+            db.executemany(
+                "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)",
+                [(blob, place, block[0], block[1], modified, block[2]) for place, block in enumerate(blocks)],
+            )
+            row = blob, length, content_type, encoding, modified, etag
+            db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?, ?, ?)", row)
+
+        self._database.transaction(commit)
+        return Written(etag, now)
+
+    def _add_content(self, content: bytes) -> int:
+        """The key of the stored content, an orphan that is kept for some minutes."""
+        file, is_inside = self._database.file, len(content) <= _MAX_INSIDE
+        name = None if is_inside or file is None else uuid.uuid4().hex
+        row = (None, name) if name else (bytes(content), None)
+
+        def add(db: sqlite3.Connection) -> int:
+            (key,) = db.execute("INSERT INTO contents (data, file) VALUES (?, ?) RETURNING key", row).fetchone()
+            add_orphans(db, [key], self._clock.wall_time())
+            return int(key)
+
+        key = self._database.transaction(add)
+        if file and name:
+            try:
+                outside_loop(lambda: _write(file.artifacts / name, content))
+            except OSError as error:
+                raise ServiceUnavailable("the artifact cannot be written now, try again") from error
+        return key
+
+    def _remove_blocks(self, db: sqlite3.Connection, where: str, *values: str) -> None:
+        removed = db.execute(f"DELETE FROM blocks WHERE {where} RETURNING content", values).fetchall()
+        add_orphans(db, [content for (content,) in removed], self._clock.wall_time())
+
+    def _chunks(self, contents: list[int]) -> Iterator[bytes]:
+        gone = ServiceUnavailable("the blob changed while it was read, try again")
+        for key in contents:
+            found = self._database.rows("SELECT data, file FROM contents WHERE key = ?", (key,))
+            if not found:
+                raise gone
+            data, name = found[0]
+            if name is None:
+                yield data
+                continue
+            assert self._database.file  # noqa: S101
+            path = self._database.file.artifacts / name
+            try:
+                with open(path, "rb", buffering=0) as content:
+                    while chunk := outside_loop(lambda content=content: content.read(_CHUNK)):
+                        yield chunk
+            except FileNotFoundError:
+                raise gone from None
+
+
+def _adopt(db: sqlite3.Connection, contents: set[int]) -> None:
+    """A block names these contents from now on; raises ServiceUnavailable for one that is no orphan now."""
+    for content in contents:
+        if not db.execute("DELETE FROM orphans WHERE content = ?", (content,)).rowcount:
+            raise ServiceUnavailable("the upload took too long, try again")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Return once the new file is on the disk, with its name."""
+    if not path.parent.exists():
+        make_private(path.parent)
+    with open(path, "xb", buffering=0, opener=private_opener) as file:
+        view = memoryview(content)
+        while view:
+            view = view[file.write(view) or 0 :]
+        os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

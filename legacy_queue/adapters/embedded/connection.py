@@ -1,0 +1,67 @@
+"""A connection to the file or to memory, and its tables."""
+
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
+
+Answer = TypeVar("Answer")
+
+_PAGE_SIZE = 2048  # bytes: a change writes whole pages
+_CACHE = 16_000  # KiB
+
+
+def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 0) -> sqlite3.Connection:
+    """A connection to the file, or with None to new memory; raises sqlite3.Error.
+
+    ``synchronous`` is SQLite's. ``busy_timeout`` is in milliseconds: a connection of the loop must not wait.
+    """
+    connection = sqlite3.connect(
+        path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        for pragma in (
+            "busy_timeout = 5000",
+            f"page_size = {_PAGE_SIZE}",
+            "auto_vacuum = INCREMENTAL",
+            "journal_mode = WAL",
+            f"synchronous = {synchronous}",
+            f"cache_size = -{_CACHE}",
+            "secure_delete = OFF",  # Debian's default writes zeros over all that is deleted
+            "wal_autocheckpoint = 0",  # Upkeep does it, outside of the loop
+            f"busy_timeout = {busy_timeout}",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Bring the tables to this version, in a transaction for each earlier version; raises sqlite3.Error."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for number in range(version, len(MIGRATIONS)):
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA application_id = {APPLICATION_ID};"
+            f"PRAGMA user_version = {number + 1}; COMMIT"
+        )
+    key = secrets.token_bytes(64)
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('signing key', ?)", [key])
+
+
+def in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Answer]) -> Answer:
+    """The result of ``work``, in one transaction: what it raises undoes it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk has undone it already
+            connection.execute("ROLLBACK")
+        raise
+    return result

@@ -1,0 +1,139 @@
+"""The connection of this process: statements that are transactions of their own, and a few longer ones."""
+
+import os
+import secrets
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, TypeVar
+
+import structlog
+
+from legacy_queue.adapters.embedded.connection import connect, create_tables, in_transaction
+from legacy_queue.adapters.embedded.storage_file import StorageFile
+from legacy_queue.adapters.embedded.upkeep import Upkeep, remove_expired
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import Clock
+
+log = structlog.get_logger()
+
+Answer = TypeVar("Answer")
+
+_BUSY_TIMEOUT, _BUSY_PAUSE = 5.0, 0.0005  # seconds, while another process writes
+_YIELD_AFTER = 16  # operations: then other greenlets run, as they would during a request to Azure
+_PACE_AFTER = 32  # changes: then the length of the WAL is looked at
+_PACE_TIMEOUT, _PACE_PAUSE = 1.0, 0.002  # seconds, for a checkpoint
+
+
+class Database:
+    """A file, or with None the memory of this process.
+
+    The connection is made on first use, and again after a fork: two processes cannot share one. No greenlet
+    switches within a statement or a transaction. Every method may raise ServiceUnavailable.
+    """
+
+    def __init__(self, file: StorageFile | None, clock: Clock, synchronous: str = "normal") -> None:
+        """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint."""
+        self.file, self._clock, self._synchronous = file, clock, synchronous
+        self._lock = Lock()  # around each use of the connection, which threads share
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        self._upkeep: Upkeep | None = None
+        self._is_closed = False
+        self._operations = self._changes = self._etags = self._last_rank = 0
+        self._etag_prefix = ""
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """What the statement returns."""
+        return self._run(lambda connection: connection.execute(sql, values).fetchall())
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """How many rows the statement changed. It needs no BEGIN, which would cost as much again."""
+        self._pace()
+        return self._run(lambda connection: connection.execute(sql, values).rowcount)
+
+    def transaction(self, work: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """The result of ``work``; what it raises undoes it. It is repeated while another process writes."""
+        self._pace()
+        return self._run(lambda connection: in_transaction(connection, work))
+
+    def etag(self) -> str:
+        """A version that no other row of any process ever has."""
+        if self._pid != os.getpid():
+            self._open()
+        self._etags += 1
+        return f'W/"{self._etag_prefix}{self._etags:x}"'
+
+    def rank(self) -> int:
+        """Grows; between processes about as their clocks do."""
+        self._last_rank = max(self._last_rank + 1, time.time_ns())
+        return self._last_rank
+
+    def version(self) -> int:
+        """Differs once another connection has changed the file."""
+        return int(self.rows("PRAGMA data_version")[0][0])
+
+    def check(self) -> None:
+        """Return if the file is in its place and can be written."""
+        self.change("INSERT OR REPLACE INTO meta VALUES ('checked', ?)", [self.rank()])
+        if self._upkeep:
+            self._upkeep.check_file()
+
+    def close(self) -> None:
+        """From now on every method raises ServiceUnavailable. Safe to repeat."""
+        self._is_closed = True
+        if self._connection and self._pid == os.getpid():
+            if self._upkeep:
+                self._upkeep.stop()
+            with self._lock:
+                self._connection.close()
+        self._connection = None
+
+    def _run(self, act: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        self._operations += 1
+        if not self._operations % _YIELD_AFTER:
+            time.sleep(0)
+        end = 0.0
+        while True:
+            try:
+                connection = self._connection if self._pid == os.getpid() else self._open()
+                if self._is_closed or connection is None:
+                    raise ServiceUnavailable("storage is closed, try again")
+                with self._lock:
+                    return act(connection)
+            except sqlite3.Error as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code == sqlite3.SQLITE_FULL and self._upkeep:
+                    self._upkeep.wake()
+                end = end or time.monotonic() + _BUSY_TIMEOUT
+                if code != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    log.error("storage-failed", error=getattr(error, "sqlite_errorname", type(error).__name__))
+                    raise ServiceUnavailable("storage cannot be read or written now, try again") from error
+            time.sleep(_BUSY_PAUSE)
+
+    def _open(self) -> sqlite3.Connection | None:
+        with self._lock:
+            if self._pid != os.getpid() and not self._is_closed:
+                self._connection = connect(self.file.path if self.file else None, self._synchronous)
+                weakref.finalize(self, self._connection.close).atexit = False
+                if self.file:
+                    self._upkeep = Upkeep(self.file, self._clock, self._synchronous)
+                else:
+                    create_tables(self._connection)
+                self._etag_prefix, self._pid = secrets.token_hex(6), os.getpid()
+            return self._connection
+
+    def _pace(self) -> None:
+        """Wait for a checkpoint where the WAL has grown faster than it was written back."""
+        self._changes += 1
+        if self._changes % _PACE_AFTER:
+            return
+        if self._upkeep:
+            end = time.monotonic() + _PACE_TIMEOUT
+            while self._upkeep.is_behind() and time.monotonic() < end:
+                time.sleep(_PACE_PAUSE)
+        elif self.file is None:  # nothing else removes what has expired
+            now, wall = self._clock.now(), self._clock.wall_time()
+            self._run(lambda connection: in_transaction(connection, lambda db: remove_expired(db, now, wall)))

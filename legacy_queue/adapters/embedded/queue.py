@@ -1,0 +1,185 @@
+"""A queue of messages in the file. Source: docs/explanation/azurite.md#queue."""
+
+import base64
+import hmac
+import json
+import secrets
+import sqlite3
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import MAXYEAR, UTC, datetime, timedelta
+from typing import Any
+
+from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.times import epoch_milliseconds, from_epoch, whole_seconds
+from legacy_queue.ports import Clock
+from legacy_queue.ports.queue import (
+    LeaseLost,
+    MessageNotFound,
+    PopReceiptMismatch,
+    Queue,
+    QueuedMessage,
+    QueueNotFound,
+    check_text,
+)
+
+_NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
+_PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
+_REMOVED = 500  # expired messages at once
+_MAX_COUNTED = 10_000
+_COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
+_VISIBLE = "FROM messages WHERE queue = ? AND visible <= ? ORDER BY visible, rank LIMIT ?"
+_LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
+
+
+class EmbeddedQueue(Queue):
+    def __init__(self, name: str, database: Database, clock: Clock) -> None:
+        self.name, self._database, self._clock = name, database, clock
+
+    def create(self, metadata: Mapping[str, str]) -> None:
+        self._database.change(
+            "INSERT OR REPLACE INTO queues VALUES (?, ?)", (self.name, json.dumps(dict(metadata)))
+        )
+
+    def metadata(self) -> Mapping[str, str]:
+        found = self._database.rows("SELECT metadata FROM queues WHERE name = ?", (self.name,))
+        if not found:
+            raise QueueNotFound
+        metadata: Mapping[str, str] = json.loads(found[0][0])
+        return metadata
+
+    def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
+        check_text(text)
+        now, rank = self._now(), self._database.rank()
+        expires = _NEVER if time_to_live is None else now + time_to_live // timedelta(seconds=1) * 1000
+        # a UUID that begins with the time: the messages that are used together are stored together
+        message_id = uuid.UUID(int=(rank >> 4 << 64 | secrets.randbits(64)) % 2**128, version=4)
+        lease = MessageLease(str(message_id), _receipt())
+        if not self._database.change(
+            "INSERT INTO messages SELECT ?, ?, ?, ?, ?, ?, ?, 0, ? WHERE EXISTS (SELECT 1 FROM queues WHERE name = ?)",
+            (
+                lease.message_id, self.name, lease.receipt, text,
+                now, expires, now + _milliseconds(hidden_for), rank, self.name,
+            ),
+        ):  # fmt: skip
+            raise QueueNotFound
+        return lease
+
+    def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
+        now = self._now()
+        visible, asked = now + _milliseconds(hidden_for), (self.name, now, count)
+        find = f"SELECT id, expires {_VISIBLE}"
+
+        def take(db: sqlite3.Connection) -> list[Any]:
+            update = (
+                "UPDATE messages SET receipt = ?, visible = ?, dequeued = dequeued + 1, rank = ? "
+                f"WHERE id = ? AND expires > ? RETURNING {_COLUMNS}"
+            )
+            found = db.execute(find, asked).fetchall()
+            taken = (
+                db.execute(update, (_receipt(), visible, self._database.rank(), message_id, now)).fetchall()
+                for message_id, _ in found
+            )
+            return [message for messages in taken for message in messages]
+
+        while found := self._database.rows(find, asked):  # an empty queue costs no write
+            if all(expires > now for _, expires in found):
+                return [_message(*message) for message in self._database.transaction(take)]
+            self._database.change(
+                f"DELETE FROM messages WHERE id IN (SELECT id {_VISIBLE}) AND expires <= ?",
+                (self.name, now, _REMOVED, now),
+            )
+        self._require()
+        return []
+
+    def messages(self) -> list[QueuedMessage]:
+        """The messages, visible or not, in the order of visibility; up to 10,000. Raises QueueNotFound."""
+        self._require()
+        sql = f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
+        return [_message(*found) for found in self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))]
+
+    def peek(self) -> Sequence[QueuedMessage]:
+        now = self._clock.now()
+        return [
+            replace(
+                message,
+                lease=MessageLease(message.lease.message_id, ""),
+                next_visible=message.next_visible if message.next_visible and message.next_visible > now else None,
+            )
+            for message in self.messages()
+        ]
+
+    def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
+        check_text(text)
+        visible, renewed = self._now() + _milliseconds(hidden_for), MessageLease(lease.message_id, _receipt())
+        if not self._database.change(
+            f"UPDATE messages SET text = ?, receipt = ?, visible = ?, rank = ? WHERE {_LEASED}",
+            # Azure refuses to hide a message until it expires
+            (text, renewed.receipt, visible, self._database.rank(), *self._key(lease), visible),
+        ):
+            raise self._refusal(lease)
+        return renewed
+
+    def delete(self, lease: MessageLease) -> None:
+        if not self._database.change(
+            f"DELETE FROM messages WHERE {_LEASED}", (*self._key(lease), self._now())
+        ):
+            raise self._refusal(lease)
+
+    def count(self) -> int:
+        self._require()
+        sql = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE queue = ? AND expires > ? LIMIT ?)"
+        return int(self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))[0][0])
+
+    def remove(self) -> None:
+        def delete(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM queues WHERE name = ?", (self.name,))
+            db.execute("DELETE FROM messages WHERE queue = ?", (self.name,))
+
+        self._database.transaction(delete)
+
+    def _key(self, lease: MessageLease) -> tuple[str, str, str]:
+        """Text from JSON may have lone surrogates, which no stored text has."""
+        message_id, receipt = (
+            text.encode(errors="replace").decode() for text in (lease.message_id, lease.receipt)
+        )
+        return message_id, self.name, receipt
+
+    def _refusal(self, lease: MessageLease) -> LeaseLost:
+        """Why a lease does not hold."""
+        self._require()
+        message_id, _, receipt = self._key(lease)
+        found = self._database.rows(
+            "SELECT receipt FROM messages WHERE id = ? AND queue = ? AND expires > ?",
+            (message_id, self.name, self._now()),
+        )
+        if not found:
+            return MessageNotFound()
+        is_leased = hmac.compare_digest(found[0][0].encode(), receipt.encode())
+        return LeaseLost() if is_leased else PopReceiptMismatch()
+
+    def _require(self) -> None:
+        if not self._database.rows("SELECT 1 FROM queues WHERE name = ?", (self.name,)):
+            raise QueueNotFound
+
+    def _now(self) -> int:
+        return epoch_milliseconds(self._clock.now())
+
+
+def _milliseconds(duration: timedelta) -> int:
+    """Azure counts in whole seconds, rounded up."""
+    return whole_seconds(duration) * 1000
+
+
+def _receipt() -> str:
+    """Unique, unguessable base64 with ``+``, ``/`` and ``=``, which receipts of Azure may have."""
+    return base64.b64encode(secrets.token_bytes(6) + _PLUS_AND_SLASH + secrets.token_bytes(14)).decode()
+
+
+def _message(
+    message_id: str, receipt: str, text: str, inserted: int, expires: int, visible: int, dequeued: int
+) -> QueuedMessage:
+    lease, times = MessageLease(message_id, receipt), map(from_epoch, (inserted, expires, visible))
+    return QueuedMessage(lease, text, *times, dequeued)

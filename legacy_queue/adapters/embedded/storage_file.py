@@ -1,0 +1,158 @@
+"""The file of the embedded storage: locked, made or checked, and brought to this version before it is served."""
+
+import os
+import shutil
+import sqlite3
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import IO
+
+from filelock import lock_descriptor
+
+from legacy_queue.adapters.embedded.connection import connect, create_tables
+from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
+from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
+
+_CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in part
+_CHECK_INTERVAL = 10_000  # instructions of SQLite between two looks at the time
+_BACKUP_PAGES = 1000  # in a step, between which others write
+_MOUNTS = Path("/proc/self/mountinfo")
+_NETWORK = {"9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
+_UNWRITABLE = "{path} cannot be written: make it and its folder writable, or use another --data-dir"
+_SENTENCES = {
+    sqlite3.SQLITE_READONLY: _UNWRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
+    sqlite3.SQLITE_FULL: "{path} cannot be written: its disk is full, free 2 MB at least",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program: end that, or use another --data-dir",
+    sqlite3.SQLITE_NOTADB: "{path} is no SQLite file: put a backup in its place, or use another --data-dir",
+}
+
+
+class UnusableFile(Exception):
+    """The file cannot be served; the message is a sentence for a person, with the reason and a remedy."""
+
+
+class StorageFile:
+    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and the lock of the server that serves it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.artifacts = folder / "storage.sqlite", folder / "artifacts"
+        self._lock_path = folder / "storage.lock"
+        self._lock: IO[bytes] | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no file, or an empty one."""
+        with suppress(OSError):
+            return not self.path.stat().st_size
+        return True
+
+    def lock(self) -> None:
+        """Be the only server of this file until this process and its forks have ended; raises UnusableFile."""
+        try:
+            make_private(self.path.parent)
+            lock = open(self._lock_path, "a+b", buffering=0, opener=private_opener)  # noqa: SIM115 - stays open
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        if not lock_descriptor(lock.fileno(), blocking=False):
+            with lock:
+                lock.seek(0)
+                holder = lock.read(32).decode(errors="replace").strip()
+            raise UnusableFile(
+                f"{self.path.parent} is in use by process {holder}: stop it, or choose another --data-dir"
+            )
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n".encode())
+        self._lock = lock
+
+    def prepare(self) -> None:
+        """Make the file or check it, and bring it to this version; raises UnusableFile."""
+        if kind := _network_file_system(self.path.parent):
+            raise UnusableFile(
+                f"{self.path} would be on a network file system ({kind}), where SQLite loses data: "
+                "choose a --data-dir on a disk of this machine, or --storage azure for several machines"
+            )
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite gives its other files this mode
+            tighten(self.path)
+            with closing(connect(self.path, busy_timeout=5000)) as connection:
+                self._check(connection)
+                create_tables(connection)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(self.path, error) from error
+
+    def signing_key(self) -> bytes:
+        """The random key that signs URLs, as old as the file; raises UnusableFile."""
+        if self.is_missing:
+            raise UnusableFile(f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first")
+        try:
+            with closing(connect(self.path, busy_timeout=5000)) as connection:
+                (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
+                return bytes(key)
+        except (sqlite3.Error, TypeError) as error:
+            raise _unusable(self.path, error) from error
+
+    def back_up(self, target: Path) -> None:
+        """Copy the file to ``target``, and its artifacts beside that, while it is served; raises UnusableFile.
+
+        ``target`` must not exist. Files of artifacts never change: those copied before are not copied again.
+        """
+        if self.is_missing:
+            raise UnusableFile(f"there is no {self.path} to back up: name its --data-dir")
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            with closing(connect(self.path, busy_timeout=5000)) as source, closing(sqlite3.connect(target)) as copy:
+                source.backup(copy, pages=_BACKUP_PAGES)
+                files = copy.execute("SELECT file FROM contents WHERE file IS NOT NULL").fetchall()
+            folder = target.with_name(f"{target.name}-artifacts")
+            make_private(folder)
+            for (name,) in files:
+                if not (folder / name).exists():
+                    with suppress(FileNotFoundError):  # removed since
+                        shutil.copyfile(self.artifacts / name, folder / name)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(target, error) from error
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        (kind,), (version,), (tables,) = (
+            connection.execute(sql).fetchone()
+            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+        )
+        if kind != APPLICATION_ID and (kind or tables):
+            raise UnusableFile(f"{self.path} is a file of another program: choose another --data-dir")
+        if version > len(MIGRATIONS):
+            raise UnusableFile(
+                f"{self.path} was written by a newer version of legacy-queue: use that, or another --data-dir"
+            )
+        end = time.monotonic() + _CHECK_TIMEOUT
+        connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)
+        try:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:  # at the end of that time
+                raise
+            found = "ok"
+        connection.set_progress_handler(None, 0)
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+
+
+def _unusable(path: Path, error: Exception) -> UnusableFile:
+    if isinstance(error, OSError):
+        return UnusableFile(f"{path} cannot be written and read: {error.strerror}; use another path")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    damaged = f"{path} is damaged ({error}): put a backup in its place, or use another --data-dir"
+    return UnusableFile(_SENTENCES.get(code, damaged).format(path=path))
+
+
+def _network_file_system(folder: Path) -> str | None:
+    """The type of the folder's file system, if that is on another machine. Source: proc(5), mountinfo."""
+    longest, found = 0, ""
+    with suppress(OSError):
+        for line in _MOUNTS.read_text(errors="replace").splitlines():
+            before, _, behind = line.partition(" - ")
+            mounted = Path(before.split()[4].encode().decode("unicode_escape"))
+            if folder.resolve().is_relative_to(mounted) and len(mounted.parts) >= longest:
+                longest, found = len(mounted.parts), behind.split()[0]
+    return found if found in _NETWORK else None
