@@ -1,4 +1,4 @@
-"""What scripts/bench has measured, as rows of figures: printed, and kept for the JSON and the plot."""
+"""What scripts/bench has measured, as rows of figures: printed, and kept for the JSON."""
 
 import statistics
 from collections import Counter

@@ -1,8 +1,8 @@
 """The poller of a worker type: in this process, it polls for every request that waits for work.
 
-What it does often does not grow in cost with the number of requests. It polls the queues, highest priority first, until each
-request has its messages. It does not poll an empty queue again for a while, unless this process has offered
-a run there. It ends when no request waits.
+What it does often costs the same for any number of requests. It polls the queues, highest priority first,
+until each request has its messages. It does not poll an empty queue again for a while, unless this process
+has offered a run there. It ends when no request waits.
 """
 
 import threading
