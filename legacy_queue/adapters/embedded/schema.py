@@ -1,7 +1,7 @@
 """The tables of the file.
 
-Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat two properties of the row, by
-which stores ask over all partitions. A block without a ``place`` is uncommitted. The content of a block is in
+Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat properties of the row, by which
+stores ask over all partitions: the first that of unresolved tasks, so that its index stays small. A block without a ``place`` is uncommitted. The content of a block is in
 ``contents``, or in a file that it names. ``orphans`` are contents that no block has yet, or any more.
 """
 
@@ -12,7 +12,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE rows (
   name TEXT, partition TEXT, key TEXT, state TEXT, expires INTEGER, etag TEXT, content TEXT,
   PRIMARY KEY (name, partition, key)
-) WITHOUT ROWID;
+);
 CREATE INDEX rows_by_state ON rows (name, state, partition, key) WHERE state IS NOT NULL;
 CREATE INDEX rows_by_expiry ON rows (name, expires, partition, key) WHERE expires IS NOT NULL;
 CREATE TABLE queues (name TEXT PRIMARY KEY, metadata TEXT) WITHOUT ROWID;

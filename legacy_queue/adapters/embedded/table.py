@@ -32,16 +32,17 @@ from legacy_queue.ports.table import (
 _Key = tuple[str, str]  # partition and key
 
 _FIRST, _LAST = "\0", chr(0x10FFFF)  # before and behind every character of a key
+_INDEXED_STATES = ("unscheduled", "pending", "running")
 _MAX_READ, _MAX_DECODED = 1000, 250  # rows for a page, which bound the time that it takes
 _AT = "name = ? AND partition = ? AND key = ?"
 _BY_STATE = """SELECT * FROM (
-  SELECT partition, key, etag, {content}, state, expires FROM rows INDEXED BY rows_by_state
+  SELECT partition, key, etag, {content}, expires FROM rows INDEXED BY rows_by_state
   WHERE name = ? AND state = ? AND (partition, key) {compare} (?, ?) AND (partition, key) <= (?, ?)
   ORDER BY partition, key LIMIT ?)"""
-_BY_KEY = """SELECT partition, key, etag, {content}, state, expires FROM rows
+_BY_KEY = """SELECT partition, key, etag, {content}, expires FROM rows
   WHERE name = ? AND (partition, key) {compare} (?, ?) AND (partition, key) <= (?, ?)
   ORDER BY partition, key LIMIT ?"""
-_BY_EXPIRY = """SELECT partition, key, etag, {content}, state, expires FROM rows INDEXED BY rows_by_expiry
+_BY_EXPIRY = """SELECT partition, key, etag, {content}, expires FROM rows INDEXED BY rows_by_expiry
   WHERE name = ? AND expires < ? AND (expires, partition, key) > (?, ?, ?)
   ORDER BY expires, partition, key LIMIT ?"""
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -109,9 +110,9 @@ class EmbeddedTable(Table):
         wanted = min(_MAX_DECODED if has_content else _MAX_READ, _MAX_READ if is_loose else limit)
         found = self._database.rows(*self._query(asked, after, wanted, "content" if has_content else "NULL"))
         rows, read = list[Row](), 0
-        for read, (partition, key, etag, content, state, _) in enumerate(found, 1):
+        for read, (partition, key, etag, content, _) in enumerate(found, 1):
             row = Row(partition, key, {}, etag)
-            if asked.states is not None and state not in asked.states or not _meets(row, asked.of_keys):
+            if not _meets(row, asked.of_keys):
                 continue
             row = Row(partition, key, _decoded(content), etag) if has_content else row
             if _meets(row, asked.of_values):
@@ -120,7 +121,7 @@ class EmbeddedTable(Table):
                 break
         if read < wanted and read == len(found):
             return RowPage(rows, None)
-        *last, _, _, _, expires = found[read - 1]
+        *last, _, _, expires = found[read - 1]
         return RowPage(rows, json.dumps(last if asked.expired_before is None else [expires, *last]))
 
     def _change(self, partition: str, change: Change) -> str:
@@ -141,7 +142,7 @@ class EmbeddedTable(Table):
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
         etag, state, expires = self._database.etag(), values.get("state"), values.get("expires")
         columns = {
-            "state": state if type(state) is str else None,
+            "state": state if state in _INDEXED_STATES else None,
             "expires": epoch_milliseconds(expires) if type(expires) is datetime else None,
         }
         if change.kind == "merge":
@@ -177,13 +178,13 @@ def _asked(conditions: Sequence[Condition]) -> _Asked:
         value = condition.value
         if condition.name in (PARTITION, KEY):
             of_keys.append(condition)
-        elif condition.name == "state" and condition.operator in ("eq", "in") and states is None:
+        elif condition.name == "state" and states is None and {*_values(condition)} <= {*_INDEXED_STATES}:
             states = _values(condition)
         elif (condition.name, condition.operator) == ("expires", "lt") and isinstance(value, datetime):
             expired_before = epoch_milliseconds(value)
         else:
             of_values.append(condition)
-    if expired_before is not None and of_keys:  # the keys are the better index
+    if expired_before is not None and (of_keys or states):  # these are the better index
         of_values += [condition for condition in conditions if condition.name == "expires"]
         expired_before = None
     return _Asked(first, last, states, expired_before, of_keys, of_values)
