@@ -151,7 +151,7 @@ def _build(
 
 
 def prepare(settings: Settings) -> StorageFile | None:
-    """Make or check the file of embedded storage, and lock it for as long as the answer is referenced.
+    """Make or check the file of embedded storage, and lock it for this process and its forks.
 
     Raises SettingsError. It comes before the development credentials are made: these without a file mean that
     the file was lost.

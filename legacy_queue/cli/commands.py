@@ -30,6 +30,7 @@ _SECTIONS = {
     "Look at settings and files": {
         "config": "Print the settings in force, with secrets masked.",
         "queues": "Print the names of the Azure queues behind a worker type.",
+        "backup": "Copy the file of embedded storage while it is served.",
         "ca": "Print the path of --tls auto's authority, and how to trust it.",
         "azurite": "Install the Azurite that serve starts.",
     },

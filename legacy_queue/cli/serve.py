@@ -20,6 +20,7 @@ import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
+from legacy_queue.adapters.embedded import UnusableFile
 from legacy_queue.cli.azurite_command import ensure_installed
 from legacy_queue.cli.arbiter import Arbiter
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
@@ -88,7 +89,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
         )
     with ExitStack() as stack:
         try:
-            locked = prepare(settings)  # until the end
+            process, locked = os.getpid(), prepare(settings)
             settings = complete(settings)
             tls = ServerTls(settings, settings.tls_files) if settings.tls_files else None
             listener = _listen(settings)
@@ -117,8 +118,12 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             server = build(settings, root_url, max_connections=connections)
             application = _Application(settings, root_url, server, listener, connections, tls)
             # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
-            Arbiter(application, azurite, stop_handler).run()
-        except (SettingsError, AzuriteUnavailable) as error:
+            try:
+                Arbiter(application, azurite, stop_handler).run()
+            finally:
+                if locked and os.getpid() == process:
+                    locked.finish()
+        except (SettingsError, AzuriteUnavailable, UnusableFile) as error:
             raise click.ClickException(str(error)) from None
 
 

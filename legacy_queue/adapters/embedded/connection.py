@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
 
@@ -16,12 +17,13 @@ _CACHE = 16_000  # KiB
 
 
 def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 0) -> sqlite3.Connection:
-    """A connection to the file, or with None to new memory; raises sqlite3.Error.
+    """A connection to an existing file, or with None to new memory; raises sqlite3.Error.
 
     ``synchronous`` is SQLite's. ``busy_timeout`` is in milliseconds: a connection of the loop must not wait.
     """
+    name = f"file:{quote(str(path.absolute()))}?mode=rw" if path else ":memory:"
     connection = sqlite3.connect(
-        path or ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256
+        name, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
         for pragma in (

@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 _BUSY_TIMEOUT, _BUSY_PAUSE = 5.0, 0.0005  # seconds, while another process writes
 _YIELD_AFTER = 16  # operations: then other greenlets run, as they would during a request to Azure
-_PACE_AFTER = 32  # changes: then the length of the WAL is looked at
+_PACE_AFTER = 8  # changes: then the length of the WAL is looked at
 _PACE_TIMEOUT, _PACE_PAUSE = 1.0, 0.002  # seconds, for a checkpoint
 
 

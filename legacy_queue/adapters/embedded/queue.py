@@ -28,7 +28,7 @@ from legacy_queue.ports.queue import (
 _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
 _REMOVED = 500  # expired messages at once
-_MAX_COUNTED = 10_000
+_MAX_COUNTED = 5_000
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
 _VISIBLE = "FROM messages WHERE queue = ? AND visible <= ? ORDER BY visible, rank LIMIT ?"
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
@@ -95,7 +95,7 @@ class EmbeddedQueue(Queue):
         return []
 
     def messages(self) -> list[QueuedMessage]:
-        """The messages, visible or not, in the order of visibility; up to 10,000. Raises QueueNotFound."""
+        """The messages, visible or not, in the order of visibility; up to 5,000. Raises QueueNotFound."""
         self._require()
         sql = f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
         return [_message(*found) for found in self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))]

@@ -6,7 +6,6 @@ import sqlite3
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO
 
 from filelock import lock_descriptor
 
@@ -34,12 +33,10 @@ class UnusableFile(Exception):
 
 
 class StorageFile:
-    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and the lock of the server that serves it."""
+    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of the server that serves it."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.artifacts = folder / "storage.sqlite", folder / "artifacts"
-        self._lock_path = folder / "storage.lock"
-        self._lock: IO[bytes] | None = None
 
     @property
     def is_missing(self) -> bool:
@@ -52,23 +49,22 @@ class StorageFile:
         """Be the only server of this file until this process and its forks have ended; raises UnusableFile."""
         try:
             make_private(self.path.parent)
-            lock = open(self._lock_path, "a+b", buffering=0, opener=private_opener)  # noqa: SIM115 - stays open
+            lock = private_opener(str(self.path.with_name("storage.lock")), os.O_CREAT | os.O_RDWR)
         except OSError as error:
             raise _unusable(self.path, error) from error
-        if not lock_descriptor(lock.fileno(), blocking=False):
-            with lock:
-                lock.seek(0)
-                holder = lock.read(32).decode(errors="replace").strip()
+        if not lock_descriptor(lock, blocking=False):
+            holder = os.read(lock, 32).decode(errors="replace").strip()
+            os.close(lock)
             raise UnusableFile(
                 f"{self.path.parent} is in use by process {holder}: stop it, or choose another --data-dir"
             )
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n".encode())
-        self._lock = lock
+        os.truncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())  # never closed
 
     def prepare(self) -> None:
         """Make the file or check it, and bring it to this version; raises UnusableFile."""
-        if kind := _network_file_system(self.path.parent):
+        mounts = _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
+        if kind := network_file_system(self.path.parent, mounts):
             raise UnusableFile(
                 f"{self.path} would be on a network file system ({kind}), where SQLite loses data: "
                 "choose a --data-dir on a disk of this machine, or --storage azure for several machines"
@@ -91,6 +87,17 @@ class StorageFile:
                 (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
                 return bytes(key)
         except (sqlite3.Error, TypeError) as error:
+            raise _unusable(self.path, error) from error
+
+    def finish(self) -> None:
+        """Write the WAL back, once no process serves the file; raises UnusableFile, as on a full disk."""
+        if self.is_missing:
+            raise UnusableFile(f"{self.path} was removed while it was served: put a backup in its place")
+        try:
+            with closing(connect(self.path, busy_timeout=5000)) as connection:
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
             raise _unusable(self.path, error) from error
 
     def back_up(self, target: Path) -> None:
@@ -146,13 +153,12 @@ def _unusable(path: Path, error: Exception) -> UnusableFile:
     return UnusableFile(_SENTENCES.get(code, damaged).format(path=path))
 
 
-def _network_file_system(folder: Path) -> str | None:
+def network_file_system(folder: Path, mountinfo: str) -> str | None:
     """The type of the folder's file system, if that is on another machine. Source: proc(5), mountinfo."""
     longest, found = 0, ""
-    with suppress(OSError):
-        for line in _MOUNTS.read_text(errors="replace").splitlines():
-            before, _, behind = line.partition(" - ")
-            mounted = Path(before.split()[4].encode().decode("unicode_escape"))
-            if folder.resolve().is_relative_to(mounted) and len(mounted.parts) >= longest:
-                longest, found = len(mounted.parts), behind.split()[0]
+    for line in mountinfo.splitlines():
+        before, _, behind = line.partition(" - ")
+        mounted = Path(before.split()[4].encode().decode("unicode_escape"))
+        if folder.resolve().is_relative_to(mounted) and len(mounted.parts) >= longest:
+            longest, found = len(mounted.parts), behind.split()[0]
     return found if found in _NETWORK else None

@@ -93,7 +93,10 @@ class Upkeep:
             self._connection.close()
 
     def _round(self) -> bool:
-        """Do a part of the work; whether there is more."""
+        """Do a part of the work; whether there is more.
+
+        It ends with a checkpoint, so that a power failure takes what was written since the last.
+        """
         if self._connection is None:
             self._connection = connect(self._file.path, self._synchronous, _BUSY_TIMEOUT)
         db, now, wall = self._connection, self._clock.now(), self._clock.wall_time()
@@ -102,10 +105,10 @@ class Upkeep:
             has_more = in_transaction(db, lambda db: remove_expired(db, now, wall))
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
             if free > 3 * _FREE_PAGES:
-                db.execute(f"PRAGMA incremental_vacuum({_FREE_PAGES})").fetchall()
+                db.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES})")  # execute would free one page
                 has_more = True
         finally:  # also on a full disk, where it may be all that helps
-            if self._wal_length() > _CHECKPOINT_AT or self._has_failed:
+            if self._wal_length():
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # most of it beside writers
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return has_more

@@ -1,0 +1,157 @@
+"""What an operation on embedded storage costs: rows and steps of SQLite, however much is stored."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.adapters.embedded import StorageFile
+from legacy_queue.adapters.embedded.connection import connect
+from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.table import EmbeddedTable
+from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.ports.table import KEY, PARTITION, Condition
+from tests.memory_server import FakeClock
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MAX_STEPS, MAX_ROWS = 70_000, 1_000  # a few milliseconds on a slow machine
+TENTHS = 10  # of the steps: SQLite counts them by tens
+
+Act = Callable[[Database], object]
+
+
+class CountingDatabase(Database):
+    """Repeats each statement on a connection that counts: its instructions, and the rows that it returns."""
+
+    def __init__(self, file: StorageFile) -> None:
+        super().__init__(file, FakeClock(NOW))
+        self.steps = self.returned = 0
+        self._counter = connect(file.path)
+        self._counter.set_progress_handler(self._count, TENTHS)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        found = self._counter.execute(sql, values).fetchall()
+        self.returned = max(self.returned, len(found))
+        return found
+
+    def _count(self) -> int:
+        self.steps += TENTHS
+        return 0
+
+    def close(self) -> None:
+        self._counter.close()
+        super().close()
+
+
+def table(database: Database) -> EmbeddedTable:
+    return EmbeddedTable(database, "t")
+
+
+def where(name: str, operator: Any, value: Any) -> Condition:
+    return Condition(name, operator, value)
+
+
+UNRESOLVED = where("state", "in", ("unscheduled", "pending", "running"))
+EXPIRED = where("expires", "lt", NOW)
+SOME_GROUP = where(PARTITION, "eq", "p00100")
+
+# what the stores ask, as they ask it
+QUESTIONS: dict[str, Act] = {
+    "the backlog": lambda db: table(db).page([where("state", "in", ("pending", "running"))], "", 1000, ["state"]),
+    "the unresolved tasks": lambda db: table(db).page([UNRESOLVED], "", 1000),
+    "the ids of unresolved tasks": lambda db: table(db).page([where(PARTITION, "gt", "p00100"), UNRESOLVED], "", 9, []),
+    "expired rows": lambda db: table(db).page([EXPIRED], "", 1000, []),
+    "expired tasks": lambda db: table(db).page([EXPIRED, where("state", "in", ("failed", "barred"))], "", 1000, []),
+    "expired artifacts": lambda db: table(db).page([EXPIRED], "", 1000),
+    "the rows of a partition": lambda db: table(db).page([SOME_GROUP, where(KEY, "gt", "a")], "", 1000),
+    "the active members of all groups": lambda db: table(db).page(
+        [where(KEY, "gt", "active-"), where(KEY, "lt", "active.")], "", 1000
+    ),
+    "an incomplete artifact": lambda db: table(db).page([SOME_GROUP, where("isComplete", "eq", False)], "", 1),
+    "the uses since then": lambda db: table(db).page([where("last", "ge", NOW)], "", 1000),
+    "a row": lambda db: table(db).get("p00100", "task"),
+    "an empty queue": lambda db: EmbeddedQueue("empty", db, FakeClock(NOW)).receive(32, HOUR),
+    "how many messages there are": lambda db: EmbeddedQueue("full", db, FakeClock(NOW)).count(),
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> StorageFile:
+    """20,000 rows, unresolved and resolved by turns, all expired, and as many messages."""
+    file = StorageFile(tmp_path_factory.mktemp("filled"))
+    file.prepare()
+    past, many = epoch_milliseconds(NOW - HOUR), range(20_000)
+    content = '{"state":"spending","expires":"d%d","isComplete":true}' % past
+    with closing(connect(file.path)) as connection:
+        connection.execute("BEGIN")
+        connection.executemany(
+            "INSERT INTO rows VALUES ('t', ?, 'task', ?, ?, 'e', ?)",
+            [(f"p{number:05}", ("pending", None)[number % 2], past, content) for number in many],
+        )
+        connection.executemany("INSERT INTO queues VALUES (?, '{}')", [("empty",), ("full",)])
+        connection.executemany(
+            "INSERT INTO messages VALUES (?, 'full', 'r', 'text', 0, ?, ?, 0, ?)",
+            [(f"m{number}", epoch_milliseconds(NOW + HOUR), past, number) for number in many],
+        )
+        connection.execute("COMMIT")
+    return file
+
+
+@pytest.fixture
+def database(file: StorageFile) -> Iterator[CountingDatabase]:
+    database = CountingDatabase(file)
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_question_reads_more_than_a_page_of_rows(database: CountingDatabase, question: str) -> None:
+    QUESTIONS[question](database)
+    assert database.returned <= MAX_ROWS
+    assert 0 < database.steps <= MAX_STEPS
+
+
+def test_a_whole_table_is_read_in_many_short_pages(database: CountingDatabase) -> None:
+    after: str | None = ""
+    found, pages = 0, 0
+    while after is not None:
+        page = table(database).page([UNRESOLVED], after, 1000)
+        found, pages, after = found + len(page.rows), pages + 1, page.after
+    assert (found, database.returned) == (10_000, 250)
+    assert pages == 41
+
+
+def test_expired_messages_in_front_are_removed_a_few_at_a_time(tmp_path: Path) -> None:
+    file, clock = StorageFile(tmp_path), FakeClock(NOW)
+    file.prepare()
+    database = Database(file, clock)
+    queue = EmbeddedQueue("q", database, clock)
+    queue.create({})
+    for _ in range(40):
+        queue.put("old", timedelta(0), HOUR)
+    clock.advance(HOUR)
+    queue.put("new", timedelta(0), HOUR)
+    assert [message.text for message in queue.receive(2, HOUR)] == ["new"]
+    assert database.rows("SELECT count(*) FROM messages") == [(1,)]
+    database.close()
+
+
+def test_an_idle_poll_writes_nothing(tmp_path: Path) -> None:
+    file = StorageFile(tmp_path)
+    file.prepare()
+    database, watcher = (Database(file, FakeClock(NOW)) for _ in range(2))
+    queue = EmbeddedQueue("q", database, FakeClock(NOW))
+    queue.create({})
+    before = watcher.version()
+    assert queue.receive(32, HOUR) == []
+    assert watcher.version() == before
+    queue.put("text", timedelta(0))
+    assert watcher.version() != before
+    for opened in (database, watcher):
+        opened.close()

@@ -1,0 +1,184 @@
+"""The file of embedded storage: what a start accepts, and the sentence for what it does not."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
+from legacy_queue.adapters.embedded.schema import MIGRATIONS
+from legacy_queue.adapters.embedded.storage_file import network_file_system
+from legacy_queue.domain.errors import ServiceUnavailable
+from tests.memory_server import FakeClock
+
+MOUNTS = """21 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
+28 0 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+40 28 0:40 / /mnt/far\\040away rw,relatime shared:9 - nfs4 server:/x rw,vers=4.2
+41 40 8:1 / /mnt/far\\040away/disk rw - xfs /dev/sda1 rw
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> StorageFile:
+    return StorageFile(tmp_path)
+
+
+def account(file: StorageFile) -> EmbeddedAccount:
+    return EmbeddedAccount(file, FakeClock(), "http://127.0.0.1:1/azure", "q")
+
+
+def refusal(file: StorageFile) -> str:
+    with pytest.raises(UnusableFile) as refused:
+        file.prepare()
+    return str(refused.value)
+
+
+def test_a_new_file_is_private_and_keeps_its_random_key(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    key = file.signing_key()
+    file.prepare()
+    assert file.signing_key() == key
+    (tmp_path / "other").mkdir()
+    other = StorageFile(tmp_path / "other")
+    other.prepare()
+    assert other.signing_key() != key
+
+
+def test_all_files_beside_it_are_private_too(file: StorageFile) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.container.put("name", b"." * 70_000, "text/plain", None)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.path.parent.rglob("*")}
+    assert len(modes) == 5
+    assert all(not mode & 0o077 for mode in modes.values()), modes
+    opened.close()
+
+
+def test_a_file_of_another_program_is_refused(file: StorageFile) -> None:
+    with closing(sqlite3.connect(file.path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    assert "another program" in refusal(file)
+    with closing(sqlite3.connect(file.path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+
+
+def test_a_file_of_a_newer_version_is_refused(file: StorageFile) -> None:
+    file.prepare()
+    with closing(sqlite3.connect(file.path)) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    assert "newer version" in refusal(file)
+
+
+def test_what_is_no_sqlite_file_is_refused(file: StorageFile) -> None:
+    file.path.write_bytes(b"something else, and longer than a header of SQLite" * 100)
+    assert "no SQLite file" in refusal(file)
+
+
+def test_a_damaged_file_is_refused(file: StorageFile) -> None:
+    file.prepare()
+    opened = account(file)
+    for number in range(200):
+        opened.table("t").insert("p", f"k{number}", {"text": "x" * 500})
+    opened.close()
+    content = bytearray(file.path.read_bytes())
+    content[2048 * 40 : 2048 * 60] = b"\xa5" * (2048 * 20)
+    file.path.write_bytes(content)
+    assert "damaged" in refusal(file)
+    file.path.write_bytes(content[: 2048 * 30])
+    assert "damaged" in refusal(file)
+
+
+def test_a_folder_in_the_place_of_the_file_is_refused(file: StorageFile) -> None:
+    file.path.mkdir()
+    assert "cannot be written" in refusal(file)
+
+
+def test_a_read_only_disk_is_refused(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    code = (
+        "import sys; from pathlib import Path; from legacy_queue.adapters.embedded import StorageFile\n"
+        "StorageFile(Path(sys.argv[1])).prepare()"
+    )
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(tmp_path)]
+    command += [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert "cannot be written" in ended.stderr.splitlines()[-1], ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/mnt/far away/x", "nfs4"),
+        ("/mnt/far away", "nfs4"),
+        ("/mnt/far away/disk/x", None),
+        ("/mnt/far awayx", None),
+        ("/home", None),
+    ],
+)
+def test_a_folder_on_a_network_file_system_is_noticed(folder: str, kind: str | None) -> None:
+    assert network_file_system(Path(folder), MOUNTS) == kind
+
+
+def test_two_servers_of_one_file_are_refused(file: StorageFile, tmp_path: Path) -> None:
+    file.lock()
+    with pytest.raises(UnusableFile, match=f"in use by process {os.getpid()}"):
+        StorageFile(tmp_path).lock()
+
+
+def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
+    with pytest.raises(UnusableFile, match="start `legacy-queue serve`"):
+        file.signing_key()
+    assert file.is_missing
+
+
+def test_a_file_removed_while_it_is_served_is_noticed(file: StorageFile) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.check()
+    file.path.unlink()
+    with pytest.raises(ServiceUnavailable, match="removed"):
+        opened.check()
+    opened.close()
+    with pytest.raises(UnusableFile, match="removed"):
+        file.finish()
+    assert file.is_missing
+
+
+def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.table("t").insert("p", "k", {"text": "value"})
+    opened.container.put("large", b"." * 100_000, "text/plain", None)
+    file.back_up(tmp_path / "copy")
+    opened.table("t").insert("p", "later", {})
+    opened.close()
+    (tmp_path / "other").mkdir()
+    restored = StorageFile(tmp_path / "other")
+    os.rename(tmp_path / "copy", restored.path)
+    os.rename(tmp_path / "copy-artifacts", restored.artifacts)
+    restored.prepare()
+    again = account(restored)
+    row, blob = again.table("t").get("p", "k"), again.container.read("large")
+    assert row
+    assert blob
+    assert (row.values, b"".join(blob[1])) == ({"text": "value"}, b"." * 100_000)
+    assert again.table("t").get("p", "later") is None
+    assert restored.signing_key() == file.signing_key()
+    again.close()
+
+
+def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path) -> None:
+    with pytest.raises(UnusableFile, match="no .* to back up"):
+        file.back_up(tmp_path / "copy")
+    file.prepare()
+    (tmp_path / "copy").write_text("mine")
+    with pytest.raises(UnusableFile, match="File exists"):
+        file.back_up(tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "mine"

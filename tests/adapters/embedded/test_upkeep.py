@@ -1,0 +1,126 @@
+"""What becomes of that which has expired: rows, messages, blocks and files leave the disk."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer
+from legacy_queue.ports.table import Change
+from tests.memory_server import FakeClock
+from tests.system.processes import wait_until
+
+HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
+LARGE = b"." * 70_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> StorageFile:
+    file = StorageFile(tmp_path)
+    file.prepare()
+    return file
+
+
+@pytest.fixture
+def account(file: StorageFile, clock: FakeClock) -> Iterator[EmbeddedAccount]:
+    account = EmbeddedAccount(file, clock, "http://127.0.0.1:1", "q")
+    yield account
+    account.close()
+
+
+def stored(file: StorageFile) -> list[bytes]:
+    return [path.read_bytes() for path in file.artifacts.glob("*")]
+
+
+def size(file: StorageFile) -> int:
+    return sum(path.stat().st_size for path in file.path.parent.glob("storage.sqlite*"))
+
+
+def test_the_space_of_removed_rows_and_expired_messages_comes_back(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
+) -> None:
+    table, queue = account.table("t"), account.queue("q")
+    queue.create({})
+    empty = size(file)
+    for partition in range(50):
+        table.batch(str(partition), [Change("insert", str(key), {"text": "x" * 1000}) for key in range(100)])
+        queue.put("x" * 1000, HOUR, 2 * HOUR)
+    assert size(file) > empty + 5_000_000
+    for partition in range(50):
+        table.batch(str(partition), [Change("delete", str(key), {}) for key in range(100)])
+    clock.advance(2 * HOUR)
+    # what is kept for the next rows, and a WAL that is not worth a checkpoint
+    wait_until(lambda: size(file) < empty + 3_000_000)
+    assert queue.messages() == []
+
+
+def test_a_large_content_is_a_file_and_a_small_content_is_not(account: EmbeddedAccount, file: StorageFile) -> None:
+    account.container.put("small", LARGE[: 64 * 1024], "text/plain", None)
+    assert stored(file) == []
+    account.container.put("large", LARGE, "text/plain", None)
+    account.container.put_block("blocks", "one", LARGE)
+    assert stored(file) == [LARGE, LARGE]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda container: container.delete("name"),
+        lambda container: container.put("name", b"small", "text/plain", None),
+    ],
+    ids=["deleted", "replaced"],
+)
+def test_the_file_of_a_blob_that_is_gone_is_removed_after_ten_minutes(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock, act: Callable[[BlobContainer], object]
+) -> None:
+    account.container.put("name", LARGE, "text/plain", None)
+    found = account.container.read("name")
+    act(account.container)
+    assert found
+    assert b"".join(found[1]) == LARGE, "who reads it reads it to its end"
+    assert stored(file) == [LARGE]
+    clock.advance(timedelta(minutes=10))
+    wait_until(lambda: not stored(file))
+
+
+def test_the_file_of_a_block_that_no_list_names_is_removed_after_a_week(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
+) -> None:
+    account.container.put_block("name", "one", LARGE)
+    clock.advance(WEEK)
+    wait_until(lambda: account.container.block_list("name") is None)
+    clock.advance(timedelta(minutes=10))
+    wait_until(lambda: not stored(file))
+
+
+def test_a_file_without_a_block_is_not_left_by_a_crash(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
+) -> None:
+    """An upload that ends between its file and its block, here because the blob exists."""
+    account.container.put("name", b"first", "text/plain", None)
+    with pytest.raises(BlobAlreadyExists):
+        account.container.put("name", LARGE, "text/plain", None, is_new=True)
+    assert stored(file) == [LARGE]
+    clock.advance(timedelta(minutes=10))
+    wait_until(lambda: not stored(file))
+
+
+def test_a_reader_of_a_removed_file_is_told_so(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
+) -> None:
+    account.container.put("name", LARGE, "text/plain", None)
+    found = account.container.read("name")
+    assert found
+    account.container.delete("name")
+    clock.advance(timedelta(minutes=10))
+    wait_until(lambda: not stored(file))
+    with pytest.raises(ServiceUnavailable):
+        next(found[1])
