@@ -163,8 +163,8 @@ def prepare(settings: Settings) -> StorageFile | None:
         file.lock()
         if file.is_missing and (settings.data_dir / DEVELOPMENT_FILE).exists():
             raise UnusableFile(
-                f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: put a "
-                f"backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
+                f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: "
+                f"put a backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
             )
         file.prepare()
     except UnusableFile as error:
@@ -190,7 +190,12 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
         try:
             return EmbeddedAccount(
-                file, clock, queue_url, settings.queue_prefix, blob_url=blob_url, synchronous=settings.synchronous
+                file,
+                clock,
+                queue_url,
+                settings.queue_prefix,
+                blob_url=blob_url,
+                synchronous=settings.synchronous,
             )
         except UnusableFile as error:
             raise SettingsError(str(error)) from None

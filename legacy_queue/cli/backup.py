@@ -20,7 +20,9 @@ def backup(file: Path, **options: str | None) -> None:
     """
     settings, _ = settings_of(options)
     if settings.storage != "embedded":
-        raise click.ClickException(f"--storage {settings.storage} has no file: backup is for embedded storage")
+        raise click.ClickException(
+            f"--storage {settings.storage} has no file: backup is for embedded storage"
+        )
     try:
         StorageFile(settings.data_dir).back_up(file)
     except UnusableFile as error:

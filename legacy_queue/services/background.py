@@ -57,7 +57,7 @@ class Background:
         gate: Gate,
         watch: Callable[[], None] | None,
     ) -> None:
-        """``flush_soon`` runs more often than ``flushes``, and ``watch`` more often than that, if there is any.
+        """``flush_soon`` runs more often than ``flushes``, and ``watch``, if any, more often than that.
 
         A closed ``gate`` holds all threads up.
         """

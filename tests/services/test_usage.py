@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, Calls, UsageKey
@@ -17,6 +16,7 @@ from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.usage import Usage
 from legacy_queue.stores import UsageStore
+from tests.memory_server import MemoryTable
 from tests.services.harness import (
     ALICE,
     BOB,

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.stores import Backlog, Storage, StoredTask, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
 from tests.domain.tasks import with_last_run
+from tests.memory_server import MemoryTable
 
 from .test_task_store import new_task
 

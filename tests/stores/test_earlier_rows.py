@@ -6,14 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.ports.table import Row
 from legacy_queue.stores import ArtifactStore, JobLease, LeaseStore, WorkerStore
 from legacy_queue.stores.rows import json_values
 from legacy_queue.stores.task_store import new_values, task_in
-from tests.memory_server import FakeClock
+from tests.memory_server import FakeClock, MemoryTable
 
 from .test_artifact_store import new_artifact
 from .test_task_store import new_task

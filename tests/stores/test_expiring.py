@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.timer import Timer
 from legacy_queue.stores import GroupStore, Storage
-from tests.memory_server import FakeClock
+from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend
 from .paging import remove_all_expired

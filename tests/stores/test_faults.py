@@ -33,7 +33,7 @@ class InterceptedAccount(StorageAccount):
         self._account, self._intercept = account, intercept
         self.container = intercept_port(BlobContainer, account.container, intercept)
         self.public_queues, self.public_blobs = account.public_queues, account.public_blobs
-        self.endpoints = account.endpoints
+        self.endpoints, self.version = account.endpoints, account.version
 
     def table(self, name: str) -> Table:
         return intercept_port(Table, self._account.table(name), self._intercept)
@@ -46,6 +46,12 @@ class InterceptedAccount(StorageAccount):
             "queues", lambda: self._account.queues(prefix)
         )
         return queues
+
+    def empty(self) -> None:
+        self._account.empty()
+
+    def close(self) -> None:
+        self._account.close()
 
     def check(self) -> None:
         self._intercept("check", self._account.check)

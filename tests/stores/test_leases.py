@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tests.memory_server import MemoryTable
 from legacy_queue.ports.table import Row
 from legacy_queue.stores import JobLease, LeaseStore
-from tests.memory_server import FakeClock
+from tests.memory_server import FakeClock, MemoryTable
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.task import Task
 from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores import StoredTask, TaskStore
 from tests.domain.tasks import with_last_run
+from tests.memory_server import MemoryTable
 
 from .test_task_store import CREATED, new_task
 

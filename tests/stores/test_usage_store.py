@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import HOUR, KEPT, NOT_RECORDED, Calls, UsageKey
 from legacy_queue.ports.table import Table, Value
 from legacy_queue.stores import Storage, UsageStore
+from tests.memory_server import MemoryTable
 from tests.services.harness import FaultAt
 from tests.services.ports import intercept_port
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.memory_server import MemoryTable
 from legacy_queue.domain.worker_record import Activity, Path, WorkerRecord
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore
+from tests.memory_server import MemoryTable
 
 from .paging import remove_all_expired
 

@@ -10,16 +10,16 @@ from .real_clients import CLIENTS, TODAY, RealClient, real_client
 
 pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
-STORAGES = ("memory", "azurite")
+STORAGES = ("embedded", "azurite")
 SHORT_CLAIMS = ("--claim-timeout", f"{SHORT_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
 REQUIRING = '{"system/requiring": "required"}'  # worker type whose policy is required
 
 # each client, and each storage, without their product
 EACH_CLIENT = pytest.mark.parametrize(
-    ("server", "client"), list(zip(cycle(("azurite", "memory")), CLIENTS, strict=False)), indirect=True
+    ("server", "client"), list(zip(cycle(("azurite", "embedded")), CLIENTS, strict=False)), indirect=True
 )
 EACH_NEWEST_CLIENT = pytest.mark.parametrize(
-    ("server", "client"), list(zip(("azurite", "memory"), TODAY, strict=True)), indirect=True
+    ("server", "client"), list(zip(("azurite", "embedded"), TODAY, strict=True)), indirect=True
 )
 
 Running = Callable[..., Server]

@@ -16,10 +16,10 @@ from .http_queue import Json, Queue, definition
 from .processes import LONG, Server, serve
 
 DISCONNECTED = pytest.mark.parametrize(
-    ("server", "count"), [("memory", 200), ("azurite", 50)], indirect=["server"]
+    ("server", "count"), [("embedded", 200), ("azurite", 50)], indirect=["server"]
 )
 HALF_CLOSED = pytest.mark.parametrize(
-    ("server", "count"), [("memory", 50), ("azurite", 10)], indirect=["server"]
+    ("server", "count"), [("embedded", 50), ("azurite", 10)], indirect=["server"]
 )
 
 

@@ -160,7 +160,7 @@ def test_a_blob_is_available_after_it_is_completed(run: Run, parts: tuple[bytes,
 
 # only the JavaScript clients have it
 @pytest.mark.parametrize(
-    ("server", "client"), [("memory", "npm-4.1.0"), ("azurite", "npm-11.0.0")], indirect=True
+    ("server", "client"), [("embedded", "npm-4.1.0"), ("azurite", "npm-11.0.0")], indirect=True
 )
 @pytest.mark.parametrize(
     "file", [{}, {"compression": "gzip"}, {"partSize": PART}], ids=["whole", "gzip", "multipart"]

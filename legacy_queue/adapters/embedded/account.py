@@ -62,12 +62,11 @@ class EmbeddedAccount(StorageAccount):
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""
-        sql = "SELECT name, metadata FROM queues WHERE name > ? AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
-        found = self._database.rows(sql, ("", len(prefix), prefix, _PAGE))
-        while found:
+        sql = "SELECT name, metadata FROM queues WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
+        found, end = [(prefix, "")], prefix + chr(0x10FFFF)
+        while found := self._database.rows(sql, (found[-1][0], end, _PAGE)):
             for name, metadata in found:
                 yield name, json.loads(metadata)
-            found = self._database.rows(sql, (found[-1][0], len(prefix), prefix, _PAGE))
 
     def check(self) -> None:
         self._database.check()
@@ -79,7 +78,7 @@ class EmbeddedAccount(StorageAccount):
         def empty(db: sqlite3.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO orphans SELECT key, ? FROM contents", (since,))
             for name in EMPTIED:
-                db.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
+                db.execute(f"DELETE FROM {name}")
 
         self._database.transaction(empty)
 

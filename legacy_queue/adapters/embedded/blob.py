@@ -8,6 +8,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from legacy_queue.adapters.embedded.database import Database
@@ -141,7 +142,9 @@ class EmbeddedBlobContainer(BlobContainer):
         row = (None, name) if name else (bytes(content), None)
 
         def add(db: sqlite3.Connection) -> int:
-            (key,) = db.execute("INSERT INTO contents (data, file) VALUES (?, ?) RETURNING key", row).fetchone()
+            (key,) = db.execute(
+                "INSERT INTO contents (data, file) VALUES (?, ?) RETURNING key", row
+            ).fetchone()
             add_orphans(db, [key], self._clock.wall_time())
             return int(key)
 
@@ -171,7 +174,8 @@ class EmbeddedBlobContainer(BlobContainer):
             path = self._database.file.artifacts / name
             try:
                 with open(path, "rb", buffering=0) as content:
-                    while chunk := outside_loop(lambda content=content: content.read(_CHUNK)):
+                    read = partial(content.read, _CHUNK)
+                    while chunk := outside_loop(read):
                         yield chunk
             except FileNotFoundError:
                 raise gone from None

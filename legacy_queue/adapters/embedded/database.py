@@ -109,7 +109,9 @@ class Database:
                     self._upkeep.wake()
                 end = end or time.monotonic() + _BUSY_TIMEOUT
                 if code != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    log.error("storage-failed", error=getattr(error, "sqlite_errorname", type(error).__name__))
+                    log.error(
+                        "storage-failed", error=getattr(error, "sqlite_errorname", type(error).__name__)
+                    )
                     raise ServiceUnavailable("storage cannot be read or written now, try again") from error
             time.sleep(_BUSY_PAUSE)
 

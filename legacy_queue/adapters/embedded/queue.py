@@ -58,12 +58,18 @@ class EmbeddedQueue(Queue):
         message_id = uuid.UUID(int=(rank >> 4 << 64 | secrets.randbits(64)) % 2**128, version=4)
         lease = MessageLease(str(message_id), _receipt())
         if not self._database.change(
-            "INSERT INTO messages SELECT ?, ?, ?, ?, ?, ?, ?, 0, ? WHERE EXISTS (SELECT 1 FROM queues WHERE name = ?)",
+            "INSERT INTO messages SELECT ?, name, ?, ?, ?, ?, ?, 0, ? FROM queues WHERE name = ?",
             (
-                lease.message_id, self.name, lease.receipt, text,
-                now, expires, now + _milliseconds(hidden_for), rank, self.name,
+                lease.message_id,
+                lease.receipt,
+                text,
+                now,
+                expires,
+                now + _milliseconds(hidden_for),
+                rank,
+                self.name,
             ),
-        ):  # fmt: skip
+        ):
             raise QueueNotFound
         return lease
 
@@ -97,8 +103,12 @@ class EmbeddedQueue(Queue):
     def messages(self) -> list[QueuedMessage]:
         """The messages, visible or not, in the order of visibility; up to 5,000. Raises QueueNotFound."""
         self._require()
-        sql = f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
-        return [_message(*found) for found in self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))]
+        sql = (
+            f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
+        )
+        return [
+            _message(*found) for found in self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))
+        ]
 
     def peek(self) -> Sequence[QueuedMessage]:
         now = self._clock.now()
@@ -106,7 +116,9 @@ class EmbeddedQueue(Queue):
             replace(
                 message,
                 lease=MessageLease(message.lease.message_id, ""),
-                next_visible=message.next_visible if message.next_visible and message.next_visible > now else None,
+                next_visible=message.next_visible
+                if message.next_visible and message.next_visible > now
+                else None,
             )
             for message in self.messages()
         ]
@@ -181,5 +193,5 @@ def _receipt() -> str:
 def _message(
     message_id: str, receipt: str, text: str, inserted: int, expires: int, visible: int, dequeued: int
 ) -> QueuedMessage:
-    lease, times = MessageLease(message_id, receipt), map(from_epoch, (inserted, expires, visible))
-    return QueuedMessage(lease, text, *times, dequeued)
+    lease, added = MessageLease(message_id, receipt), from_epoch(inserted)
+    return QueuedMessage(lease, text, added, from_epoch(expires), from_epoch(visible), dequeued)

@@ -1,8 +1,9 @@
 """The tables of the file.
 
 Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat properties of the row, by which
-stores ask over all partitions: the first that of unresolved tasks, so that its index stays small. A block without a ``place`` is uncommitted. The content of a block is in
-``contents``, or in a file that it names. ``orphans`` are contents that no block has yet, or any more.
+stores ask over all partitions: the first that of unresolved tasks, so that its index stays small. A block
+without a ``place`` is uncommitted. The content of a block is in ``contents``, or in a file that it names.
+``orphans`` are contents that no block has yet, or any more.
 """
 
 APPLICATION_ID = 0x6C656771  # "legq", in the header of the file

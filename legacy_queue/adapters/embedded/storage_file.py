@@ -1,4 +1,4 @@
-"""The file of the embedded storage: locked, made or checked, and brought to this version before it is served."""
+"""The file of embedded storage: locked, made or checked, and brought to this version before it is served."""
 
 import os
 import shutil
@@ -17,7 +17,19 @@ _CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in par
 _CHECK_INTERVAL = 10_000  # instructions of SQLite between two looks at the time
 _BACKUP_PAGES = 1000  # in a step, between which others write
 _MOUNTS = Path("/proc/self/mountinfo")
-_NETWORK = {"9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3"}
+_NETWORK = {
+    "9p",
+    "afs",
+    "ceph",
+    "cifs",
+    "fuse.glusterfs",
+    "fuse.sshfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "smb3",
+}
 _UNWRITABLE = "{path} cannot be written: make it and its folder writable, or use another --data-dir"
 _SENTENCES = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
@@ -33,7 +45,7 @@ class UnusableFile(Exception):
 
 
 class StorageFile:
-    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of the server that serves it."""
+    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of its server."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.artifacts = folder / "storage.sqlite", folder / "artifacts"
@@ -46,7 +58,7 @@ class StorageFile:
         return True
 
     def lock(self) -> None:
-        """Be the only server of this file until this process and its forks have ended; raises UnusableFile."""
+        """Be the only server of this file until this process and its forks end; raises UnusableFile."""
         try:
             make_private(self.path.parent)
             lock = private_opener(str(self.path.with_name("storage.lock")), os.O_CREAT | os.O_RDWR)
@@ -70,7 +82,9 @@ class StorageFile:
                 "choose a --data-dir on a disk of this machine, or --storage azure for several machines"
             )
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite gives its other files this mode
+            os.close(
+                os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+            )  # SQLite gives its other files this mode
             tighten(self.path)
             with closing(connect(self.path, busy_timeout=5000)) as connection:
                 self._check(connection)
@@ -81,7 +95,9 @@ class StorageFile:
     def signing_key(self) -> bytes:
         """The random key that signs URLs, as old as the file; raises UnusableFile."""
         if self.is_missing:
-            raise UnusableFile(f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first")
+            raise UnusableFile(
+                f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
+            )
         try:
             with closing(connect(self.path, busy_timeout=5000)) as connection:
                 (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
@@ -101,7 +117,7 @@ class StorageFile:
             raise _unusable(self.path, error) from error
 
     def back_up(self, target: Path) -> None:
-        """Copy the file to ``target``, and its artifacts beside that, while it is served; raises UnusableFile.
+        """Copy the file to ``target`` and its artifacts beside that, while it is served; raises UnusableFile.
 
         ``target`` must not exist. Files of artifacts never change: those copied before are not copied again.
         """
@@ -109,7 +125,10 @@ class StorageFile:
             raise UnusableFile(f"there is no {self.path} to back up: name its --data-dir")
         try:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            with closing(connect(self.path, busy_timeout=5000)) as source, closing(sqlite3.connect(target)) as copy:
+            with (
+                closing(connect(self.path, busy_timeout=5000)) as source,
+                closing(sqlite3.connect(target)) as copy,
+            ):
                 source.backup(copy, pages=_BACKUP_PAGES)
                 files = copy.execute("SELECT file FROM contents WHERE file IS NOT NULL").fetchall()
             folder = target.with_name(f"{target.name}-artifacts")

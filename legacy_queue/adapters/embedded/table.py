@@ -82,7 +82,9 @@ class EmbeddedTable(Table):
         self._database, self._name = database, name
 
     def get(self, partition: str, key: str) -> Row | None:
-        found = self._database.rows(f"SELECT etag, content FROM rows WHERE {_AT}", (self._name, partition, key))
+        found = self._database.rows(
+            f"SELECT etag, content FROM rows WHERE {_AT}", (self._name, partition, key)
+        )
         return Row(partition, key, _decoded(found[0][1]), found[0][0]) if found else None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
@@ -109,8 +111,8 @@ class EmbeddedTable(Table):
         is_loose = asked.of_values or (asked.of_keys and asked.first[0] != asked.last[0])
         wanted = min(_MAX_DECODED if has_content else _MAX_READ, _MAX_READ if is_loose else limit)
         found = self._database.rows(*self._query(asked, after, wanted, "content" if has_content else "NULL"))
-        rows, read = list[Row](), 0
-        for read, (partition, key, etag, content, _) in enumerate(found, 1):
+        rows, last = list[Row](), -1
+        for last, (partition, key, etag, content, _) in enumerate(found):  # noqa: B007 - used below
             row = Row(partition, key, {}, etag)
             if not _meets(row, asked.of_keys):
                 continue
@@ -119,10 +121,11 @@ class EmbeddedTable(Table):
                 rows.append(row if select is None else _selected(row, select))
             if len(rows) == limit:
                 break
-        if read < wanted and read == len(found):
+        if last + 1 == len(found) < wanted:
             return RowPage(rows, None)
-        *last, _, _, expires = found[read - 1]
-        return RowPage(rows, json.dumps(last if asked.expired_before is None else [expires, *last]))
+        partition, key, _, _, expires = found[last]
+        place = [partition, key] if asked.expired_before is None else [expires, partition, key]
+        return RowPage(rows, json.dumps(place))
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
@@ -155,19 +158,18 @@ class EmbeddedTable(Table):
         return (sql, (*at, *columns.values(), etag, _encoded(values))), etag
 
     def _query(self, asked: _Asked, after: str, wanted: int, content: str) -> tuple[str, Sequence[Any]]:
-        behind = json.loads(after) if after else None
+        behind = tuple(json.loads(after)) if after else ()
         if asked.expired_before is not None:
-            start = behind or (-(2**62), "", "")
-            return _BY_EXPIRY.format(content=content), (self._name, asked.expired_before, *start, wanted)
-        compare = ">=" if behind is None or tuple(behind) < asked.first else ">"
-        start = asked.first if compare == ">=" else behind
+            values = self._name, asked.expired_before, *(behind or (-(2**62), "", "")), wanted
+            return _BY_EXPIRY.format(content=content), values
+        compare, start = (">", behind) if behind >= asked.first else (">=", asked.first)
         if asked.states is None:
             sql = _BY_KEY.format(content=content, compare=compare)
             return sql, (self._name, *start, *asked.last, wanted)
         one = _BY_STATE.format(content=content, compare=compare)
         sql = " UNION ALL ".join([one] * len(asked.states)) + " ORDER BY partition, key LIMIT ?"
-        values = [(self._name, state, *start, *asked.last, wanted) for state in asked.states]
-        return sql, (*chain.from_iterable(values), wanted)
+        of_each = ((self._name, state, *start, *asked.last, wanted) for state in asked.states)
+        return sql, (*chain.from_iterable(of_each), wanted)
 
 
 def _asked(conditions: Sequence[Condition]) -> _Asked:
@@ -215,7 +217,10 @@ def _values(condition: Condition) -> tuple[Value, ...]:
 def _meets(row: Row, conditions: Sequence[Condition]) -> bool:
     for condition in conditions:
         fields = {PARTITION: row.partition, KEY: row.key}
-        actual, compare = fields.get(condition.name, row.values.get(condition.name)), _COMPARE[condition.operator]
+        actual, compare = (
+            fields.get(condition.name, row.values.get(condition.name)),
+            _COMPARE[condition.operator],
+        )
         if not any(type(actual) is type(value) and compare(actual, value) for value in _values(condition)):
             return False
     return True
@@ -227,7 +232,11 @@ def _selected(row: Row, names: Sequence[str]) -> Row:
 
 
 def _encoded(values: Mapping[str, Value]) -> str:
-    return _dumps({name: _WRITERS.get(type(value), _unchanged)(value) for name, value in values.items()})
+    written = {
+        name: _WRITERS[type(value)](value) if type(value) in _WRITERS else value
+        for name, value in values.items()
+    }
+    return str(_dumps(written))
 
 
 def _decoded(content: str) -> dict[str, Value]:
@@ -235,7 +244,3 @@ def _decoded(content: str) -> dict[str, Value]:
         name: _READERS[value[0]](value[1:]) if type(value) is str else value
         for name, value in json.loads(content).items()
     }
-
-
-def _unchanged(value: Any) -> Any:
-    return value

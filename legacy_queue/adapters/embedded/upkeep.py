@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import gevent
 import structlog
@@ -78,8 +78,6 @@ class Upkeep:
     def _run(self) -> None:
         has_more = False
         while not self._is_stopped:
-            self._wake.wait(_PAUSE if has_more else _INTERVAL)
-            self._wake.clear()
             try:
                 has_more = outside_loop(self._round)
                 self._has_failed = False
@@ -89,6 +87,8 @@ class Upkeep:
                 if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):  # requests log the latter
                     log.error("storage-upkeep-failed", error=getattr(error, "sqlite_errorname", None))
             self._look_at_space()
+            self._wake.wait(_PAUSE if has_more else _INTERVAL)
+            self._wake.clear()
         if self._connection:
             self._connection.close()
 
@@ -133,7 +133,7 @@ class Upkeep:
 
 
 def remove_expired(db: sqlite3.Connection, now: datetime, wall: datetime) -> bool:
-    """Remove some messages and uncommitted blocks that have expired, and old orphans; whether there are more."""
+    """Remove some expired messages and uncommitted blocks, and old orphans; whether there are more."""
     blocks = db.execute(
         "DELETE FROM blocks WHERE rowid IN "
         "(SELECT rowid FROM blocks WHERE place IS NULL AND added <= ? LIMIT ?) RETURNING content",
@@ -160,8 +160,19 @@ def outside_loop(act: Callable[[], Answer]) -> Answer:
     """The result of ``act`` from a native thread, where gevent has patched: other greenlets run meanwhile."""
     if not monkey.is_module_patched("threading"):
         return act()
-    answer: Answer = gevent.get_hub().threadpool.apply(act)
-    return answer
+    answer, error = gevent.get_hub().threadpool.apply(lambda: _outcome(act))
+    if error:
+        raise error
+    returned: Answer = answer
+    return returned
+
+
+def _outcome(act: Callable[[], Answer]) -> tuple[Any, Exception | None]:
+    """What it returns, or raises: gevent's threads would print a traceback."""
+    try:
+        return act(), None
+    except (OSError, sqlite3.Error) as error:
+        return None, error
 
 
 def _before(time: datetime, kept: timedelta) -> tuple[int, int]:

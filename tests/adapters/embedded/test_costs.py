@@ -1,6 +1,6 @@
 """What an operation on embedded storage costs: rows and steps of SQLite, however much is stored."""
 
-import sqlite3
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -63,17 +63,25 @@ SOME_GROUP = where(PARTITION, "eq", "p00100")
 
 # what the stores ask, as they ask it
 QUESTIONS: dict[str, Act] = {
-    "the backlog": lambda db: table(db).page([where("state", "in", ("pending", "running"))], "", 1000, ["state"]),
+    "the backlog": lambda db: table(db).page(
+        [where("state", "in", ("pending", "running"))], "", 1000, ["state"]
+    ),
     "the unresolved tasks": lambda db: table(db).page([UNRESOLVED], "", 1000),
-    "the ids of unresolved tasks": lambda db: table(db).page([where(PARTITION, "gt", "p00100"), UNRESOLVED], "", 9, []),
+    "the ids of unresolved tasks": lambda db: table(db).page(
+        [where(PARTITION, "gt", "p00100"), UNRESOLVED], "", 9, []
+    ),
     "expired rows": lambda db: table(db).page([EXPIRED], "", 1000, []),
-    "expired tasks": lambda db: table(db).page([EXPIRED, where("state", "in", ("failed", "barred"))], "", 1000, []),
+    "expired tasks": lambda db: table(db).page(
+        [EXPIRED, where("state", "in", ("failed", "barred"))], "", 1000, []
+    ),
     "expired artifacts": lambda db: table(db).page([EXPIRED], "", 1000),
     "the rows of a partition": lambda db: table(db).page([SOME_GROUP, where(KEY, "gt", "a")], "", 1000),
     "the active members of all groups": lambda db: table(db).page(
         [where(KEY, "gt", "active-"), where(KEY, "lt", "active.")], "", 1000
     ),
-    "an incomplete artifact": lambda db: table(db).page([SOME_GROUP, where("isComplete", "eq", False)], "", 1),
+    "an incomplete artifact": lambda db: table(db).page(
+        [SOME_GROUP, where("isComplete", "eq", False)], "", 1
+    ),
     "the uses since then": lambda db: table(db).page([where("last", "ge", NOW)], "", 1000),
     "a row": lambda db: table(db).get("p00100", "task"),
     "an empty queue": lambda db: EmbeddedQueue("empty", db, FakeClock(NOW)).receive(32, HOUR),
@@ -87,7 +95,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> StorageFile:
     file = StorageFile(tmp_path_factory.mktemp("filled"))
     file.prepare()
     past, many = epoch_milliseconds(NOW - HOUR), range(20_000)
-    content = '{"state":"spending","expires":"d%d","isComplete":true}' % past
+    content = json.dumps({"state": "spending", "expires": f"d{past}", "isComplete": True})
     with closing(connect(file.path)) as connection:
         connection.execute("BEGIN")
         connection.executemany(

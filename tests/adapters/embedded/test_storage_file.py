@@ -175,7 +175,7 @@ def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts(file: StorageFile,
 
 
 def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path) -> None:
-    with pytest.raises(UnusableFile, match="no .* to back up"):
+    with pytest.raises(UnusableFile, match=r"no .* to back up"):
         file.back_up(tmp_path / "copy")
     file.prepare()
     (tmp_path / "copy").write_text("mine")

@@ -62,7 +62,9 @@ def test_the_space_of_removed_rows_and_expired_messages_comes_back(
     assert queue.messages() == []
 
 
-def test_a_large_content_is_a_file_and_a_small_content_is_not(account: EmbeddedAccount, file: StorageFile) -> None:
+def test_a_large_content_is_a_file_and_a_small_content_is_not(
+    account: EmbeddedAccount, file: StorageFile
+) -> None:
     account.container.put("small", LARGE[: 64 * 1024], "text/plain", None)
     assert stored(file) == []
     account.container.put("large", LARGE, "text/plain", None)

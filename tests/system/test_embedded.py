@@ -1,0 +1,176 @@
+"""Servers on embedded storage: killed, on a full disk, several processes on one file, and refused starts."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+
+from .http_queue import Queue, definition, slugid
+from .processes import LONG, Server, resolve, run, serve, wait_until
+
+MIB = 1024 * 1024
+
+
+def ready(server: Server) -> int:
+    return requests.get(f"{server.root_url}/ready", timeout=LONG).status_code
+
+
+def lives(queue: Queue, worker_type: str, ended: threading.Event) -> list[tuple[str, str]]:
+    """Run whole tasks until the server is killed: each taskId, and a state that it acknowledged."""
+    acknowledged = []
+    while not ended.is_set():
+        task_id = slugid()
+        with suppress(requests.RequestException, AssertionError):
+            queue.create(definition(worker_type), task_id)
+            acknowledged.append((task_id, "pending"))
+            queue.claim_by_name(task_id, 0).raise_for_status()
+            acknowledged.append((task_id, "running"))
+            queue.on_run((task_id, 0), "completed").raise_for_status()
+            acknowledged.append((task_id, "completed"))
+    return acknowledged
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_kills_of_the_server_under_load_lose_nothing_acknowledged(
+    tmp_path: Path, worker_type: str, workers: str
+) -> None:
+    order = ["unknown", "pending", "running", "completed"]
+    for _ in range(3):
+        ended = threading.Event()
+        with serve(tmp_path, "--workers", workers) as server, ThreadPoolExecutor(4) as threads:
+            loads = [threads.submit(lives, Queue(server), worker_type, ended) for _ in range(4)]
+            for _ in range(10):  # while the load runs
+                Queue(server).create(definition(worker_type))
+            server.kill()
+            ended.set()
+            acknowledged = [answer for load in loads for answer in load.result()]
+        with serve(tmp_path) as server:
+            queue = Queue(server)
+            assert len(acknowledged) > 10
+            for task_id, state in acknowledged:
+                assert order.index(queue.status(task_id)["state"]) >= order.index(state)
+
+
+def test_two_processes_share_the_tasks_and_messages_of_one_file(tmp_path: Path, worker_type: str) -> None:
+    with serve(tmp_path, "--workers", "2") as server:
+
+        def claim(_: int) -> str:
+            body = {"workerGroup": "system", "workerId": slugid(), "tasks": 1}
+            (task,) = Queue(server).ask("POST", f"/claim-work/system/{worker_type}", body)["tasks"]
+            return str(task["status"]["taskId"])
+
+        with ThreadPoolExecutor(20) as threads:
+            claimed = threads.map(claim, range(20))
+            created = {Queue(server).create(definition(worker_type)) for _ in range(20)}
+            assert set(claimed) == created
+
+
+def test_a_resolver_beside_a_server_ends_what_its_worker_left(tmp_path: Path, worker_type: str) -> None:
+    options = ("--claim-timeout", "2s", "--poll-visibility", "1s")
+    with serve(tmp_path, "--no-resolvers", *options) as server:
+        queue = Queue(server)
+        task_id = queue.create(definition(worker_type, retries=0))
+        assert queue.claim_by_name(task_id, 0).status_code == 200
+        with resolve(tmp_path / "resolve", "--data-dir", str(server.data_dir), *options):
+            wait_until(lambda: queue.status(task_id)["state"] == "exception")
+
+
+def small_disk(folder: Path, size: int) -> tuple[str, ...]:
+    """A command under which the folder is a disk of that size, in bytes; no root is needed for it."""
+    folder.mkdir(parents=True)
+    mount = f'mount -t tmpfs -o size={size},mode=0700 none "$1" && shift && exec "$@"'
+    return ("unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(folder))
+
+
+def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
+    tmp_path: Path, worker_type: str
+) -> None:
+    disk = tmp_path / "disk"
+    with serve(tmp_path, data_dir=disk / "data", under=small_disk(disk, 12 * MIB)) as server:
+        seen = Path(f"/proc/{server.process.pid}/root{disk}")  # the disk is mounted for the server alone
+        queue, acknowledged = Queue(server), list[str]()
+
+        def create() -> int:
+            task_id = slugid()
+            answer = queue.send(
+                "PUT", f"/task/{task_id}", definition(worker_type, payload={"x": "x" * 9_000})
+            )
+            if answer.status_code == 200:
+                acknowledged.append(task_id)
+            assert answer.status_code in (200, 503), answer.text
+            return answer.status_code
+
+        create()
+        fill(seen / "ballast")
+        wait_until(lambda: create() == 503)
+        wait_until(lambda: ready(server) == 503)
+        wait_until(lambda: "storage-space-low" in server.errors)
+        refused = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
+        assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+        for task_id in acknowledged:
+            assert queue.status(task_id)["state"] == "pending"
+        with (seen / "ballast").open("r+b") as ballast:
+            ballast.truncate(ballast.seek(0, os.SEEK_END) - 2 * MIB)
+        wait_until(lambda: ready(server) == 200)
+        wait_until(lambda: create() == 200)
+        for task_id in acknowledged:
+            assert queue.status(task_id)["state"] == "pending"
+        fill(seen / "ballast")
+        wait_until(lambda: create() == 503)
+        assert server.end() == 1
+        assert "its disk is full" in server.errors
+
+
+def fill(path: Path) -> None:
+    """Append to the file until its disk is full."""
+    for size in (64 * 1024, 1024):
+        with suppress(OSError), path.open("ab", buffering=0) as file:
+            while True:
+                file.write(b"." * size)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda file: file.unlink(), "is missing or empty, and development.json beside it"),
+    "empty": (lambda file: os.truncate(file, 0), "is missing or empty, and development.json beside it"),
+    "foreign": (lambda file: file.write_bytes(b"something else" * 100), "is no SQLite file"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_lost_file_is_a_sentence_and_not_an_empty_queue(tmp_path: Path, what: str) -> None:
+    spoil, sentence = REFUSED[what]
+    with serve(tmp_path / "first") as server:
+        assert server.end() == 0
+    for leftover in server.data_dir.glob("storage.sqlite-*"):
+        leftover.unlink()
+    spoil(server.data_dir / "storage.sqlite")
+    with run(tmp_path / "second", "serve", "--port", "0", "--data-dir", str(server.data_dir)) as second:
+        assert second.wait() == 1
+        assert sentence in second.errors
+        assert "Traceback" not in second.errors
+
+
+def test_a_second_server_on_a_file_is_refused(tmp_path: Path) -> None:
+    with serve(tmp_path / "first") as server:
+        options = ("--port", "0", "--data-dir", str(server.data_dir))
+        with run(tmp_path / "second", "serve", *options) as second:
+            assert second.wait() == 1
+            assert f"{server.data_dir} is in use by process {server.process.pid}" in second.errors
+        assert ready(server) == 200
+
+
+def test_a_backup_of_a_server_is_a_storage_with_its_tasks(tmp_path: Path, worker_type: str) -> None:
+    data = tmp_path / "restored"
+    with serve(tmp_path / "first") as server:
+        task_id = Queue(server).create(definition(worker_type))
+        data.mkdir()
+        target = data / "storage.sqlite"
+        with run(tmp_path / "backup", "backup", str(target), "--data-dir", str(server.data_dir)) as backup:
+            assert backup.wait() == 0, backup.errors
+    with serve(tmp_path / "second", data_dir=data) as restored:
+        assert Queue(restored).status(task_id)["state"] == "pending"
