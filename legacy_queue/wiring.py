@@ -67,8 +67,8 @@ def build(
 ) -> Server:
     """The server for these settings. Sends nothing to storage or broker yet.
 
-    Five eighths of ``max_connections`` may wait for work, and an eighth may follow events. ``storage`` and
-    ``broker`` replace those of the settings. The caller starts the background in the process that serves.
+    An eighth of ``max_connections`` may follow events. ``storage`` and ``broker`` replace those of the
+    settings. The caller starts the background in the process that serves.
     Raises SettingsError for a value that cannot be used.
     """
     make = partial(_build, settings, root_url, clock or SystemClock(), broker, max_connections)
@@ -257,7 +257,6 @@ def _service_settings(
         upload_url=root_url + UPLOADS,
         proof_required=frozenset(required),
         resolves=settings.resolvers,
-        max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
         page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
     )

@@ -1,4 +1,4 @@
-"""What scripts/bench has measured, as rows of figures: printed, and kept for the JSON and the plot."""
+"""What scripts/bench has measured, as rows of figures: printed, and kept for the JSON."""
 
 import statistics
 from collections import Counter
@@ -33,7 +33,10 @@ class Report:
             _print(row)
 
     def compare(self, part: str, samples: Sequence[Sample], side: str, other: str, figure: str) -> None:
-        """The side's ``rate`` or ``p50`` divided by the other's in the same round; print and keep it."""
+        """The side's ``rate`` or ``p50`` divided by the other's in the same round; print and keep it.
+
+        Also the servers' CPU, of all rounds together: on a machine that others use it says more.
+        """
         of, to = ([s for s in samples if s.side == name] for name in (side, other))
         for unit, clients in dict.fromkeys((s.unit, s.clients) for s in of):
             pairs = zip(_those(of, unit, clients), _those(to, unit, clients), strict=True)
@@ -42,15 +45,24 @@ class Report:
                 "part": part, "unit": unit, "clients": clients, "figure": figure, "of": side, "to": other,
                 "min": found[0], "median": statistics.median(found), "max": found[-1], "rounds": len(found),
             }  # fmt: skip
+            costs = [_server_cpu(_those(each, unit, clients)) for each in (of, to)]
+            if all(costs):
+                ratio["serverCpu"] = costs[0] / costs[1]
             self.ratios.append(ratio)
             print(
                 f"{part:<10}{unit:<16}{clients:>7}  {figure} of {side} / {other}: "
                 f"{ratio['min']:.2f} / {ratio['median']:.2f} / {ratio['max']:.2f}"
+                + (f"; server CPU {ratio['serverCpu']:.2f}" if all(costs) else "")
             )
 
 
 def _those(samples: Sequence[Sample], unit: str, clients: int) -> list[Sample]:
     return [sample for sample in samples if (sample.unit, sample.clients) == (unit, clients)]
+
+
+def _server_cpu(samples: Sequence[Sample]) -> float:
+    """Seconds for each."""
+    return sum(sample.cpu.get("server", 0) for sample in samples) / sum(sample.count for sample in samples)
 
 
 def _figure(sample: Sample, figure: str) -> float:

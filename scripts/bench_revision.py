@@ -1,5 +1,6 @@
 """Another revision of this project, checked out beside it, so that scripts/bench can run both in turn."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,8 +11,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _COUNT = ROOT / "scripts" / "bench_count.js"
-_PYTHON_PINS = ("setup.cfg", "pyproject.toml", "constraints.txt")
-_NODE_PINS = ("azurite/package-lock.json",)
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,8 @@ class Revision:
     commit: str
     program: tuple[str, ...]
     variables: Mapping[str, str]
+    storages: tuple[str, ...]
+    azurite_options: tuple[str, ...]  # with which Azurite has the well-known account
 
 
 def _git(*words: str) -> str:
@@ -34,39 +35,38 @@ def this_revision() -> Revision:
         commit = _git("describe", "--always", "--dirty").strip()
     except (OSError, subprocess.CalledProcessError):
         commit = "unknown"
-    return Revision("", commit, (sys.executable, "-m", "legacy_queue"), _variables(ROOT))
+    return _revision("", commit, ROOT, sys.executable)
 
 
 @contextmanager
 def other_revision(ref: str) -> Iterator[Revision]:
-    """The commit in a temporary worktree.
+    """The commit in a temporary worktree, where its own scripts/setup.sh installs what it needs: two minutes.
 
-    Where it pins what this tree does it uses the same virtual environment and the same Azurite; otherwise
-    its own scripts/setup.sh installs both, which takes a minute or two.
+    It gets the Python that runs this.
     """
     commit = _git("rev-parse", "--short", f"{ref}^{{commit}}").strip()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)
         try:
-            python = sys.executable
-            if all(_is_same(tree, name) for name in (*_PYTHON_PINS, *_NODE_PINS)):
-                (tree / "azurite/node_modules").symlink_to(ROOT / "azurite/node_modules")
-            else:
-                subprocess.run(["bash", "-c", ". scripts/setup.sh"], cwd=tree, check=True)
-                python = str(tree / ".venv/bin/python")
-            yield Revision(f"@{ref}", commit, (python, "-m", "legacy_queue"), _variables(tree))
+            path = f"{sys.base_exec_prefix}/bin:{os.environ['PATH']}"
+            command = ["bash", "-c", ". scripts/setup.sh"]
+            subprocess.run(command, cwd=tree, env={**os.environ, "PATH": path}, check=True)
+            yield _revision(f"@{ref}", commit, tree, str(tree / ".venv/bin/python"))
         finally:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def _variables(tree: Path) -> dict[str, str]:
+def _revision(suffix: str, commit: str, tree: Path, python: str) -> Revision:
     """Python imports the package from the tree and not from where the script runs."""
-    variables = {"NODE_OPTIONS": f'--require "{_COUNT}"'}
-    if "azurite_default_account" in (tree / "legacy_queue/config/settings.py").read_text():
-        variables["LEGACY_QUEUE_AZURITE_DEFAULT_ACCOUNT"] = "true"  # with the key of scripts/bench_storage.py
-    return {**variables, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
-
-
-def _is_same(tree: Path, name: str) -> bool:
-    return (tree / name).read_bytes() == (ROOT / name).read_bytes()
+    package = tree / "legacy_queue"
+    storages = ("embedded", "memory", "azurite")[not (package / "adapters/embedded").is_dir() :]
+    has_own_key = "azurite_default_account" in (package / "config/settings.py").read_text()
+    return Revision(
+        suffix,
+        commit,
+        (python, "-m", "legacy_queue"),
+        {"NODE_OPTIONS": f'--require "{_COUNT}"', "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
+        storages,
+        ("--azurite-default-account",) if has_own_key else (),
+    )

@@ -1,29 +1,28 @@
-"""Azure queues and tables without a client library: what floor and filling of scripts/bench are made of."""
+"""Azure queues and tables without a client library: what the floor of scripts/bench is made of."""
 
 import base64
 import hashlib
 import hmac
 import json
 import re
-import uuid
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from bench_http import Answer, Connection, request
 
-from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
 from legacy_queue.domain.times import format_time
 
 Row = dict[str, Any]
+
+# of Azurite, published in its documentation
+_ACCOUNT = "devstoreaccount1"
+_ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 _VERSION = "x-ms-version: 2019-02-02\r\n"
 _ROW = f"{_VERSION}Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\n"
 _WRITE = f"{_ROW}Content-Type: application/json\r\nPrefer: return-no-content\r\n"
 _LEASE = re.compile(rb"<MessageId>(.*?)</MessageId>.*?<PopReceipt>(.*?)</PopReceipt>", re.DOTALL)
-_TEXT = re.compile(rb"<MessageText>(.*?)</MessageText>", re.DOTALL)
-_MOST_ROWS = 100  # in a batch
 
 MessageLease = tuple[str, str]  # messageId, receipt
 
@@ -31,8 +30,8 @@ MessageLease = tuple[str, str]  # messageId, receipt
 def account_signature() -> str:
     """The query parameters of an account SAS for everything, good for a day."""
     expiry = format_time(datetime.now(UTC) + timedelta(days=1))[:19] + "Z"
-    signed = "\n".join([ACCOUNT, "rwdlacup", "qt", "sco", "", expiry, "", "https,http", "2019-12-12", ""])
-    mac = hmac.new(base64.b64decode(DEFAULT_KEY), signed.encode(), hashlib.sha256).digest()
+    signed = "\n".join([_ACCOUNT, "rwdlacup", "qt", "sco", "", expiry, "", "https,http", "2019-12-12", ""])
+    mac = hmac.new(base64.b64decode(_ACCOUNT_KEY), signed.encode(), hashlib.sha256).digest()
     fields = {"sv": "2019-12-12", "ss": "qt", "srt": "sco", "sp": "rwdlacup", "se": expiry}
     return urlencode({**fields, "spr": "https,http", "sig": base64.b64encode(mac).decode()})
 
@@ -47,10 +46,6 @@ class Storage:
         self._queues = Connection(queue.hostname or "", queue.port or 80)
         self._tables = Connection(table.hostname or "", table.port or 80)
         self._signature = signature
-
-    def close(self) -> None:
-        self._queues.close()
-        self._tables.close()
 
     async def _queue(self, method: str, path: str, text: str | None = None, query: str = "") -> Answer:
         target = f"{self._queue_path}{path}?{query}{self._signature}"
@@ -82,11 +77,6 @@ class Storage:
         query = f"numofmessages=1&visibilitytimeout={hidden_for}&"
         return _lease(await self._queue("GET", f"/{queue}/messages", query=query))
 
-    async def peek(self, queue: str) -> list[str]:
-        """The texts of the next visible messages."""
-        answer = await self._queue("GET", f"/{queue}/messages", query="peekonly=true&numofmessages=32&")
-        return [text.decode() for text in _TEXT.findall(answer.body)]
-
     async def update(self, queue: str, lease: MessageLease, text: str, hidden_for: int) -> MessageLease:
         query = f"popreceipt={quote(lease[1], safe='')}&visibilitytimeout={hidden_for}&"
         answer = await self._queue("PUT", f"/{queue}/messages/{lease[0]}", text, query)
@@ -116,49 +106,6 @@ class Storage:
     async def get(self, table: str, row: Row) -> Row:
         answer = await self._table("GET", f"/{table}{_key(row)}", headers=_ROW)
         return dict(json.loads(answer.body))
-
-    async def rows(self, table: str) -> list[Row]:
-        """All of them, page by page, as they are inserted again: without ETag and time."""
-        found: list[Row] = []
-        more = ""
-        while True:
-            answer = await self._table("GET", f"/{table}()", headers=_ROW, query=more)
-            found += [
-                {k: v for k, v in row.items() if not k.startswith(("odata.", "Timestamp"))}
-                for row in json.loads(answer.body)["value"]
-            ]
-            try:
-                names = ("NextPartitionKey", "NextRowKey")
-                more = "".join(
-                    f"{n}={quote(answer.header(f'x-ms-continuation-{n}'), safe='')}&" for n in names
-                )
-            except LookupError:
-                return found
-
-    async def insert_all(self, table: str, rows: Sequence[Row]) -> None:
-        """Rows of one partition: a single insert, or batches."""
-        if len(rows) == 1:
-            await self.insert(table, rows[0])
-            return
-        for start in range(0, len(rows), _MOST_ROWS):
-            batch, changes = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
-            body = "".join(self._parts(batch, changes, table, rows[start : start + _MOST_ROWS])).encode()
-            headers = (
-                f"{_VERSION}Accept: application/json\r\nContent-Type: multipart/mixed; boundary={batch}\r\n"
-            )
-            target = f"{self._table_path}/$batch?{self._signature}"
-            answer = await self._tables.send(request("POST", self._table_host, target, body, headers))
-            if answer.body.count(b"HTTP/1.1 204") != len(rows[start : start + _MOST_ROWS]):
-                raise RuntimeError(f"a batch was refused: {answer.body[:500]!r}")
-
-    def _parts(self, batch: str, changes: str, table: str, rows: Sequence[Row]) -> Iterator[str]:
-        yield f"--{batch}\r\nContent-Type: multipart/mixed; boundary={changes}\r\n\r\n"
-        for number, row in enumerate(rows):
-            body = json.dumps(row)
-            yield f"--{changes}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
-            yield f"Content-ID: {number}\r\n\r\nPOST {self._table_url}/{table} HTTP/1.1\r\n{_WRITE}"
-            yield f"Content-Length: {len(body)}\r\n\r\n{body}\r\n"
-        yield f"--{changes}--\r\n\r\n--{batch}--\r\n"
 
 
 def _lease(answer: Answer) -> MessageLease:

@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument(
         "--windows", type=int, default=6, help="of 5 s each that are looked at after the burst"
     )
-    parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
+    parser.add_argument("--storage", default="embedded", choices=["embedded", "azurite", "memory"])
     options = parser.parse_args()
     for clients in options.clients:
         with (

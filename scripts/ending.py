@@ -57,7 +57,7 @@ def main() -> None:
     written = "seconds before the end; after 12 it is written down which workers there are"
     parser.add_argument("--wait", type=float, default=12, help=written)
     options = parser.parse_args()
-    for storage in ("memory", "azurite"):
+    for storage in ("memory", "embedded", "azurite"):
         for kind in ("idle", "streams", "polls"):
             with tempfile.TemporaryDirectory() as folder:
                 seconds = [ended(storage, kind, folder, options.wait) for _ in range(options.rounds)]

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from bench_http import Answer, Connection, request
 from bench_load import concurrently
 from bench_revision import other_revision, this_revision
-from served import Line, authorization, definition, process_of, served
+from served import Line, authorization, computed, definition, process_of, served
 
 from legacy_queue.domain.ids import slugid
 
@@ -71,9 +71,9 @@ class Server:
         await both("claimWork", [("POST", "/claim-work/waiting/http-cost-works", worker, None)] * count)
 
     async def _measured(self, name: str, calls: Sequence[Call], is_signed: bool) -> list[Answer]:
-        before = self._computed()
+        before = computed(self._pid)
         answers = await self._all(calls, is_signed)
-        self.spent[name].append((self._computed() - before) / len(calls))
+        self.spent[name].append(1e6 * (computed(self._pid) - before) / len(calls))
         return answers
 
     async def _all(self, calls: Sequence[Call], is_signed: bool) -> list[Answer]:
@@ -99,10 +99,6 @@ class Server:
     def write_samples(self) -> None:
         """Of a server that scripts/http_samples.py runs."""
         os.kill(self._pid, signal.SIGRTMIN)
-
-    def _computed(self) -> float:
-        """Microseconds of the thread that serves. Source: sched-stats.rst of Linux."""
-        return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0]) / 1000
 
 
 def _print(servers: dict[str, Server]) -> None:

@@ -69,6 +69,11 @@ def cpu(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / _TICKS
 
 
+def computed(pid: int) -> float:
+    """Seconds that its main thread has computed so far, exactly. Source: sched-stats.rst of Linux."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def memory(pid: int) -> float:
     """Resident MB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

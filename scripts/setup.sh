@@ -24,17 +24,18 @@ fingerprint() { cat "$@" | sha256sum; }
 
 is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
+# The system's first: distributions build theirs with profile-guided optimisation. Without it a call costs a fifth more.
 find_python() {
     local candidate
-    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do
         # not the one in .venv, which may soon be made again
         candidate="$(PATH="${PATH#"$venv/bin:"}" type -P "$candidate")" || continue
-        if is_python "$candidate"; then
+        if is_python "$candidate" && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
             printf '%s\n' "$candidate"
             return
         fi
     done
-    fail "Python 3.11 or newer is needed; on Debian: apt-get install python3 python3-venv"
+    fail "Python 3.11 or newer that makes virtual environments is needed; on Debian: apt-get install python3 python3-venv"
 }
 
 # A virtual environment that was moved or copied installs elsewhere: its pip says where it is.
@@ -43,8 +44,6 @@ has_venv() { is_python "$venv/bin/python" && [[ "$("$venv/bin/pip" --version 2>/
 make_venv() {
     local python
     python="$(find_python)" || exit 1
-    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
-        fail "$python cannot make a virtual environment; on Debian: apt-get install python3-venv"
     say "Making a virtual environment in .venv ..."
     "$python" -m venv --clear "$venv" || fail "$python could not make a virtual environment in $venv"
 }

@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--tasks", type=int, default=400, help="in each round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
+    parser.add_argument("--storage", default="embedded", choices=["embedded", "azurite", "memory"])
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -11,15 +11,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from log_cost import serving
+from served import cpu, process_of, served
 
+from legacy_queue.cli.create_task import create
+from legacy_queue.domain.ids import slugid
 from legacy_queue.testing import LegacyQueue
+from legacy_queue.worker import Credentials
 
+_AT_ONCE = 200  # calls
 _TASKS = 1000  # whose time comes while the clock is moved
 _LIFE = timedelta(days=4)
 _CALLS_OF_A_RESET = 20  # of status, with which a reset is compared
@@ -28,6 +35,47 @@ _WARM_UP = 12  # rounds, after which the journal is full
 _PLUGIN = "legacy_queue.pytest_plugin"
 
 Row = tuple[str, str, str]
+
+
+@dataclass
+class Server:
+    """A server of status; seconds and CPU seconds of each round of calls."""
+
+    pid: int
+    connection: HTTPConnection
+    path: str
+    seconds: list[float]
+    before: float
+
+    def run_round(self) -> int:
+        """How many calls it was."""
+        begun = time.perf_counter()
+        for _ in range(_AT_ONCE):
+            self.connection.request("GET", self.path)
+            answer = self.connection.getresponse()
+            answer.read()
+            assert answer.status == 200
+        self.seconds.append(time.perf_counter() - begun)
+        return _AT_ONCE
+
+    def cpu(self) -> float:
+        return cpu(self.pid) - self.before
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Server]:
+    """A server with one task, warmed up."""
+    own = "--storage", "memory", "--log-level", "warning", "--log-format", "json", "--no-resolvers"
+    with served(folder, *own, *options) as (line, _):
+        credentials = Credentials(line["credentials"]["clientId"], line["credentials"]["accessToken"], None)
+        task_id = slugid()
+        create(line["baseUrl"], credentials, task_id, ("provisioner", "worker-type"), ["true"])
+        connection = HTTPConnection(urlsplit(line["rootUrl"]).netloc)
+        server = Server(process_of(line), connection, f"/v1/task/{task_id}/status", [], 0)
+        server.run_round()
+        server.seconds.clear()
+        server.before = server.cpu()
+        yield server
 
 
 def seconds(act: Callable[[], object]) -> float:

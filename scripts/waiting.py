@@ -142,7 +142,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--polls", type=int, default=1000, help="that wait at once")
-    parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
+    parser.add_argument("--storage", default="embedded", choices=["embedded", "azurite", "memory"])
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -9,11 +9,12 @@ import os
 import re
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time
 
 _STANDARD_ERROR = 2
@@ -50,15 +51,13 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
     """Set structlog and logging up. ``form`` is text, json, or auto: text at a terminal."""
     is_terminal = os.isatty(_STANDARD_ERROR)
     is_text = form == "text" or (form == "auto" and is_terminal)
-    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-    as_json = [stamp, structlog.processors.JSONRenderer(default=_plain)]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         processors=[
             structlog.processors.add_log_level,
             add_former_name,
             structlog.processors.format_exc_info,
-            *([Text(is_terminal and "NO_COLOR" not in os.environ)] if is_text else as_json),
+            Text(is_terminal and "NO_COLOR" not in os.environ) if is_text else _as_json,
         ],
         logger_factory=_Lines,
         cache_logger_on_first_use=True,
@@ -97,6 +96,11 @@ class _Lines:
             os.write(_STANDARD_ERROR, f"{line}\n".encode(errors="backslashreplace"))
 
     log = debug = info = warning = error = critical = exception = msg
+
+
+def _as_json(_logger: object, _name: str, event: Event) -> str:
+    event["timestamp"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return to_json(event, default=_plain).decode(errors="backslashreplace")
 
 
 class Text:

@@ -15,6 +15,8 @@ from legacy_queue.cli import gunicorn_internals
 
 log = structlog.get_logger()
 
+_PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+
 
 class ClientSocket(gevent_socket.socket):
     """A client's connection. Its timeout is for each byte of an answer, not for the whole answer."""
@@ -46,7 +48,7 @@ class ClientSocket(gevent_socket.socket):
         Any greenlet may call this at any time. It costs a system call and reads nothing.
         """
         try:
-            return not self.at_once.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self.at_once.recv(1, _PEEK)
         except BlockingIOError:
             return False
         except OSError:

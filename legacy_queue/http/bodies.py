@@ -38,13 +38,7 @@ def parse(body: bytes, content_type: str) -> Any:
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise MalformedPayload(f"the body's content-type is {content_type[:100]!r}: send application/json")
     try:
-        value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_float=_float,
-            parse_int=_int,
-        )
+        value = _decode(body.decode("utf-8"))
         if body.count(b"{") + body.count(b"[") > _MAX_DEPTH:
             _check_depth(value)
         if b"\\u" in body:  # only escapes make surrogates: UTF-8 has none
@@ -156,6 +150,11 @@ def _int(text: str) -> int:
     if len(text) > 20 or not -_MAX_INTEGER <= (value := int(text)) < _MAX_INTEGER:
         raise ValueError(f"the integer {text[:40]} is out of range: 64 bits are accepted")
     return value
+
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int
+).decode
 
 
 def _outline(value: Any, schema: Schema) -> Any:

@@ -21,6 +21,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
 )
 from legacy_queue.domain.hawk import SignedRequest
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.control_services import ControlServices
@@ -33,8 +34,6 @@ from legacy_queue.services import Services
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
-
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class Dispatcher:
@@ -85,7 +84,7 @@ class Dispatcher:
             answer = render(error, record, self._services.clock)
         if isinstance(answer, Response):
             return answer(environ, start_response)
-        body = f"{_encode(answer)}\n".encode()
+        body = to_json(answer, is_sorted=True) + b"\n"
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
         return () if record.method == "HEAD" else (body,)
 

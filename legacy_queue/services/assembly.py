@@ -75,7 +75,6 @@ def build_services(
         clock,
         settings.claim_work_wait,
         stopping,
-        settings.max_waiting,
         threads,
     )
     advance = Advance(

@@ -22,7 +22,6 @@ log = structlog.get_logger()
 
 Claim = Mapping[str, Any]
 
-_SHORT_TIMEOUT = timedelta(seconds=1)  # enough for one poll
 _RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
 
 
@@ -38,17 +37,12 @@ class ClaimWork:
         clock: Clock,
         timeout: timedelta,
         stopping: threading.Event,
-        max_waiting: int,
         threads: Threads,
     ) -> None:
-        """Once ``stopping`` is set, every waiting request gets an empty answer.
-
-        While ``max_waiting`` requests wait, another waits for a second at most: each holds a connection.
-        """
+        """Once ``stopping`` is set, every waiting request gets an empty answer."""
         self._pollers, self._claims = pollers, claims
         self._usage, self._workers, self._clock = usage, workers, clock
         self._timeout, self._stopping, self._threads = timeout, stopping, threads
-        self._capacity = threading.Semaphore(max_waiting)
 
     def claim(
         self,
@@ -77,13 +71,7 @@ class ClaimWork:
         now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
         request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)
         poller = self._pollers.poller(provisioner_id, worker_type)
-        has_capacity = self._capacity.acquire(blocking=False)
-        try:
-            timeout = self._timeout if has_capacity else min(self._timeout, _SHORT_TIMEOUT)
-            claims = self._wait(poller, request, request.since + timeout, worker, is_quarantined)
-        finally:
-            if has_capacity:
-                self._capacity.release()
+        claims = self._wait(poller, request, now + self._timeout, worker, is_quarantined)
         if claims:
             runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
             self._workers.record_claims(provisioner_id, worker_type, worker, runs)

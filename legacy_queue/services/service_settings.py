@@ -16,9 +16,9 @@ class ServiceSettings:
     ``proof_required``: worker types, as ``provisionerId/workerType``, whose claims must send their message.
     ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
-    ``resolves``: the process handles timers and does periodic jobs. ``max_waiting``: concurrent requests of
-    claimWork that wait. ``max_streams``: open event streams. ``page_pause``: between two pages of a periodic
-    job. ``renew_interval``: real time between two renewals of a job's lease.
+    ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
+    ``page_pause``: between two pages of a periodic job. ``renew_interval``: real time between two renewals of
+    a job's lease.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -30,7 +30,6 @@ class ServiceSettings:
     upload_url: str
     proof_required: frozenset[str] = frozenset()
     resolves: bool = True
-    max_waiting: int = 3000
     max_streams: int = 500
     page_pause: timedelta = PAGE_PAUSE
     renew_interval: timedelta = RENEW_INTERVAL

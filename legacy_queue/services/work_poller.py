@@ -1,8 +1,8 @@
 """The poller of a worker type: in this process, it polls for every request that waits for work.
 
-Its cost does not grow with the number of requests. It polls the queues, highest priority first, until each
-request has its messages. It does not poll an empty queue again for a while, unless this process has offered
-a run there. It ends when no request waits.
+What it does often costs the same for any number of requests. It polls the queues, highest priority first,
+until each request has its messages. It does not poll an empty queue again for a while, unless this process
+has offered a run there. It ends when no request waits.
 """
 
 import threading
@@ -22,6 +22,7 @@ from legacy_queue.stores import ReceivedMessage, WorkQueues
 log = structlog.get_logger()
 
 LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
+_CHECK_INTERVAL = timedelta(seconds=5)  # of connections: each is also checked before it gets a message
 _POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
 _MAX_SLEEP = 1.0  # seconds: a client may disconnect, and the process may end
 _MAX_MESSAGES = 32  # in a receive, by Azure
@@ -75,6 +76,8 @@ class WorkPoller:
         self._interval = poll_interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
+        self._polls_once: list[WaitingRequest] = []  # that await their poll
+        self._served: list[WaitingRequest] = []  # that got messages in this poll
         self._checked_connections: datetime | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -108,6 +111,8 @@ class WorkPoller:
         request.ready.clear()
         with self._lock:
             self._waiting.add(request)
+            if request.polls_once:
+                self._polls_once.append(request)
             starts, self._is_running = not self._is_running, True
         self._wake.set()
         return starts
@@ -138,25 +143,26 @@ class WorkPoller:
     def poll_once(self) -> None:
         """Poll for the requests that wait now. Raises ServiceUnavailable."""
         self._interval = self._poll_interval()
-        polled_once = [request for request in self._by_need() if request.polls_once]
-        if polled_once:
-            with self._lock:
+        with self._lock:
+            polled_once, self._polls_once = self._polls_once, []
+            if polled_once:
                 self._empty.clear()
-        if not self._is_recent(self._checked_connections):
+        if not self._is_recent(self._checked_connections, _CHECK_INTERVAL):
             self._checked_connections = self._clock.wall_time()
-            self._finish([request for request in self._by_need() if request.is_disconnected()])
+            self._finish([request for request in [*self._waiting] if request.is_disconnected()])
         try:
             for queue in self._queues:
                 self._poll(queue)
         finally:
-            self._finish([request for request in self._by_need() if request.polled or request in polled_once])
+            served, self._served = self._served, []
+            self._finish([*polled_once, *(request for request in served if request.polled)])
 
     def seconds_until_next_poll(self) -> float:
         """Until a queue is to be polled, or connections are to be checked."""
-        if not self._capacity():
-            return self._interval.total_seconds()
         now = self._clock.wall_time()
         with self._lock:
+            if not any(request.capacity for request in self._waiting):
+                return self._interval.total_seconds()
             oldest = min(self._empty.get(queue, now - self._interval) for queue in self._queues)
         return min(self._interval, max(timedelta(0), oldest + self._interval - now)).total_seconds()
 
@@ -164,15 +170,15 @@ class WorkPoller:
         while True:
             self._wake.clear()
             if self._stopping.is_set():
-                self._finish(self._by_need())
+                self._finish([*self._waiting])
             try:
                 with self._gate.pass_through():
                     self.poll_once()
             except ServiceUnavailable as error:
-                self._finish(self._by_need(), error)
+                self._finish([*self._waiting], error)
             except Exception:
                 log.exception("poller-failed")
-                self._finish(self._by_need(), ServiceUnavailable("work cannot be polled now, try again"))
+                self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
                 if not self._waiting:
                     self._is_running = False
@@ -210,6 +216,8 @@ class WorkPoller:
 
     def _distribute(self, queue: WorkQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Give each request a message in turn, unless its client has disconnected."""
+        if not messages:
+            return
         left = deque(messages)
         requests = deque(request for request in self._by_need() if request.capacity)
         while left and requests:
@@ -221,6 +229,7 @@ class WorkPoller:
                 if request not in self._waiting:  # it has just timed out
                     continue
                 request.polled.append((queue, left.popleft()))
+                self._served.append(request)
             if request.capacity:
                 requests.append(request)
             else:
@@ -228,7 +237,7 @@ class WorkPoller:
         for message in left:
             self._release(queue, message)
 
-    def _is_recent(self, time: datetime | None) -> bool:
+    def _is_recent(self, time: datetime | None, interval: timedelta | None = None) -> bool:
         """Whether that time is too short ago to poll or to check again."""
         age = self._clock.wall_time() - time if time else None
-        return age is not None and timedelta(0) <= age < self._interval - _POLL_MARGIN
+        return age is not None and timedelta(0) <= age < (interval or self._interval) - _POLL_MARGIN

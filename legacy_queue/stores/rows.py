@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import structlog
 
 from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.ports.table import KEY, PARTITION, Condition, Row, Table, Value
 
@@ -112,17 +113,12 @@ def properties(row: Row, **kinds: type) -> tuple[Any, ...]:
     return tuple(of_kind(kind, row.values[name]) for name, kind in kinds.items())
 
 
-def as_json(value: Any) -> bytes:
-    """Compact JSON, the inverse of ``json.loads``."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
-
-
 def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
     """The value as JSON in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and their number.
 
     The number allows a merge over a longer value: a merge cannot remove a property.
     """
-    content = as_json(dict(value))
+    content = to_json(dict(value))
     chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
     return {**{f"{name}{number}": chunk for number, chunk in enumerate(chunks)}, _CHUNKS: len(chunks)}
 

@@ -12,6 +12,7 @@ from threading import Lock
 from weakref import WeakSet
 
 from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
@@ -22,7 +23,6 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
     KEYS_ONLY,
     ExpiringRows,
-    as_json,
     first_of,
     json_in,
     json_values,
@@ -190,13 +190,13 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "since": task.since,
         "taskQueueId": task.work_queue.task_queue_id,
         "retriesLeft": task.retries_left,
-        "runs": as_json([run.to_wire() for run in task.runs]),
-        "waitsFor": as_json(task.waits_for),
+        "runs": to_json([run.to_wire() for run in task.runs]),
+        "waitsFor": to_json(task.waits_for),
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
         "isUnpublished": task.is_unpublished,
-        "priorityChanges": as_json(
+        "priorityChanges": to_json(
             [(change.old, change.new, format_time(change.changed)) for change in task.priority_changes]
         ),
     }

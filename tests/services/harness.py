@@ -149,7 +149,6 @@ class Harness:
         clock: Clock | None = None,
         resolves: bool = True,
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
-        max_waiting: int = 3000,
         account: StorageAccount | None = None,
         threads: Threads = SequentialExecutor,
     ) -> Services:
@@ -174,7 +173,6 @@ class Harness:
             UPLOAD_URL,
             self._required,
             resolves,
-            max_waiting,
             renew_interval=24 * HOUR,  # of real time: a test on a busy machine never reaches it
         )
         return build_services(storage, broker, clock or self.clock, settings, self.objects, threads)

@@ -438,17 +438,3 @@ def test_a_released_claim_is_not_a_recent_task() -> None:
     harness.create()
     assert claim_work(harness.services, is_disconnected=disconnects_after(3)) == []
     assert recent_tasks(harness) == []
-
-
-def test_a_request_above_max_waiting_gets_visible_tasks_and_does_not_wait() -> None:
-    harness = Harness()
-    services = harness.replica(max_waiting=1)
-    with waiting(services, ALICE) as claims:
-        wait_until(lambda: services.pollers.waiting() == 1)
-        assert claim_work(services, worker=BOB, worker_type="without-work") == []
-        task_id = harness.create(workerType="other")
-        (claim,) = claim_work(services, worker=BOB, worker_type="other")
-        assert claim["status"]["taskId"] == task_id
-        assert claims == [], "the first still waits"
-        services.tasks.create(slugid(), task_body(harness.clock.now()))
-    assert len(claims) == 1
