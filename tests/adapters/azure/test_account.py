@@ -14,7 +14,7 @@ from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
-from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
@@ -183,7 +183,7 @@ def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, bl
 def test_an_unknown_account_fails_the_check() -> None:
     with Stub(refused(404, "ResourceNotFound")) as stub:
         endpoints = "".join(f"{service}Endpoint={stub.url};" for service in ("Blob", "Queue", "Table"))
-        account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};{endpoints}", "t")
+        account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}", "t")
         with pytest.raises(ResourceNotFoundError):
             account.check()
 
