@@ -166,7 +166,7 @@ install_podman() {
     [[ ! -d "$home/store" ]] || "$root/tests/containers/podman" rm --all --force --time 0 &>/dev/null || :
     awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
-    for name in podman runc mmdebstrap netavark aardvark-dns; do
+    for name in podman runc mmdebstrap netavark aardvark-dns iptables; do
         PATH="$PATH:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
     done
     {

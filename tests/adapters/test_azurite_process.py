@@ -146,9 +146,7 @@ def test_a_machine_without_azurite_is_told_how_to_get_one(
 
 
 def test_a_folder_without_azurite_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    with pytest.raises(
-        AzuriteUnavailable, match=f"There is no {tmp_path}/\\S+/azurite: run `npm"
-    ):
+    with pytest.raises(AzuriteUnavailable, match=f"There is no {tmp_path}/\\S+/azurite: run `npm"):
         made(tmp_path).start()
 
 
