@@ -129,6 +129,8 @@ class Database:
 
     def _pace(self) -> None:
         """Wait for a checkpoint where the WAL has grown faster than it was written back."""
+        if self._upkeep:
+            self._upkeep.refuse_removed()
         self._changes += 1
         if self._changes % _PACE_AFTER:
             return

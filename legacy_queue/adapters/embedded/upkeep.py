@@ -47,7 +47,7 @@ class Upkeep:
         self._identity = _identity(file.path)
         self._wal = file.path.with_name(f"{file.path.name}-wal")
         self._wake, self._is_stopped = threading.Event(), False
-        self._has_failed = self._is_low = False
+        self._has_failed = self._is_low = self._is_removed = False
         self._connection: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -70,10 +70,19 @@ class Upkeep:
         self._thread.join()
 
     def check_file(self) -> None:
-        """Raises ServiceUnavailable if the file was removed or replaced."""
-        if _identity(self._file.path) != self._identity:
-            log.error("storage-file-removed", path=str(self._file.path))
+        """Raises ServiceUnavailable if the file was removed or replaced, then or at an earlier look."""
+        self._look_at_file()
+        self.refuse_removed()
+
+    def refuse_removed(self) -> None:
+        """As ``check_file``, without a new look: that is taken every second."""
+        if self._is_removed:
             raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
+
+    def _look_at_file(self) -> None:
+        if not self._is_removed and _identity(self._file.path) != self._identity:
+            log.error("storage-file-removed", path=str(self._file.path))
+            self._is_removed = True
 
     def _run(self) -> None:
         has_more = False
@@ -86,6 +95,7 @@ class Upkeep:
                 has_more, self._has_failed = code == sqlite3.SQLITE_BUSY, code != sqlite3.SQLITE_BUSY
                 if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):  # requests log the latter
                     log.error("storage-upkeep-failed", error=getattr(error, "sqlite_errorname", None))
+            self._look_at_file()
             self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()

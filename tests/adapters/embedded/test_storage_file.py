@@ -145,6 +145,8 @@ def test_a_file_removed_while_it_is_served_is_noticed(file: StorageFile) -> None
     file.path.unlink()
     with pytest.raises(ServiceUnavailable, match="removed"):
         opened.check()
+    with pytest.raises(ServiceUnavailable, match="removed"):
+        opened.table("t").insert("p", "k", {})
     opened.close()
     with pytest.raises(UnusableFile, match="removed"):
         file.finish()

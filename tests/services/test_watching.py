@@ -1,0 +1,42 @@
+"""Processes on one file: each notices what another has written."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.domain.ids import slugid
+from tests.services.harness import ALICE, PREFIX, PROVISIONER, WORKER_TYPE, Harness, task_body
+from tests.system.processes import wait_until
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path) -> None:
+    """The clock stands still, so that no poll is due by itself."""
+    file, harness = StorageFile(tmp_path), Harness()
+    file.prepare()
+    accounts = [EmbeddedAccount(file, harness.clock, "http://127.0.0.1:1", PREFIX) for _ in range(2)]
+    here, there = (harness.replica(account=account, claim_work_wait=60 * SECOND) for account in accounts)
+    there.pollers.watch()  # nobody waits
+    task_id = slugid()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(
+            here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: not accounts
+        )
+        wait_until(here.pollers.waiting)
+        harness.clock.advance(SECOND)
+        here.pollers.watch()
+        there.tasks.create(task_id, task_body(harness.clock.now()))
+        here.pollers.watch()  # too soon
+        harness.clock.advance(timedelta(milliseconds=2))
+        here.pollers.watch()
+        here.pollers.watch()
+        (claim,) = waiting.result()["tasks"]
+    assert claim["status"]["taskId"] == task_id
+    for account in accounts:
+        account.close()
+
+
+def test_only_a_file_is_watched() -> None:
+    assert not Harness().services.pollers.can_watch
