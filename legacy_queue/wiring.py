@@ -158,7 +158,12 @@ def prepare(settings: Settings) -> StorageFile | None:
     """
     if settings.storage != "embedded":
         return None
-    file = StorageFile(settings.data_dir)
+    file, azurite = StorageFile(settings.data_dir), settings.data_dir / "azurite"
+    if azurite.is_dir() and not file.path.exists():
+        raise SettingsError(
+            f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
+            "with another --data-dir"
+        )
     try:
         file.lock()
         if file.is_missing and (settings.data_dir / DEVELOPMENT_FILE).exists():
@@ -201,12 +206,8 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
             raise SettingsError(str(error)) from None
     try:
         public = settings.public_queue_url, settings.public_blob_url
-        files = settings.tls_files if settings.storage == "azurite" else None
-        authority = files.authority if files else None
         gateway = root_url + _AZURE_API_PATH if settings.control else None
-        return AzureAccount(
-            settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
-        )
+        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, gateway)
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 

@@ -65,8 +65,7 @@ def build(tree: Path, dist: Path) -> tuple[Path, Path, Path]:
 def check_contents(tracked: set[str], sdist: Path, *wheels: Path) -> None:
     with tarfile.open(sdist) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
-    # the package has a link to the folder azurite
-    if missing := {name for name in tracked if not name.startswith("azurite/")} - packed:
+    if missing := tracked - packed:
         sys.exit(f"{sdist.name} lacks {', '.join(sorted(missing))}: see MANIFEST.in")
     ours = {name for name in tracked if name.startswith("legacy_queue/")}
     for wheel in wheels:
@@ -79,13 +78,13 @@ def check_contents(tracked: set[str], sdist: Path, *wheels: Path) -> None:
             sys.exit(f"{wheel} lacks, or has beside the package: {', '.join(sorted(packed ^ ours))}")
 
 
-def show(wheel: Path, folder: Path, cache: Path) -> None:
+def show(wheel: Path, folder: Path) -> None:
     """The wheel alone runs a task on each storage, and names the extra that it lacks."""
     folder.mkdir()
     venv.create(folder / "venv")
     python, command = folder / "venv/bin/python", folder / "venv/bin/legacy-queue"
     run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder)
-    env = {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": ""}
+    env = {"HOME": str(folder), "PYTHONPATH": ""}
     where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, env=env)
     if not Path(where).is_relative_to(folder):
         sys.exit(f"{wheel} is not what runs, but {where}")
@@ -93,7 +92,7 @@ def show(wheel: Path, folder: Path, cache: Path) -> None:
         said = run(command, "serve", "--storage", "memory", option, value, cwd=folder, expected=1, env=env)
         if f"legacy-queue[{extra}]" not in said:
             sys.exit(f"legacy-queue serve {option} without its extra: {said}")
-    for storage in ("memory", "azurite"):
+    for storage in ("embedded", "memory", "azurite"):
         said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, env=env)
         if "is completed, run 0" not in said:
             sys.exit(f"no task was completed on {storage}:\n{said}")
@@ -114,7 +113,6 @@ def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
 
 def main(dist: Path) -> None:
     dist.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         tree = copy(scratch / "tree")
@@ -126,7 +124,7 @@ def main(dist: Path) -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, from_tree, cwd=scratch)
         with ThreadPoolExecutor() as threads:
             shown = [
-                threads.submit(show, wheel, scratch / "alone", scratch / "cache"),
+                threads.submit(show, wheel, scratch / "alone"),
                 threads.submit(show_fixture, wheel, tree / "examples/tox", scratch / "tox"),
             ]
         for each in shown:

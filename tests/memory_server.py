@@ -14,8 +14,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.adapters.embedded.database import Database
-from legacy_queue.adapters.embedded.queue import EmbeddedQueue
-from legacy_queue.adapters.embedded.table import EmbeddedTable
+from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.gateway.azure_blob_api import azure_blob_api

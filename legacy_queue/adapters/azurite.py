@@ -1,80 +1,49 @@
-"""Azurite as a managed process.
+"""Azurite as a managed process: plain, of any version, with an account key of its own.
 
 Azurite saves every five seconds, and once more when it ends by SIGTERM or by its parent's end (see
-azurite/stdin_exit.js). A kill loses what it acknowledged since the last save.
+azurite_preload.js). A kill loses what it acknowledged since the last save.
 """
 
-import hashlib
-import json
+import base64
 import os
 import re
+import secrets
+import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from legacy_queue.adapters import managed_process, npm
+from legacy_queue.adapters import managed_process
 from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess
-from legacy_queue.adapters.tls_files import TlsFiles
+from legacy_queue.adapters.private_folder import write_private
 
-ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it protects nothing. Azurite listens on loopback, unless
-# ``is_open``.
-ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+ACCOUNT = "devstoreaccount1"  # which the data of earlier versions belong to
+# Azurite's documented key, the same everywhere: it protects nothing
+DEFAULT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-PATCHED_VERSION = "3.35.0"  # with which tests/adapters/azurite_patches test azurite/patches
-
-MANIFEST = Path(__file__).parents[1] / "azurite"  # its lock file, and the scripts that are loaded into it
-_PACKAGE = Path("node_modules/azurite")
-_MAIN = _PACKAGE / "dist/src/azurite.js"
-_PRELOADS = {"all": ("patches/all.js", "stdin_exit.js"), "none": ("stdin_exit.js",)}
+CONNECTION_STRING = "connection-string"  # the file in the folder
+_PRELOAD = Path(__file__).with_name("azurite_preload.js")
 _FLAGS = (
     "--silent",
     "--disableTelemetry",
-    "--skipApiVersionCheck",  # new SDKs send a version that it does not know
     "--disableProductStyleUrl",  # otherwise it takes the first label of a dotted host name for the account
-    *("--blobKeepAliveTimeout", "120"),  # otherwise it closes idle connections after 5 s
-    *("--queueKeepAliveTimeout", "120"),
-    *("--tableKeepAliveTimeout", "120"),
+    "--blobKeepAliveTimeout=120",  # otherwise it closes idle connections after 5 s
+    "--queueKeepAliveTimeout=120",
+    "--tableKeepAliveTimeout=120",
 )
-_LISTENING = re.compile(
-    r"Azurite (Blob|Queue|Table) service is successfully listening at https?://\S+:(\d+)\n"
-)
+_LISTENING = re.compile(r"Azurite (Blob|Queue|Table) service is successfully listening at http://\S+:(\d+)\n")
 _BUSY = re.compile(r"EADDRINUSE: address already in use (\S+)")
+_GET_ONE = (
+    "`npm install -g azurite` installs it, or run it in a container, and use --storage azure with its "
+    "connection string"
+)
 
 
 class AzuriteUnavailable(Exception):
     """Azurite cannot serve; the message is a sentence for a person, with the reason and a remedy."""
-
-
-def installed(azurite_dir: Path | None = None) -> Path:
-    """Where Azurite is installed: ``azurite_dir``, by default a folder in the user's cache for these pins.
-
-    Raises AzuriteUnavailable where the user has no home.
-    """
-    if azurite_dir:
-        return azurite_dir
-    pins = hashlib.sha256((MANIFEST / "package-lock.json").read_bytes()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        # a relative XDG_CACHE_HOME must be ignored
-        return (cache if cache.is_absolute() else Path.home() / ".cache") / "legacy-queue" / f"azurite-{pins}"
-    except RuntimeError:
-        raise AzuriteUnavailable("This user has no home to install Azurite in: set azurite-dir.") from None
-
-
-def is_installed(folder: Path) -> bool:
-    return (folder / _MAIN).is_file()
-
-
-def install(folder: Path, progress: Callable[[int], object] = lambda _done: None) -> None:
-    """Install Azurite in the folder; see npm.install. Raises AzuriteUnavailable."""
-    try:
-        npm.install(MANIFEST, folder, progress)
-    except npm.NodeUnavailable as error:
-        raise AzuriteUnavailable(str(error)) from None
 
 
 class Ports(NamedTuple):
@@ -91,9 +60,10 @@ DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's defaults, which its tool
 class Azurite(ManagedProcess):
     """An Azurite over a folder, on ports that stay the same, so that signed URLs stay valid.
 
-    ``azurite_dir`` is where it is installed, by default as ``installed`` returns. ``patches`` is all or none.
-    The ``preferred`` ports, as far as they are free, are for a folder that was never served. With ``tls`` it
-    serves https. ``is_open``: it listens on all addresses of this machine.
+    It is the one of ``azurite_dir``, a folder with node_modules, by default that on PATH. The ``preferred``
+    ports, as far as they are free, are for a folder that was never served. The key of its account is random
+    and stays the same for the folder, or is the documented one with ``has_default_key``. ``is_open``: it
+    listens on all addresses of this machine.
     """
 
     NAME = "Azurite"
@@ -105,15 +75,14 @@ class Azurite(ManagedProcess):
         azurite_dir: Path | None = None,
         *,
         preferred: Ports | None = None,
-        node: str | None = None,
-        patches: str = "all",
-        tls: TlsFiles | None = None,
+        has_default_key: bool = False,
         is_open: bool = False,
         start_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, start_timeout)
-        self._azurite_dir, self._node, self._preferred = installed(azurite_dir), node, preferred or Ports()
-        self._patches, self._tls = patches, tls
+        self._azurite_dir, self._preferred = azurite_dir, preferred or Ports()
+        self._connection_file = data_dir / CONNECTION_STRING
+        self._key = DEFAULT_KEY if has_default_key else self._own_key()
         self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 - as requested
 
     @property
@@ -123,82 +92,66 @@ class Azurite(ManagedProcess):
 
     @property
     def blob_url(self) -> str:
-        return self._url(self.ports.blob)
+        return _url(self.ports.blob)
 
     @property
     def queue_url(self) -> str:
-        return self._url(self.ports.queue)
+        return _url(self.ports.queue)
 
     @property
     def table_url(self) -> str:
-        return self._url(self.ports.table)
+        return _url(self.ports.table)
 
     @property
     def connection_string(self) -> str:
         """For ``from_connection_string`` of the Azure SDK."""
         return (
-            f"DefaultEndpointsProtocol={self._scheme};AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
+            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={self._key};"
             f"BlobEndpoint={self.blob_url};QueueEndpoint={self.queue_url};TableEndpoint={self.table_url};"
         )
 
-    @property
-    def _scheme(self) -> str:
-        return "https" if self._tls else "http"
-
-    def _url(self, port: int) -> str:
-        return f"{self._scheme}://{HOST}:{port}/{ACCOUNT}"
-
-    def find_running(self) -> Self:
-        """The Azurite that another process started over the folder; raises AzuriteUnavailable for none."""
-        ports = self._read_ports()
-        if ports is None:
-            raise AzuriteUnavailable(
-                f"no Azurite was ever started over {self._folder}: start `legacy-queue serve` first."
-            )
-        self._ports = ports
+    def start(self) -> Self:
+        """As in general; its connection string is then in a file of the folder, for its owner alone."""
+        super().start()
+        write_private(self._connection_file, self.connection_string + "\n")
         return self
 
+    def _own_key(self) -> str:
+        """The key of the last start, or a new one."""
+        with suppress(OSError, ValueError):
+            last = re.search(r"AccountKey=([\w+/]{86}==);", self._connection_file.read_text())
+            if last and last[1] != DEFAULT_KEY:
+                return last[1]
+        return base64.b64encode(secrets.token_bytes(64)).decode()
+
     def _command(self, ports: managed_process.Ports) -> Command:
-        try:
-            node = npm.find_node(self._node)
-        except npm.NodeUnavailable as error:
-            raise AzuriteUnavailable(str(error)) from None
-        if not is_installed(self._azurite_dir):
-            raise AzuriteUnavailable(
-                f"Azurite is not installed in {self._azurite_dir}: run `legacy-queue azurite install`."
-            )
-        if self._patches != "none":
-            self._check_version()
-        preloads = [f"--require={MANIFEST.resolve() / name}" for name in _PRELOADS[self._patches]]
+        program = self._program()
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
         listen += [f"--{service}Host={self._listen_on}" for service in ports]
-        location = f"--location={self._folder.resolve()}"
-        if self._tls:  # the preload renews the certificate without a restart
-            listen += [f"--cert={self._tls.certificate.absolute()}", f"--key={self._tls.key.absolute()}"]
-            preloads.append(f"--require={MANIFEST.resolve() / 'tls_renewal.js'}")
         # not the user's own accounts
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURITE_")}
-        return [
-            node,
-            *preloads,
-            str((self._azurite_dir / _MAIN).resolve()),
-            *_FLAGS,
-            location,
-            *listen,
-        ], environment
+        environment["AZURITE_ACCOUNTS"] = f"{ACCOUNT}:{self._key}"  # a command line is read by everybody
+        preload = str(_PRELOAD.resolve()).replace("\\", "\\\\").replace('"', '\\"')
+        environment["NODE_OPTIONS"] = f'{environment.get("NODE_OPTIONS", "")} --require "{preload}"'
+        location = f"--location={self._folder.resolve()}"
+        return [str(program), *_known_flags(program), location, *listen], environment
 
-    def _check_version(self) -> None:
-        """Raise AzuriteUnavailable where the patches are for another version of Azurite."""
-        package = self._azurite_dir / _PACKAGE / "package.json"
-        try:
-            version = json.loads(package.read_text())["version"]
-        except (OSError, ValueError, KeyError):
-            version = "of an unknown version"
-        if version != PATCHED_VERSION:
+    def _program(self) -> Path:
+        if self._azurite_dir:
+            program = self._azurite_dir.absolute() / "node_modules/.bin/azurite"
+            if not program.is_file():
+                raise AzuriteUnavailable(
+                    f"There is no {program}: run `npm install azurite` in {self._azurite_dir}, or `npm ci` "
+                    "where it has a lock."
+                )
+            return program
+        on_path = shutil.which("azurite")
+        if not on_path:
             raise AzuriteUnavailable(
-                f"Azurite {version} is installed in {self._azurite_dir}, and azurite/patches were tested on "
-                f"{PATCHED_VERSION}: set azurite-patches none, or no azurite-dir, and that is installed."
+                f"There is no azurite on PATH: {_GET_ONE}. --azurite-dir names a folder whose node_modules "
+                "has it, and --storage embedded needs none."
             )
+        return Path(on_path)
 
     def _candidates(self) -> Iterator[managed_process.Ports]:
         if not self._ports and self._read_ports() is None:
@@ -213,6 +166,32 @@ class Azurite(ManagedProcess):
             raise Busy(busy[1])
         listening = {service.lower(): int(port) for service, port in _LISTENING.findall(output)}
         return listening if listening.keys() == ports.keys() else None
+
+
+def find_running(data_dir: Path) -> str:
+    """The connection string of the Azurite that a server has started over the folder.
+
+    Raises AzuriteUnavailable for none.
+    """
+    try:
+        return (data_dir / CONNECTION_STRING).read_text().strip()
+    except OSError:
+        raise AzuriteUnavailable(
+            f"no Azurite was ever started over {data_dir}: start `legacy-queue serve` first."
+        ) from None
+
+
+def _known_flags(program: Path) -> list[str]:
+    """Those of the flags that this version declares: Azurite ends at any other."""
+    try:
+        declared = (program.resolve().parent / "common/Environment.js").read_text()
+    except OSError:  # the program is a script of its own, which starts Azurite
+        return [*_FLAGS]
+    return [flag for flag in _FLAGS if f'"{flag[2:].partition("=")[0]}"' in declared]
+
+
+def _url(port: int) -> str:
+    return f"http://{HOST}:{port}/{ACCOUNT}"
 
 
 def _is_free(port: int) -> bool:

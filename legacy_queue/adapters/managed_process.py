@@ -1,4 +1,4 @@
-"""A server process over a folder, started, watched, restarted and stopped by this process.
+"""A server process over a folder, started, watched and stopped by this process.
 
 The server ends by SIGTERM, and with this process, by the end of its standard input. The folder is locked,
 since two servers would damage it; the lock lasts until both this process and the server have ended. This
@@ -55,7 +55,7 @@ class ManagedProcess(ABC):
 
     def __init__(self, folder: Path, start_timeout: timedelta) -> None:
         self._folder, self._start_timeout = folder, start_timeout.total_seconds()
-        self._ports_file = folder / "ports.json"
+        self._ports_file, self.log = folder / "ports.json", folder / f"{self.NAME.lower()}.log"
         self._ports: Ports = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None
@@ -89,18 +89,14 @@ class ManagedProcess(ABC):
             raise
         return self
 
-    def restart(self) -> None:
-        """Stop the server if it is alive, and start it on the same ports. May be repeated.
+    def stop(self) -> bool:
+        """Let the server save and end, and free the folder. Safe to repeat.
 
-        Raises UNAVAILABLE, also where another program uses a port meanwhile.
+        Returns False if the server was alive, and its exit code was then not 0.
         """
-        self.stop()
-        self.start()
-
-    def stop(self) -> None:
-        """Let the server save and end, and free the folder. Safe to repeat."""
-        self._end()
+        has_ended_well = self._end()
         self._disown()
+        return has_ended_well
 
     def alive(self) -> bool:
         """Whether the server runs, also where other code reaps the children of this process."""
@@ -111,7 +107,8 @@ class ManagedProcess(ABC):
         except ChildProcessError:
             return False
 
-    __enter__ = start
+    def __enter__(self) -> Self:
+        return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -156,9 +153,6 @@ class ManagedProcess(ABC):
         raise self.UNAVAILABLE(f"{self.NAME} cannot listen on {taken}: another program has that port.")
 
     def _candidates(self) -> Iterator[Ports]:
-        if self._ports:  # a restart keeps its ports
-            yield self._ports
-            return
         if last := self._read_ports():
             yield last
         for _ in range(_MAX_TRIES):
@@ -175,8 +169,7 @@ class ManagedProcess(ABC):
     def _listen(self, ports: Ports, lock: IO[bytes]) -> Ports:
         """Start the process; its real ports, once it listens on all of them."""
         words, environment = self._command(ports)
-        log = self._folder / f"{self.NAME.lower()}.log"
-        with open(log, "wb", opener=private_opener) as output:
+        with open(self.log, "wb", opener=private_opener) as output:
             self._process = subprocess.Popen(  # noqa: S603 - no shell
                 words,
                 stdin=subprocess.PIPE,
@@ -190,32 +183,34 @@ class ManagedProcess(ABC):
         deadline = time.monotonic() + self._start_timeout
         while True:
             ended = not self.alive()  # before its output is read, which is then complete
-            said = log.read_text(errors="replace")
+            said = self.log.read_text(errors="replace")
             if listening := self._listening(said, ports):
                 return listening
             if ended:
                 raise self.UNAVAILABLE(
-                    f"{self.NAME} ended while it started; it said {_gist(said)}, see {log}."
+                    f"{self.NAME} ended while it started; it said {_gist(said)}, see {self.log}."
                 )
             if time.monotonic() > deadline:
                 raise self.UNAVAILABLE(
-                    f"{self.NAME} did not begin to listen within {self._start_timeout:g} s; see {log}."
+                    f"{self.NAME} did not begin to listen within {self._start_timeout:g} s; see {self.log}."
                 )
             time.sleep(_POLL_INTERVAL)
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
+        """As ``stop``, without freeing the folder."""
         if self._process is None or self._process.stdin is None:
-            return
+            return True
         is_alive = self.alive()
         self._process.stdin.close()  # as SIGTERM, for a process that does not handle signals yet
         if not is_alive:
-            return
+            return True
         self._process.terminate()
         try:
             self._process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        return self._process.returncode == 0
 
     def _disown(self) -> None:
         """Forget the process and the lock, without ending either."""

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from gunicorn.app.base import BaseApplication
 
-from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.cli import gunicorn_internals
 from legacy_queue.cli.gunicorn_worker import WORKER_SIGNALS
 from legacy_queue.cli.signals import StopHandler
@@ -19,10 +19,10 @@ _IGNORED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 
 
 class Arbiter(gunicorn_internals.Arbiter):
-    """gunicorn's arbiter, which also restarts an Azurite that has ended.
+    """gunicorn's arbiter, which ends with exit code 1 after its Azurite has ended.
 
     An Azurite that died before its last save may have lost tables, queues and rows that the server processes
-    remember. Therefore new processes replace them, which create the tables first.
+    remember: a supervisor starts everything anew.
     """
 
     def __init__(self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler) -> None:
@@ -57,12 +57,7 @@ class Arbiter(gunicorn_internals.Arbiter):
     def murder_workers(self) -> None:
         """Called once a second."""
         if self._azurite and not self._azurite.alive():
-            log.error("azurite-died")
-            try:
-                self._azurite.restart()
-            except AzuriteUnavailable as error:
-                log.error("azurite-not-restarted", why=str(error))
-            else:
-                log.warning("azurite-restarted")
-                self.reload()
+            log.error("azurite-ended", why="the server ends too: start it again", log=str(self._azurite.log))
+            self.stop()
+            raise SystemExit(1)
         super().murder_workers()

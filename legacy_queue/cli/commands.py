@@ -32,14 +32,12 @@ _SECTIONS = {
         "queues": "Print the names of the Azure queues behind a worker type.",
         "backup": "Copy the file of embedded storage while it is served.",
         "ca": "Print the path of --tls auto's authority, and how to trust it.",
-        "azurite": "Install the Azurite that serve starts.",
     },
 }
 COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 
 # the module of each command that has another name than its module
 _MODULES = {
-    "azurite": "azurite_command",
     "clock": "control_commands",
     "config": "config_command",
     "events": "events_command",

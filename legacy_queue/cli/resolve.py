@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import click
 
-from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.adapters.azurite import AzuriteUnavailable, find_running
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.signals import ENDS, StopHandler, StopSignal
@@ -41,10 +41,7 @@ def resolve(**options: str | None) -> None:
     try:
         settings = complete(settings)
         if settings.storage == "azurite":
-            azurite = Azurite(
-                settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
-            ).find_running()
-            settings = replace(settings, connection_string=azurite.connection_string)
+            settings = replace(settings, connection_string=find_running(settings.data_dir / "azurite"))
             check_version(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")
     except (SettingsError, AzuriteUnavailable) as error:

@@ -21,7 +21,6 @@ from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.adapters.embedded import UnusableFile
-from legacy_queue.cli.azurite_command import ensure_installed
 from legacy_queue.cli.arbiter import Arbiter
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
 from legacy_queue.cli.gunicorn_worker import GunicornWorker
@@ -85,7 +84,12 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     if is_open:
         log.warning(
             "development-client-is-open",
-            why="--development: anyone who reaches this server or its Azurite may do everything",
+            why="--development: anyone who reaches this server may do everything",
+        )
+    if settings.azurite_default_account:
+        log.warning(
+            "azurite-account-is-open",
+            why="--azurite-default-account: everybody knows its key, and so does a page in a browser",
         )
     with ExitStack() as stack:
         try:
@@ -95,20 +99,16 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             listener = _listen(settings)
             azurite = None
             if settings.storage == "azurite":
-                folder, preferred = (
-                    settings.data_dir / "azurite",
-                    DEFAULT_PORTS if azurite_default_ports else None,
-                )
                 azurite = Azurite(
-                    folder,
-                    ensure_installed(settings),
-                    preferred=preferred,
-                    patches=settings.azurite_patches,
-                    tls=settings.tls_files,
+                    settings.data_dir / "azurite",
+                    settings.azurite_dir,
+                    preferred=DEFAULT_PORTS if azurite_default_ports else None,
+                    has_default_key=settings.azurite_default_account,
                     is_open=is_open,
                 )
                 stack.callback(azurite.stop)  # before the start: a signal may end that
                 azurite.start()
+                stack.callback(_end, azurite)
                 settings = replace(settings, connection_string=azurite.connection_string)
                 check_version(settings)
             root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
@@ -125,6 +125,13 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                     locked.finish()
         except (SettingsError, AzuriteUnavailable, UnusableFile) as error:
             raise click.ClickException(str(error)) from None
+
+
+def _end(azurite: Azurite) -> None:
+    """Raises SystemExit if its last save failed."""
+    if not azurite.stop():
+        log.error("azurite-not-saved", why="its last changes are lost", log=str(azurite.log))
+        raise SystemExit(1)
 
 
 class _StopHandler(StopHandler):

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import structlog
 
 from legacy_queue.adapters.local_authority import LocalAuthority, names_in
-from legacy_queue.adapters.managed_process import HOST
 from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import Settings, SettingsError
 
@@ -37,8 +36,6 @@ class ServerTls:
         self.context = _context()
         try:
             self._load()
-            if settings.tls_cert and settings.storage == "azurite":
-                _check_azurite(files)
         except (OSError, ValueError) as error:
             raise SettingsError(_sentence(settings, error)) from None
         if self.authority:
@@ -74,14 +71,6 @@ def _context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 have no later version
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
-
-
-def _check_azurite(files: TlsFiles) -> None:
-    if HOST not in names_in(files.certificate):
-        raise ValueError(
-            f"it does not name {HOST}, where Azurite is served with it: use a certificate that does, "
-            "or --storage azure or memory"
-        )
 
 
 def _check_host(settings: Settings, files: TlsFiles) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.azurite import CONNECTION_STRING
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queues import named_queues
@@ -45,8 +45,9 @@ _REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the
     is_flag=True,
     help="Only for scripts/up of the source tree: start a RabbitMQ for the events.",
 )
+@click.option("--azurite", is_flag=True, help="As --storage azurite.")
 @setting_options
-def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
+def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None:
     """Serve the queue and print commands to try. Ctrl-C stops the queue and its storage, and nothing is lost.
 
     A demonstration that is interrupted ends with exit code 130.
@@ -58,6 +59,8 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
             "--rabbitmq is for scripts/up in the source tree: "
             "start a broker, and give its URL with --amqp-url"
         )
+    if azurite:
+        options["storage"] = "azurite"
     settings, _ = settings_of(options)  # a mistake is an error at once
     if not demo:
         options = with_control(options, os.environ)
@@ -159,13 +162,10 @@ def _program() -> str:
 
 def _say_where_storage_is(settings: Settings) -> None:
     if settings.storage == "azurite":
-        azurite = Azurite(
-            settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
-        ).find_running()
-        ports = ", ".join(f"{service} {port}" for service, port in azurite.ports._asdict().items())
+        file = shlex.quote(str(settings.data_dir / "azurite" / CONNECTION_STRING))
         click.echo(
-            f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"
-            f"  {azurite.connection_string}"
+            "\nLook into Azurite with Azure's tools; the file with its key is for you alone:\n\n"
+            f'  export AZURE_STORAGE_CONNECTION_STRING="$(cat {file})"'
         )
     queues = named_queues(*_POOL, settings.queue_prefix)
     click.echo(

@@ -59,12 +59,13 @@ class Settings:
         "The directory of everything that survives a restart, such as the file of embedded storage.",
     )
     azurite_dir: Path | None = _setting(
-        values.path, None, "The directory in which Azurite is installed, if not the user's cache."
+        values.path, None, "The directory whose node_modules has Azurite, instead of the azurite on PATH."
     )
-    azurite_patches: str = _setting(
-        values.azurite_patches,
-        "all",
-        "all: Azurite runs with patches that make its operations cheaper; none: without.",
+    azurite_default_account: bool = _setting(
+        values.flag,
+        False,
+        "true: Azurite's account has its documented key, which everybody knows, instead of a random one.",
+        **_SWITCH,
     )
     connection_string: str | None = _setting(
         values.text, None, "The connection string of the account, for --storage azure.", True
@@ -152,7 +153,7 @@ class Settings:
     development: bool = _setting(
         values.flag,
         False,
-        "true: other machines may use the development client, and Azurite with its known key.",
+        "true: other machines may use the development client.",
         **_SWITCH,
     )
     development_client: str | None = None

@@ -77,7 +77,6 @@ claim_work_wait = _duration(
 )
 storage = _one_of("embedded", "azurite", "azure", "memory")
 synchronous = _one_of("normal", "full")
-azurite_patches = _one_of("all", "none")
 tls = _one_of("off", "auto")
 log_format = _one_of(*LOG_FORMATS)
 log_level = _one_of(*LOG_LEVELS)

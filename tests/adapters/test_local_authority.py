@@ -25,7 +25,6 @@ from legacy_queue.adapters.local_authority import (
     private_pem,
     read_issued,
 )
-from legacy_queue.adapters.npm import find_node
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAME = "queue.taskcluster.net"
@@ -203,7 +202,7 @@ def verdicts(authority: LocalAuthority, port: int, name: str) -> dict[str, bool]
     answers = {
         "openssl": lambda: run(*openssl, authority.certificate, kind, name),
         "node": lambda: run(
-            find_node(), "-e", NODE, str(port), name, NODE_EXTRA_CA_CERTS=str(authority.certificate)
+            "node", "-e", NODE, str(port), name, NODE_EXTRA_CA_CERTS=str(authority.certificate)
         ),
         "python": python,
     }

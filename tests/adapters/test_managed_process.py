@@ -52,7 +52,8 @@ for end in (signal.SIGKILL, signal.SIGTERM):
     os.kill(pid, end)
     while server.alive():
         pass
-    server.restart()
+    server.stop()
+    server.start()
     assert server.pid != pid
     assert server.ports == ports
 os.kill(server.pid, signal.SIGKILL)
@@ -124,18 +125,6 @@ def test_the_folder_and_all_in_it_become_private(made: Callable[..., SmallServer
     assert stat.S_IMODE(outside.stat().st_mode) == 0o644
 
 
-def test_a_killed_server_can_be_restarted_on_its_ports(made: Callable[..., SmallServer]) -> None:
-    server = made().start()
-    ports, pid = server.ports, server.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not server.alive())
-    server.restart()
-    assert server.alive()
-    assert server.ports == ports
-    assert all(map(answers, ports.values()))
-
-
 @pytest.mark.parametrize("first", ["", "import gevent.monkey; gevent.monkey.patch_all()"])
 def test_an_owner_that_reaps_all_children_notices_the_end_of_its_server(first: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", first + REAPING_OWNER, str(tmp_path)]
@@ -158,21 +147,6 @@ def test_ports_that_cannot_be_read_are_chosen_anew(made: Callable[..., SmallServ
         (tmp_path / "data/ports.json").write_text(text)
         with made() as server:
             assert all(map(answers, server.ports.values()))
-
-
-def test_a_restart_keeps_the_ports_and_fails_where_one_is_busy(made: Callable[..., SmallServer]) -> None:
-    server = made().start()
-    ports = server.ports
-    server.stop()
-    busy = ports["second"]
-    with (
-        socket.create_server(("127.0.0.1", busy)),
-        pytest.raises(SmallServerUnavailable) as refused,
-    ):
-        server.restart()
-    assert str(refused.value) == f"Small cannot listen on 127.0.0.1:{busy}: another program has that port."
-    server.restart()
-    assert server.ports == ports
 
 
 def test_a_second_server_on_the_same_folder_is_refused(

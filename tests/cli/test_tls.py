@@ -12,9 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from legacy_queue.adapters.local_authority import LocalAuthority
 from legacy_queue.cli.tls import ServerTls
@@ -251,25 +248,6 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Pat
     settings.tls_cert.unlink() if text is None else settings.tls_cert.write_text(text)
     with pytest.raises(SettingsError, match=r"server\.pem cannot be used: .*(No such file|not encrypted$)"):
         opened(settings)
-
-
-def test_azurite_needs_a_certificate_that_names_its_address(tmp_path: Path) -> None:
-    settings = replace(configured(tmp_path), storage="azurite")
-    opened(settings)
-    certificate = x509.load_pem_x509_certificate((tmp_path / "own/server.pem").read_bytes())
-    key = ec.generate_private_key(ec.SECP256R1())
-    names = x509.SubjectAlternativeName([x509.DNSName("queue.example.com")])
-    made = (
-        x509.CertificateBuilder(certificate.subject, certificate.subject, key.public_key(), 1, NOW, NOW + DAY)
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain_key = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (tmp_path / "own/server.pem").write_bytes(plain_key + made.public_bytes(pem))
-    with pytest.raises(SettingsError, match=r"does not name 127\.0\.0\.1, where Azurite is served"):
-        opened(settings)
-    opened(replace(settings, storage="memory"))
 
 
 def test_a_public_url_that_the_certificate_does_not_name_is_refused(tmp_path: Path) -> None:

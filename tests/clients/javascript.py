@@ -1,28 +1,21 @@
 """The JavaScript clients, run by Node: what they sign is what this code must accept, and the reverse."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.npm import NodeUnavailable, find_node
-
 _CLIENTS = Path(__file__).parent
 
 
 def javascript(job: str, **options: Any) -> Any:
-    """What ``sign.js`` answers to one job. A missing Node or package fails the test and says what to do."""
+    """What ``sign.js`` answers to one job. A missing package fails the test and says what to do."""
     if not (_CLIENTS / "node_modules").is_dir():
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
-    try:
-        node = find_node(os.environ.get("LEGACY_QUEUE_NODE"))
-    except NodeUnavailable as error:
-        pytest.fail(f"The JavaScript clients cannot run. {error}")
     run = subprocess.run(
-        [node, _CLIENTS / "sign.js"],
+        ["node", _CLIENTS / "sign.js"],
         input=json.dumps([{"job": job, **options}]),
         capture_output=True,
         text=True,

@@ -52,9 +52,10 @@ EACH: dict[str, tuple[str, Any]] = {
     "port": ("0", 0),
     "workers": ("3", 3),
     "storage": ("memory", "memory"),
+    "synchronous": ("full", "full"),
     "data-dir": ("/somewhere", Path("/somewhere")),
     "azurite-dir": ("elsewhere", Path("elsewhere")),
-    "azurite-patches": ("none", "none"),
+    "azurite-default-account": ("true", True),
     "connection-string": (CONNECTION, CONNECTION),
     "queue-prefix": ("q2", "q2"),
     "public-url": ("https://queue.example.com/", "https://queue.example.com"),
@@ -118,7 +119,7 @@ def test_the_defaults_are_the_documented_values() -> None:
     settings, sources = load({}, {})
     assert settings == Settings()
     assert set(sources.values()) == {"default"}
-    assert (settings.host, settings.storage, settings.workers) == ("127.0.0.1", "azurite", 1)
+    assert (settings.host, settings.storage, settings.workers) == ("127.0.0.1", "embedded", 1)
     assert settings.claim_timeout == timedelta(minutes=20)
     assert settings.poll_visibility == timedelta(minutes=5)
     assert settings.sas_life == timedelta(minutes=30)
@@ -280,6 +281,7 @@ def test_no_secret_is_in_the_repr(tmp_path: Path) -> None:
     assert "S3CRET" not in repr(load({"amqp-url": AMQP}, {})[0])
 
 
+AZURITE = {"storage": "azurite"}
 SERVED = {"clients": CLIENTS, "signing-secrets": SIGNING}
 PUBLIC = {"public-url": "https://queue.example.com"}
 
@@ -288,7 +290,7 @@ PUBLIC = {"public-url": "https://queue.example.com"}
     ("options", "said"),
     [
         ({"storage": "azure"}, "LEGACY_QUEUE_CONNECTION_STRING"),
-        ({"connection-string": CONNECTION}, "--storage azure, and this is azurite"),
+        ({"connection-string": CONNECTION}, "--storage azure, and this is embedded"),
         ({"connection-string": CONNECTION, "storage": "memory"}, "and this is memory"),
         ({"storage": "memory", "workers": "2"}, "--workers 1"),
         ({"control": "true", "workers": "2"}, "--control goes with one server process"),
@@ -300,12 +302,12 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"host": "10.0.0.1", "storage": "azure", "connection-string": CONNECTION}, "127.0.0.1"),
         ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
         ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
-        ({"host": "192.0.2.1", **SERVED}, "--public-queue-url"),
-        ({"host": "192.0.2.1", "development": "true"}, "--public-queue-url"),
+        ({"host": "192.0.2.1", **AZURITE, **SERVED}, "--public-queue-url"),
+        ({"host": "192.0.2.1", **AZURITE, "development": "true"}, "--public-queue-url"),
         ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
-        ({"host": "0.0.0.0", **PUBLIC, **SERVED}, "--public-queue-url"),
+        ({"host": "0.0.0.0", **AZURITE, **PUBLIC, **SERVED}, "--public-queue-url"),
         (
-            {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **PUBLIC, **SERVED},
+            {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **AZURITE, **PUBLIC, **SERVED},
             "--public-blob-url",
         ),
         *(
@@ -342,8 +344,10 @@ def test_settings_that_do_not_go_together_are_refused(options: dict[str, str], s
         {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
         {"host": "0.0.0.0", "storage": "memory", "development": "true", **PUBLIC},
         {"host": "::", "storage": "azure", "connection-string": CONNECTION, **PUBLIC, **SERVED},
+        {"host": "0.0.0.0", **PUBLIC, **SERVED},
         {
             "host": "0.0.0.0",
+            **AZURITE,
             "public-queue-url": "https://queue.example.com/azurite",
             "public-blob-url": "https://blob.example.com/azurite",
             **PUBLIC,

@@ -17,11 +17,18 @@ from tests.system.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 PODMAN = Path(__file__).parent / "podman"
-IMAGE = "localhost/legacy-queue"
+IMAGE, AZURITE = "localhost/legacy-queue", "mcr.microsoft.com/azure-storage/azurite"
 _BUILD = ("build", "--quiet", "--network", "host", "--format", "docker")
 # pip's settings of package sources
 _SOURCES = ("index-url", "extra-index-url", "find-links", "no-index", "proxy", "trusted-host")
 _PORTS = ("SERVER_1_PORT", "SERVER_2_PORT", "BLOB_PORT", "QUEUE_PORT")
+# Node.js and Azurite of this machine, under the name of the published image
+_AZURITE = """
+FROM localhost/debian
+COPY --from=node node /usr/local/bin/
+COPY --from=azurite . /opt/azurite
+ENV PATH=/opt/azurite/node_modules/.bin:/usr/local/bin:/usr/bin:/bin
+"""
 _RABBITMQ = """
 FROM localhost/debian
 RUN apt-get -qq update && apt-get -qq install --no-install-recommends rabbitmq-server
@@ -49,34 +56,35 @@ def podman(*words: object) -> str:
 
 
 def build_images(folder: Path) -> None:
-    """Build IMAGE, and an image ``rabbitmq:4`` of Debian's package: no registry of images is asked."""
+    """Build IMAGE, and images of Azurite and RabbitMQ: no registry of images is asked."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
         "podman or its base image is missing: run scripts/test"
     )
     (folder / "Containerfile").write_text(_RABBITMQ)
     podman(*_BUILD, "--tag", "localhost/rabbitmq:4", folder)
+    (folder / "Containerfile").write_text(_AZURITE)
+    node = Path(shutil.which("node") or "").resolve().parent
+    contexts = (f"--build-context=node={node}", f"--build-context=azurite={ROOT / 'azurite'}")
+    podman(*_BUILD, "--tag", AZURITE, *contexts, folder)
     podman(*_BUILD, "--tag", IMAGE, "--build-arg", "BASE=localhost/debian", *_registries(folder), ROOT)
 
 
 def _registries(folder: Path) -> list[str]:
-    """This machine's package sources of pip and npm, as secrets and mounts of a build."""
+    """This machine's package sources of pip, as a secret and mounts of a build."""
     listed = said("pip", "config", "list")
     pip = dict(re.findall(r"^\S+\.([a-z-]+)='(.*)'$", listed, re.MULTILINE))
-    npm = json.loads(said("npm", "config", "list", "--json"))
     sources = {name: pip[name] for name in _SOURCES if name in pip}
-    registry = {"registry": npm["registry"]}
     mounts = [Path(word.removeprefix("file://")) for value in sources.values() for word in value.split()]
     folders = [path.parent if path.name == "simple" else path for path in mounts if path.exists()]
     options = [f"--volume={path}:" for path in folders]
     options = [f"{option}{option[9:-1]}:ro" for option in dict.fromkeys(options)]
-    if certificates := pip.get("cert") or npm.get("cafile"):
+    if certificates := pip.get("cert"):
         options.append(f"--volume={certificates}:/tmp/ca.crt:ro")
-        sources["cert"] = registry["cafile"] = "/tmp/ca.crt"
-    for name, start, values in (("pip", "[global]\n", sources), ("npm", "", registry)):
-        lines = [f"{key} = {value}\n" for key, value in values.items()]
-        (folder / name).write_text(start + "".join(lines))
-        options.append(f"--secret=id={name},src={folder / name}")
+        sources["cert"] = "/tmp/ca.crt"
+    lines = [f"{key} = {value}\n" for key, value in sources.items()]
+    (folder / "pip").write_text("[global]\n" + "".join(lines))
+    options.append(f"--secret=id=pip,src={folder / 'pip'}")
     return options
 
 

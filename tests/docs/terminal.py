@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from legacy_queue.adapters.azurite import installed
 from tests.docs.page import RUN, Step, pattern
 from tests.system.processes import LONG, environment, wait_until
 
@@ -47,7 +46,6 @@ class Terminal:
         own = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(scratch),
-            "XDG_CACHE_HOME": str(installed().parents[1]),  # Azurite, which takes long to install
             "LEGACY_QUEUE_PORT": str(self._port("8080")),
             "LEGACY_QUEUE_DATA_DIR": str(scratch / ".legacy-queue"),
             "NODE_PATH": str(folder / "node_modules"),

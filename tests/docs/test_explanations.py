@@ -8,7 +8,6 @@ import pytest
 
 from legacy_queue.adapters.azure.connection import StorageTimeouts
 from legacy_queue.adapters.azure.rest import QUEUE, TABLE
-from legacy_queue.adapters.azurite import PATCHED_VERSION
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain import artifact, authentication, definition, hawk, ids, timer
 from legacy_queue.services import (
@@ -72,8 +71,7 @@ FACTS = [
     ("recovery", f"a lease of {seconds(periodic_jobs.LEASE)} seconds in the table"),
     ("recovery", f"(the last {event_feed.MAX_EVENTS:,})"),
     ("recovery", f"{StorageTimeouts().connect:g} seconds to connect and {StorageTimeouts().read:g} to read"),
-    ("azurite", f"Azurite {PATCHED_VERSION}."),
-    ("azurite", f"Another version than {PATCHED_VERSION}"),
+    ("azurite", f"set its `api_version` to `{QUEUE.version}`"),
 ]
 
 

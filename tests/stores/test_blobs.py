@@ -234,9 +234,10 @@ def test_the_content_type_of_the_put_is_that_of_the_blob(blobs: Blobs, upload_ur
 @pytest.mark.parametrize("sent", ["whole", "in blocks"])
 def test_the_azure_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> None:
     sizes = {"max_single_put_size": MIB, "max_block_size": MIB} if sent == "in blocks" else {}
+    options = {"api_version": "2021-12-02", **sizes}
     data = content(3 * MIB + 1)
     settings = ContentSettings(content_type=TEXT, content_encoding="gzip")
-    with BlobClient.from_blob_url(upload_url, **sizes) as client:  # type: ignore[arg-type]
+    with BlobClient.from_blob_url(upload_url, **options) as client:  # type: ignore[arg-type]
         client.upload_blob(data, content_settings=settings)
         assert kept(blobs, NAME) == (len(data), TEXT, "gzip")
         assert read(blobs) == data
@@ -248,7 +249,7 @@ def test_the_azure_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> N
 
 
 def test_blocks_are_a_blob_only_once_a_list_names_them(blobs: Blobs, upload_url: str) -> None:
-    with BlobClient.from_blob_url(upload_url) as client:
+    with BlobClient.from_blob_url(upload_url, api_version="2021-12-02") as client:
         for block_id, data in (("b", b"two"), ("a", b"one"), ("c", b"three"), ("a", b"One")):
             client.stage_block(block_id, data)
         assert blobs.properties(NAME) is None
@@ -273,14 +274,14 @@ def test_the_azure_client_downloads(blobs: Blobs, download_url: str) -> None:
     for one in (data, b""):
         blobs.write(NAME, chunked(one), TEXT, "gzip")
         with BlobClient.from_blob_url(
-            download_url, max_single_get_size=MIB, max_chunk_get_size=MIB
+            download_url, api_version="2021-12-02", max_single_get_size=MIB, max_chunk_get_size=MIB
         ) as client:
             properties = client.get_blob_properties()
             assert (properties.size, properties.content_settings.content_type) == (len(one), TEXT)
             assert properties.content_settings.content_encoding == "gzip"
             assert client.download_blob(decompress=False).readall() == one
     write(blobs, data)
-    with BlobClient.from_blob_url(download_url) as client:
+    with BlobClient.from_blob_url(download_url, api_version="2021-12-02") as client:
         assert client.download_blob(offset=MIB, length=10).readall() == data[MIB : MIB + 10]
 
 

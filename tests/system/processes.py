@@ -226,6 +226,8 @@ def serve(
         server.secrets.update(secrets_of(env))
         if "credentials" in server.line:
             server.secrets.add(server.credentials["accessToken"])
+        if (of_azurite := data_dir / "azurite/connection-string").exists():
+            server.secrets.add(of_azurite.read_text().partition("AccountKey=")[2].partition(";")[0])
         try:
             yield server
             assert running.process.poll() is not None or server.imported == []

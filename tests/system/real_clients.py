@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 
 import pytest
 
-from legacy_queue.adapters.npm import NodeUnavailable, find_node
 from tests.clients.python import taskcluster
 
 from .processes import LONG, Server
@@ -272,7 +270,9 @@ def real_client(
 @contextmanager
 def npm(server: Server, version: str, credentials: Mapping[str, str] | None = None) -> Iterator[Npm]:
     """Version 4 takes the base URL, later ones the root URL."""
-    command: list[str | Path] = [node(), _CLIENTS / "call.js", version]
+    if not (_CLIENTS / "node_modules").is_dir():
+        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
+    command: list[str | Path] = ["node", _CLIENTS / "call.js", version]
     with _called(command, server, credentials, has_root_url=version != "4") as process:
         yield Npm(*process)
 
@@ -283,16 +283,6 @@ def python_of_today() -> Path:
     if not python.exists():
         pytest.fail(f"{python} is missing: scripts/test makes it.")
     return python
-
-
-def node() -> str:
-    """The Node that runs the JavaScript clients."""
-    if not (_CLIENTS / "node_modules").is_dir():
-        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
-    try:
-        return find_node(os.environ.get("LEGACY_QUEUE_NODE"))
-    except NodeUnavailable as error:
-        pytest.fail(f"The JavaScript clients cannot run. {error}")
 
 
 @contextmanager

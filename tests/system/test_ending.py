@@ -33,7 +33,7 @@ COMMANDS = {
     "events": ("requests", "events", "--root-url", NOWHERE),
 }
 # an Azurite that never listens
-STARTING = """
+STARTING = """#!/usr/bin/env node
 process.on("SIGTERM", () => process.exit(0));
 setInterval(() => {}, 1000);
 require("node:fs").writeFileSync(process.env.TEST_STARTING, "");
@@ -64,10 +64,11 @@ def test_a_signal_ends_a_command_during_its_imports_although_the_signal_was_igno
 def test_a_signal_ends_a_command_and_the_azurite_that_it_is_starting(
     tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
-    main = tmp_path / "azurite-dir/node_modules/azurite/dist/src/azurite.js"
-    main.parent.mkdir(parents=True)
-    main.write_text(STARTING)
-    azurite = ("--azurite-dir", str(tmp_path / "azurite-dir"), "--azurite-patches", "none")
+    program = tmp_path / "azurite-dir/node_modules/.bin/azurite"
+    program.parent.mkdir(parents=True)
+    program.write_text(STARTING)
+    program.chmod(0o755)
+    azurite = ("--storage", "azurite", "--azurite-dir", str(tmp_path / "azurite-dir"))
     options = ("--port", "0", "--data-dir", str(tmp_path / "data"), *azurite)
     with run(tmp_path, command, *options, env={"TEST_STARTING": str(tmp_path / "starting")}) as process:
         wait_until((tmp_path / "starting").exists)
@@ -75,9 +76,9 @@ def test_a_signal_ends_a_command_and_the_azurite_that_it_is_starting(
         assert_ends_in_order(process, tmp_path)
 
 
-def test_a_signal_during_a_fork_ends_the_server_in_order(tmp_path: Path, azurite_dir: Path) -> None:
+def test_a_signal_during_a_fork_ends_the_server_in_order(tmp_path: Path) -> None:
     """Its first fork is for its Azurite; ``up`` handles no signal there."""
-    options = ("--port", "0", "--azurite-dir", str(azurite_dir), "--data-dir", str(tmp_path / "data"))
+    options = ("--port", "0", "--storage", "azurite", "--data-dir", str(tmp_path / "data"))
     with run(tmp_path, "serve", *options, env={"TEST_SIGNAL_AT_FORK": f"{signal.SIGTERM:d}"}) as server:
         assert_ends_in_order(server, tmp_path)
     assert server.output == ""
@@ -106,7 +107,7 @@ def test_ctrl_c_ends_the_command_up_although_the_signal_was_ignored_before(tmp_p
 
 def test_the_server_and_its_azurite_end_after_the_command_up_is_killed(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with run(tmp_path, "up", "--port", "0", "--data-dir", str(data_dir)) as up:
+    with run(tmp_path, "up", "--azurite", "--port", "0", "--data-dir", str(data_dir)) as up:
         wait_until(lambda: "Ctrl-C stops" in up.output)
         assert len(processes_of(data_dir)) >= 4, "up, the server and its process, Azurite"
         assert up.end(signal.SIGKILL) == -signal.SIGKILL

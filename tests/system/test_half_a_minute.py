@@ -158,7 +158,9 @@ def connect(queue: Queue, listener: Listener, gate: Gate, pool: ThreadPoolExecut
 
 def waiting(azurite: Azurite, prefix: str) -> int:
     """The number of events that wait for the broker."""
-    with QueueServiceClient.from_connection_string(azurite.connection_string) as service:
+    with QueueServiceClient.from_connection_string(
+        azurite.connection_string, api_version="2021-12-02"
+    ) as service:
         if f"{prefix}-events" not in [queue.name for queue in service.list_queues(prefix)]:
             return 0
         events = service.get_queue_client(f"{prefix}-events").get_queue_properties()

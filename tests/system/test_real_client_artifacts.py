@@ -82,12 +82,14 @@ def by_curl(url: str, file: Path) -> None:
 
 
 def by_azure(url: str, file: Path) -> None:
-    with BlobClient.from_blob_url(url) as blob:
+    with BlobClient.from_blob_url(url, api_version="2021-12-02") as blob:
         blob.upload_blob(file.read_bytes())
 
 
 def by_azure_in_blocks(url: str, file: Path) -> None:
-    with BlobClient.from_blob_url(url, max_single_put_size=4, max_block_size=4) as blob:
+    with BlobClient.from_blob_url(
+        url, api_version="2021-12-02", max_single_put_size=4, max_block_size=4
+    ) as blob:
         blob.upload_blob(file.read_bytes(), overwrite=True)
 
 
@@ -101,7 +103,7 @@ def test_an_azure_artifact_is_uploaded_to_its_signed_url(run: Run, tmp_path: Pat
         redirect = run.redirect(name)
         assert redirect.status_code == 303
         assert redirect.headers["x-taskcluster-artifact-storage-type"] == "azure"
-        with BlobClient.from_blob_url(redirect.headers["location"]) as blob:
+        with BlobClient.from_blob_url(redirect.headers["location"], api_version="2021-12-02") as blob:
             assert blob.download_blob().readall() == CONTENT
             assert blob.download_blob(2, 3).readall() == CONTENT[2:5]
 
@@ -114,12 +116,16 @@ def test_the_signed_urls_of_an_azure_artifact_allow_nothing_else(run: Run) -> No
     get_url = run.redirect("public/log").headers["location"]
     mixed = urlsplit(other_url)._replace(query=urlsplit(put_url).query).geturl()
     attempts: list[Callable[[], object]] = [
-        lambda: BlobClient.from_blob_url(put_url).download_blob(),
-        lambda: BlobClient.from_blob_url(put_url).delete_blob(),
-        lambda: BlobClient.from_blob_url(get_url).upload_blob(b"forged", overwrite=True),
-        lambda: BlobClient.from_blob_url(get_url).delete_blob(),
-        lambda: BlobClient.from_blob_url(mixed).upload_blob(b"forged"),
-        lambda: BlobClient.from_blob_url(f"{put_url}a").upload_blob(b"forged", overwrite=True),
+        lambda: BlobClient.from_blob_url(put_url, api_version="2021-12-02").download_blob(),
+        lambda: BlobClient.from_blob_url(put_url, api_version="2021-12-02").delete_blob(),
+        lambda: BlobClient.from_blob_url(get_url, api_version="2021-12-02").upload_blob(
+            b"forged", overwrite=True
+        ),
+        lambda: BlobClient.from_blob_url(get_url, api_version="2021-12-02").delete_blob(),
+        lambda: BlobClient.from_blob_url(mixed, api_version="2021-12-02").upload_blob(b"forged"),
+        lambda: BlobClient.from_blob_url(f"{put_url}a", api_version="2021-12-02").upload_blob(
+            b"forged", overwrite=True
+        ),
     ]
     for attempt in attempts:
         with pytest.raises(HttpResponseError) as refused:
@@ -129,7 +135,7 @@ def test_the_signed_urls_of_an_azure_artifact_allow_nothing_else(run: Run) -> No
 
 
 def by_azure_bytes(url: str, content: bytes) -> None:
-    with BlobClient.from_blob_url(url) as blob:
+    with BlobClient.from_blob_url(url, api_version="2021-12-02") as blob:
         blob.upload_blob(content)
 
 

@@ -150,7 +150,7 @@ def azure_queue(urls: Json) -> QueueClient:
     split = urlsplit(urls["signedPollUrl"])
     sas = urlencode([pair for pair in parse_qsl(split.query) if pair[0] != "visibilitytimeout"])
     address = split._replace(path=split.path.removesuffix("/messages"), query="").geturl()
-    return QueueClient.from_queue_url(address, credential=sas)
+    return QueueClient.from_queue_url(address, credential=sas, api_version="2021-12-02")
 
 
 def test_azures_sdk_receives_and_deletes_messages_with_a_signed_poll_url(

@@ -7,7 +7,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 import mohawk
 import pytest
 import requests
-from azure.storage.queue import QueueServiceClient
 
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
 
 from .http_queue import Queue, definition, slugid
@@ -255,7 +255,7 @@ def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_
     tmp_path: Path, worker_type: str
 ) -> None:
     data_dir = tmp_path / "data"
-    with serve(tmp_path / "first", "--workers", "2", data_dir=data_dir) as first:
+    with serve(tmp_path / "first", "--storage", "azurite", "--workers", "2", data_dir=data_dir) as first:
         queue = Queue(first)
         running, waiting = (queue.create(definition(worker_type)) for _ in range(2))
         messages = {message.task_id: message for message in queue.poll(worker_type)}
@@ -263,7 +263,7 @@ def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_
         claim = queue.claim(held).json()
         urls = queue.poll_urls(worker_type)[-1]
         assert first.end() == 0
-    with serve(tmp_path / "second", data_dir=data_dir) as second:
+    with serve(tmp_path / "second", "--storage", "azurite", data_dir=data_dir) as second:
         assert second.credentials == first.credentials
         queue = Queue(second)
         assert queue.runs(held.task_id) == [("running", None)]
@@ -271,7 +271,7 @@ def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_
         assert {held.task_id, message.task_id} == {running, waiting}
         second.end(signal.SIGKILL)
         wait_until(lambda: not processes_of(data_dir))
-    with serve(tmp_path / "third", data_dir=data_dir) as third:
+    with serve(tmp_path / "third", "--storage", "azurite", data_dir=data_dir) as third:
         queue = Queue(third)
         assert queue.claim(message).status_code == 200
         holder = queue.with_credentials(claim["credentials"])
@@ -282,85 +282,81 @@ def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_
     assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
 
 
-def test_serve_and_resolve_refuse_a_data_directory_of_an_earlier_version(
-    tmp_path: Path, azurite_dir: Path
-) -> None:
+def test_serve_and_resolve_refuse_a_data_directory_of_an_earlier_version(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with Azurite(data_dir / "azurite", azurite_dir) as azurite:
-        with QueueServiceClient.from_connection_string(azurite.connection_string) as queues:
-            queues.create_queue("lq-deadlines")
-        with run(tmp_path / "resolve", "resolve", "--data-dir", str(data_dir)) as resolving:
+    options = ("--storage", "azurite", "--data-dir", str(data_dir))
+    with Azurite(data_dir / "azurite") as azurite:
+        AzureAccount(azurite.connection_string, "lq").queue("lq-deadlines").create({})
+        with run(tmp_path / "resolve", "resolve", *options) as resolving:
             assert (resolving.wait(), resolving.output) == (1, ""), resolving.errors
-    with run(tmp_path / "serve", "serve", "--port", "0", "--data-dir", str(data_dir)) as serving:
+    with run(tmp_path / "serve", "serve", "--port", "0", *options) as serving:
         assert (serving.wait(), serving.output) == (1, ""), serving.errors
     for refused in (resolving, serving):
         assert f"{data_dir} holds tasks of an earlier version of legacy-queue" in refused.errors
     assert not processes_of(data_dir / "azurite")
 
 
-@pytest.fixture(scope="module")
-def expendable_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose Azurite tests may kill."""
-    with serve(tmp_path_factory.mktemp("server")) as server:
+@pytest.fixture
+def expendable_server(tmp_path: Path) -> Iterator[Server]:
+    """A server whose Azurite the test may kill."""
+    with serve(tmp_path, "--storage", "azurite") as server:
         yield server
 
 
-def test_a_server_is_not_ready_without_its_azurite_and_starts_it_again(
-    expendable_server: Server, worker_type: str
-) -> None:
+def test_a_server_ends_with_an_error_after_its_azurite_has_died(expendable_server: Server) -> None:
     server = expendable_server
-    queue = Queue(server)
-    queue.create(definition(worker_type))
+    server.send(signal.SIGSTOP)  # so that the parent cannot be faster than this test
     dead = azurite_of(server.data_dir)
-    # stopped, so that the supervisor cannot be faster than this test
-    server.send(signal.SIGSTOP)
     os.kill(dead, signal.SIGKILL)
     wait_until(lambda: has_ended(dead))
     assert ready(server) == 503
-    unavailable = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
-    assert unavailable.status_code == 503
-    assert "Retry-After" in unavailable.headers
-    assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
-
+    unavailable = Queue(server).send("PUT", f"/task/{slugid()}", definition("any"))
+    assert (unavailable.status_code, "Retry-After" in unavailable.headers) == (503, True)
     server.send(signal.SIGCONT)
-    wait_until(lambda: ready(server) == 200)
-    assert azurite_of(server.data_dir) != dead
-    task_id = queue.create(definition(worker_type))
-    messages = queue.poll(worker_type, 32)
-    assert task_id in [message.task_id for message in messages]
+    assert server.wait() == 1
+    assert server.errors.count("azurite-ended") == 1
+    assert "azurite-not-saved" not in server.errors
 
 
-def test_a_server_recovers_after_its_azurite_lost_its_tables_and_without_a_call_of_ready(
-    tmp_path: Path, worker_type: str
-) -> None:
-    """Azurite saves every five seconds: if it is killed before, it has no tables after its restart."""
-    with serve(tmp_path) as server:
-        queue = Queue(server)
-        queue.poll_urls(worker_type)
-        dead = azurite_of(server.data_dir)
-        os.kill(dead, signal.SIGKILL)
-        wait_until(lambda: has_ended(dead))
+def test_a_server_whose_azurite_cannot_save_is_not_ready_and_goes_on_when_it_can(tmp_path: Path) -> None:
+    with serve(tmp_path, "--storage", "azurite") as server:
+        queue, unwritable = Queue(server), server.data_dir / "azurite/__azurite_db_table__.json~"
+        wait_until(lambda: is_made(unwritable))  # as if the disk were full; it is a file during a save
+        kept = queue.create(definition("any"))
+        wait_until(lambda: ready(server) == 503)
+        assert queue.send("PUT", f"/task/{slugid()}", definition("any")).status_code == 503
+        unwritable.rmdir()
+        wait_until(lambda: ready(server) == 200)
+        assert queue.status(kept)["state"] == "pending"
+        wait_until(lambda: is_made(unwritable))
+        queue.create(definition("any"))
+        assert server.end() == 1
+        assert "azurite-not-saved" in server.errors
 
-        def served() -> bool:
-            try:
-                answer = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
-                assert answer.status_code in (200, 503), answer.text
-                urls = queue.send("GET", f"/poll-task-url/system/{worker_type}").json().get("queues", ())
-                polled = {requests.get(pair["signedPollUrl"], timeout=LONG).status_code for pair in urls}
-            except requests.ConnectionError:  # the new Azurite, or the server's new process, is not ready
-                return False
-            return answer.status_code == 200 and polled == {200}
 
-        wait_until(served)
+def is_made(folder: Path) -> bool:
+    with suppress(FileExistsError):
+        folder.mkdir()
+        return True
+    return False
 
 
 # Errors at the start
 
 
+def test_data_of_azurite_are_not_left_behind_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "data/azurite").mkdir(parents=True)
+    with refused_to_start(tmp_path, "--port", "0", "--storage", "embedded") as [sentence]:
+        assert (
+            f"{tmp_path}/data/azurite holds the tasks of an earlier start: go on with --storage azurite"
+            in (sentence)
+        )
+
+
 def test_a_second_server_on_a_data_directory_is_refused_in_one_sentence(
     azurite_server: Server, tmp_path: Path
 ) -> None:
-    options = ("--port", "0", "--data-dir", str(azurite_server.data_dir))
+    options = ("--port", "0", "--storage", "azurite", "--data-dir", str(azurite_server.data_dir))
     with refused_to_start(tmp_path, *options) as [sentence]:
         assert f"{azurite_server.data_dir}/azurite is in use by process {azurite_server.process.pid}" in (
             sentence
@@ -369,10 +365,11 @@ def test_a_second_server_on_a_data_directory_is_refused_in_one_sentence(
 
 
 def test_an_azurite_that_ends_at_its_start_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    main = tmp_path / "broken/node_modules/azurite/dist/src/azurite.js"
-    main.parent.mkdir(parents=True)
-    main.write_text("throw new Error('out of order')")
-    options = ("--port", "0", "--azurite-dir", str(tmp_path / "broken"), "--azurite-patches", "none")
+    program = tmp_path / "broken/node_modules/.bin/azurite"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho Error: out of order")
+    program.chmod(0o755)
+    options = ("--port", "0", "--storage", "azurite", "--azurite-dir", str(tmp_path / "broken"))
     with refused_to_start(tmp_path / "server", *options) as [sentence]:
         assert "Azurite ended while it started" in sentence
         assert "out of order" in sentence
@@ -499,5 +496,5 @@ def test_the_log_holds_no_secret_of_any_request(expendable_server: Server, worke
     assert queue.claim(message).status_code == 503
     assert queue.send("GET", f"/poll-task-url/system/{worker_type}-2").status_code == 503
     server.send(signal.SIGCONT)
-    wait_until(lambda: ready(server) == 200)
+    assert server.wait() == 1
     assert server.leaks() == []

@@ -18,7 +18,7 @@ from legacy_queue.worker.http_client import Http, Unavailable
 from legacy_queue.worker.worker_settings import WorkerClock
 
 from .http_queue import Queue, definition
-from .processes import LONG, Server, resolve, serve, work
+from .processes import LONG, Server, serve, work
 from .real_clients import CLIENTS, TODAY, real_client
 from .test_claim_work import answered, claim_work, connect, request_for_work
 
@@ -128,12 +128,6 @@ def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
         ]
         ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert "Verify return code: 0 (ok)" in ended.stdout
-
-
-def test_resolve_connects_to_the_azurite_of_a_server_with_tls(server: Server, tmp_path: Path) -> None:
-    options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(server.data_dir))
-    with resolve(tmp_path, *options) as resolver:
-        assert "https://127.0.0.1" in resolver.output
 
 
 def test_clients_that_disconnected_over_tls_claim_nothing(server: Server, trusted: str) -> None:

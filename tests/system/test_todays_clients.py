@@ -13,7 +13,7 @@ from .conftest import EACH_NEWEST_CLIENT
 from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
 from .http_queue import Json, Queue, definition, slugid
 from .processes import LONG, Server, environment, wait_until
-from .real_clients import TODAY, Called, RealClient, node, python_of_today
+from .real_clients import TODAY, Called, RealClient, python_of_today
 
 _CLIENTS = Path(__file__).parents[1] / "clients"
 _TASKS = 20
@@ -73,7 +73,7 @@ def working(name: str, queue: Queue, worker_type: str, folder: Path) -> Iterator
     script = (
         [python_of_today(), _CLIENTS / "worker.py"]
         if name.startswith("pypi")
-        else [node(), _CLIENTS / "worker.mjs"]
+        else ["node", _CLIENTS / "worker.mjs"]
     )
     words = [f"system/{worker_type}", "today", name.replace(".", "-")]
     env = environment(

@@ -6,7 +6,6 @@ Import this only after gevent has patched: the SDK creates locks when it is impo
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from azure.core.exceptions import ResourceExistsError
@@ -17,7 +16,7 @@ from azure.storage.queue import QueueServiceClient
 from legacy_queue.adapters.azure.azure_blob import AzureBlobContainer
 from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
-from legacy_queue.adapters.azure.connection import Connections, context_for
+from legacy_queue.adapters.azure.connection import Connections
 from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
 from legacy_queue.adapters.azure.sdk import ask, connect, find
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
@@ -36,20 +35,16 @@ class AzureAccount(StorageAccount):
         prefix: str,
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
-        authority: Path | None = None,
         gateway_url: str | None = None,
     ) -> None:
         """Clients for the account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
         ``public_queue_url`` and ``public_blob_url`` are for workers, by default ``<gateway_url>/<account>``,
-        or else the endpoints. ``authority`` is a PEM file, the only certificates that https then trusts.
-        Raises ValueError for an invalid connection string, or without an account key.
+        or else the endpoints. Raises ValueError for an invalid connection string, or without an account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
-        context = context_for(authority) if authority else None
         clients: list[Any] = [
-            connect(kind, service.name, connection_string, self.operations, context)
-            for service, kind in _CLIENTS
+            connect(kind, service.name, connection_string, self.operations) for service, kind in _CLIENTS
         ]
         self._queues, self._tables, self._blobs = clients
         key = getattr(self._queues.credential, "account_key", None)
@@ -65,7 +60,7 @@ class AzureAccount(StorageAccount):
         gateway = f"{gateway_url}/{account}" if gateway_url else None
         self.public_queues = SigningEndpoint(public_queue_url or gateway or queue_url, account, key)
         self.public_blobs = SigningEndpoint(public_blob_url or gateway or blob_url, account, key)
-        self._connections = [Connections(url, context=context, authority=authority) for url in urls]
+        self._connections = [Connections(url) for url in urls]
         self._queue_requests, self._table_requests, blob_requests = (
             RestClient(service, connections, signer, self.operations)
             for (service, _), connections in zip(_CLIENTS, self._connections, strict=True)

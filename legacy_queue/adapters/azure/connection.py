@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -47,12 +46,10 @@ class Connections:
         url: str,
         timeouts: StorageTimeouts | None = None,
         context: ssl.SSLContext | None = None,
-        authority: Path | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """``context`` is for https, by default with the authorities of the system and the SDK.
 
-        ``authority`` is a PEM file that is loaded again where the server's certificate is not trusted.
         ``now`` is in seconds. Raises ValueError.
         """
         parts = urlsplit(url)
@@ -62,7 +59,7 @@ class Connections:
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or default_context()) if parts.scheme == "https" else None
-        self._authority, self._timeouts, self._now = authority, timeouts or StorageTimeouts(), now
+        self._timeouts, self._now = timeouts or StorageTimeouts(), now
         # with the time of the last use; the newest last
         self._idle: deque[tuple[_Connection, float]] = deque()
         self._is_closed = False
@@ -75,7 +72,7 @@ class Connections:
         """
         while not self._is_closed:
             idle = self._take()
-            connection = idle or self._connect()
+            connection = idle or _Connection(self.address, self._timeouts, self._context)
             try:
                 response = connection.exchange(request)
             except NotSent as error:
@@ -90,17 +87,6 @@ class Connections:
         """Send nothing from now on."""
         self._is_closed = True
         _close_all(self._idle)
-
-    def _connect(self) -> "_Connection":
-        try:
-            return _Connection(self.address, self._timeouts, self._context)
-        except NotSent as error:
-            untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
-            if not (untrusted and self._context and self._authority):
-                raise
-            with suppress(OSError):  # the file may be missing
-                self._context.load_verify_locations(self._authority)
-            return _Connection(self.address, self._timeouts, self._context)
 
     def _take(self) -> "_Connection | None":
         """An idle connection that is still open."""
@@ -175,13 +161,6 @@ def default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
     context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
-    return context
-
-
-def context_for(authority: Path) -> ssl.SSLContext:
-    """Trusts only the certificates of this PEM file, which may be the server's own."""
-    context = ssl.create_default_context(cafile=authority)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 

@@ -3,7 +3,6 @@
 Source: docs/explanation/azurite.md#the-sdk.
 """
 
-import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +17,7 @@ from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.connection import MAX_IDLE, StorageTimeouts
-from legacy_queue.adapters.azure.rest import StorageRefused, refusal
+from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, StorageRefused, refusal
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
@@ -28,10 +27,12 @@ Found = TypeVar("Found")
 
 _DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
 _AT_ONCE_THEN_AFTER_A_SECOND = {"initial_backoff": 0, "increment_base": 1, "random_jitter_range": 0}
+# of their own these clients would send a version that is newer than any Azurite
 _OPTIONS: Mapping[type, Mapping[str, Any]] = {
-    QueueServiceClient: _AT_ONCE_THEN_AFTER_A_SECOND,
-    TableServiceClient: {"retry_backoff_factor": 0.1},  # within half a second
+    QueueServiceClient: {"api_version": QUEUE.version, **_AT_ONCE_THEN_AFTER_A_SECOND},
+    TableServiceClient: {"api_version": TABLE.version, "retry_backoff_factor": 0.1},  # within half a second
     BlobServiceClient: {
+        "api_version": BLOB.version,
         **_AT_ONCE_THEN_AFTER_A_SECOND,
         "max_single_get_size": _DOWNLOADED,
         "max_chunk_get_size": _DOWNLOADED,
@@ -39,30 +40,14 @@ _OPTIONS: Mapping[type, Mapping[str, Any]] = {
 }
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
-    def __init__(self, context: ssl.SSLContext | None) -> None:
-        self._context = context
-        super().__init__(pool_maxsize=MAX_IDLE)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
-
-
-def connect(
-    kind: Any,
-    service: str,
-    connection_string: str,
-    counts: Counter[tuple[str, str]],
-    context: ssl.SSLContext | None = None,
-) -> Any:
+def connect(kind: Any, service: str, connection_string: str, counts: Counter[tuple[str, str]]) -> Any:
     """A client of that kind, which gives up after two retries; raises ValueError.
 
-    ``counts`` counts all requests by service and HTTP method. ``context`` is for https, by default that of
-    requests.
+    ``counts`` counts all requests by service and HTTP method.
     """
     session, timeouts = requests.Session(), StorageTimeouts()
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _Adapter(context))
+        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
     transport = RequestsTransport(
         session=session, session_owner=False, connection_timeout=timeouts.connect, read_timeout=timeouts.read
     )

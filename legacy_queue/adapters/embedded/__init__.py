@@ -3,7 +3,7 @@
 It makes the same promises as Azure to stores, and through the gateway to workers.
 """
 
-from legacy_queue.adapters.embedded.account import EmbeddedAccount
+from legacy_queue.adapters.embedded.embedded_account import EmbeddedAccount
 from legacy_queue.adapters.embedded.storage_file import StorageFile, UnusableFile
 
 __all__ = ["EmbeddedAccount", "StorageFile", "UnusableFile"]

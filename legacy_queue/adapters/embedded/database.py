@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from legacy_queue.adapters.embedded.connection import connect, create_tables, in_transaction
+from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, in_transaction
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.embedded.upkeep import Upkeep, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable

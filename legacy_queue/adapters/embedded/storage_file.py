@@ -9,8 +9,8 @@ from pathlib import Path
 
 from filelock import lock_descriptor
 
-from legacy_queue.adapters.embedded.connection import connect, create_tables
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
+from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables
 from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
 
 _CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in part

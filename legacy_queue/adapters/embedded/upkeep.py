@@ -17,7 +17,7 @@ import gevent
 import structlog
 from gevent import monkey
 
-from legacy_queue.adapters.embedded.connection import connect, in_transaction
+from legacy_queue.adapters.embedded.sqlite_connection import connect, in_transaction
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds

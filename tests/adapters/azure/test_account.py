@@ -14,7 +14,7 @@ from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
-from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
@@ -133,7 +133,7 @@ def test_a_leased_blob_or_one_with_snapshots_is_deleted(
 ) -> None:
     """An upload URL is enough for that."""
     account.container.put("name", b"content", "text/plain", None)
-    with BlobClient.from_blob_url(blob_url) as client:
+    with BlobClient.from_blob_url(blob_url, api_version="2021-12-02") as client:
         if held != "lease":
             client.create_snapshot()
         if held != "snapshot":
@@ -174,7 +174,7 @@ def test_public_urls_replace_the_endpoints_for_workers(azurite: Azurite) -> None
 def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, blob_url: str) -> None:
     account.container.put("name", b"content", "text/plain", None)
     account.container.put_block("name", "id", b"block")
-    with BlobClient.from_blob_url(blob_url) as client:
+    with BlobClient.from_blob_url(blob_url, api_version="2021-12-02") as client:
         client.acquire_lease(-1)
     with pytest.raises(StorageRefused, match="412 LeaseIdMissing"):
         account.container.put_block_list("name", [("Latest", "id")], "text/plain", None)
@@ -183,7 +183,7 @@ def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, bl
 def test_an_unknown_account_fails_the_check() -> None:
     with Stub(refused(404, "ResourceNotFound")) as stub:
         endpoints = "".join(f"{service}Endpoint={stub.url};" for service in ("Blob", "Queue", "Table"))
-        account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};{endpoints}", "t")
+        account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}", "t")
         with pytest.raises(ResourceNotFoundError):
             account.check()
 

@@ -16,7 +16,7 @@ from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
 from legacy_queue.adapters.azure.connection import Connections, StorageTimeouts
 from legacy_queue.adapters.azure.rest import QUEUE, TABLE, RestClient, Service, SharedKey, StorageRefused
-from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports import AlreadyExists, Changed
@@ -48,7 +48,7 @@ def batched(*statuses: int) -> bytes:
 class Client:
     """Table and queue of the storage at ``url``, and how long was waited for before each retry."""
 
-    def __init__(self, url: str, key: str = ACCOUNT_KEY, read_timeout: float = 60) -> None:
+    def __init__(self, url: str, key: str = DEFAULT_KEY, read_timeout: float = 60) -> None:
         self.slept: list[float] = []
         self.counts: Counter[tuple[str, str]] = Counter()
         self.url = url
@@ -61,7 +61,7 @@ class Client:
 
         self.tables = service(TABLE)
         self.table = AzureTable(self.tables, url, "tasks")
-        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, ACCOUNT_KEY), "claims")
+        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, DEFAULT_KEY), "claims")
 
 
 ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
@@ -319,11 +319,11 @@ def test_logs_and_errors_hold_neither_key_nor_signature() -> None:
                     error = error.__cause__ or error.__context__
         shown += [repr(client.table), repr(client.queue), repr(client.tables), str(logs)]
     (signature,) = {*re.findall(r"authorization: SharedKey \w+:(\S+)", stub.heard[0].decode())}
-    for secret in (ACCOUNT_KEY, signature, "SharedKey "):
+    for secret in (DEFAULT_KEY, signature, "SharedKey "):
         assert not [text for text in shown if secret in text]
 
 
-@pytest.mark.parametrize("key", ["d3Jvbmc=", ACCOUNT_KEY])
+@pytest.mark.parametrize("key", ["d3Jvbmc=", DEFAULT_KEY])
 def test_azurite_checks_the_signature(azurite: Azurite, key: str) -> None:
     """Of each operation, so that none is served by chance."""
     table, queue = Client(azurite.table_url, key).table, Client(azurite.queue_url, key).queue
@@ -331,7 +331,7 @@ def test_azurite_checks_the_signature(azurite: Azurite, key: str) -> None:
     account.table("tasks")
     account.check()
     account.queue("claims").create({})
-    if key == ACCOUNT_KEY:
+    if key == DEFAULT_KEY:
         _everything(table, queue)
         return
     for act, _, _ in (ACTS | RECEIVE).values():

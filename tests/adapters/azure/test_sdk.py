@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from legacy_queue.adapters.azure import AzureAccount, azure_table
 from legacy_queue.adapters.azure.azure_table import Foreign
+from legacy_queue.adapters.azure.rest import QUEUE
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports import Changed
@@ -74,7 +75,9 @@ def queue(account: AzureAccount) -> Queue:
 
 @pytest.fixture
 def queue_sdk(azurite: Azurite, queue: Queue) -> QueueClient:
-    return QueueClient.from_connection_string(azurite.connection_string, queue.name)
+    return QueueClient.from_connection_string(
+        azurite.connection_string, queue.name, api_version=QUEUE.version
+    )
 
 
 def of_sdk(entity: TableEntity) -> Row:

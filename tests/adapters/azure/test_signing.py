@@ -28,7 +28,7 @@ from legacy_queue.adapters.azure.rest import (
     SharedKey,
     http_date,
 )
-from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
 
 from .stub import NO_CONTENT, Stub
 from .test_rest import ACTS, RECEIVE, Client
@@ -60,14 +60,14 @@ class Sent:
         return str(request.http_request.headers["Authorization"])
 
 
-def policy(service: Service, key: str = ACCOUNT_KEY) -> Any:
+def policy(service: Service, key: str = DEFAULT_KEY) -> Any:
     untyped: Any = TablePolicy if service is TABLE else QueuePolicy
     return untyped(AzureNamedKeyCredential(ACCOUNT, key)) if service is TABLE else untyped(ACCOUNT, key)
 
 
 def sent(service: Service, url: str, request: Request) -> Sent:
     client = RestClient(
-        service, Connections(url), SharedKey(ACCOUNT, ACCOUNT_KEY), Counter(), now=lambda: NOW
+        service, Connections(url), SharedKey(ACCOUNT, DEFAULT_KEY), Counter(), now=lambda: NOW
     )
     origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
     return Sent(origin, client.signed(request))
@@ -134,7 +134,7 @@ def test_a_request_is_dated_when_it_is_sent() -> None:
     times = iter([1_800_000_000.9, 1_800_000_001.0])
     with Stub(NO_CONTENT) as stub:
         client = RestClient(
-            TABLE, Connections(stub.url), SharedKey(ACCOUNT, ACCOUNT_KEY), Counter(), now=lambda: next(times)
+            TABLE, Connections(stub.url), SharedKey(ACCOUNT, DEFAULT_KEY), Counter(), now=lambda: next(times)
         )
         for _ in range(2):
             client.send(Request("DELETE", "/t()"), lambda _: None)
@@ -149,7 +149,7 @@ def test_a_key_that_is_not_base64_is_refused_without_showing_it(key: str) -> Non
     assert key not in str(caught.value)
 
 
-ACCT = f"AccountName=acct;AccountKey={ACCOUNT_KEY};"
+ACCT = f"AccountName=acct;AccountKey={DEFAULT_KEY};"
 STRINGS: dict[str, tuple[str, str, dict[str, str]]] = {
     "of development": (
         "UseDevelopmentStorage=true",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.embedded import StorageFile
-from legacy_queue.adapters.embedded.connection import connect
 from legacy_queue.adapters.embedded.database import Database
-from legacy_queue.adapters.embedded.queue import EmbeddedQueue
-from legacy_queue.adapters.embedded.table import EmbeddedTable
+from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
+from legacy_queue.adapters.embedded.sqlite_connection import connect
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports.table import KEY, PARTITION, Condition
 from tests.memory_server import FakeClock

@@ -6,12 +6,12 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from legacy_queue.adapters.embedded.blob import EmbeddedBlobContainer
 from legacy_queue.adapters.embedded.database import Database
-from legacy_queue.adapters.embedded.queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
+from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.schema import EMPTIED
 from legacy_queue.adapters.embedded.storage_file import StorageFile
-from legacy_queue.adapters.embedded.table import EmbeddedTable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
@@ -62,9 +62,10 @@ class EmbeddedAccount(StorageAccount):
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""
-        sql = "SELECT name, metadata FROM queues WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
-        found, end = [(prefix, "")], prefix + chr(0x10FFFF)
-        while found := self._database.rows(sql, (found[-1][0], end, _PAGE)):
+        where = "name > ? AND name BETWEEN ? AND ?"
+        sql = f"SELECT name, metadata FROM queues WHERE {where} ORDER BY name LIMIT ?"
+        found, last = [("", "")], prefix + chr(0x10FFFF)
+        while found := self._database.rows(sql, (found[-1][0], prefix, last, _PAGE)):
             for name, metadata in found:
                 yield name, json.loads(metadata)
 
