@@ -41,6 +41,7 @@ _QUICK = {
     "rounds": 1, "seconds": 0.1, "clients": [1, 4], "calls": 1, "tasks": [20], "group": 20, "messages": 20,
     "polls": 5, "poll_seconds": 1, "hold_seconds": 1,
 }  # fmt: skip
+_PILOT = ("--no-resolvers",)  # the next server of the file then sweeps and expires at its start
 _PING_PAUSE = 0.005  # seconds
 
 
@@ -96,8 +97,9 @@ class Benchmark:
         """
         with tempfile.TemporaryDirectory() as folder:
             revision, count = self._revisions[0], self._options.tasks[-1]
-            with self._line(revision, "embedded", folder=Path(folder)) as line:
+            with self._line(revision, "embedded", *_PILOT, folder=Path(folder)) as line:
                 pilots = [await _pilot(Server("pilot", line), life) for life in ({}, _short_life())]
+            with self._line(revision, "embedded") as line:
                 await self._pinged("nothing stored", line)
             for pilot in pilots:
                 fill_tasks(Path(folder) / "data", pilot, count)
@@ -175,7 +177,7 @@ class Benchmark:
         revision = self._revisions[0]
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            with self._line(revision, "embedded", folder=folder) as line:
+            with self._line(revision, "embedded", *_PILOT, folder=folder) as line:
                 pilot = await _pilot(Server("pilot", line), definition, is_pending=is_pending)
             say(f"growth: filling {level}")
             if is_pending:

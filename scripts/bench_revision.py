@@ -66,7 +66,12 @@ def _revision(suffix: str, commit: str, tree: Path, python: str) -> Revision:
         suffix,
         commit,
         (python, "-m", "legacy_queue"),
-        {"NODE_OPTIONS": f'--require "{_COUNT}"', "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
+        {
+            "NODE_OPTIONS": f'--require "{_COUNT}"',
+            "PATH": f"{tree}/azurite/node_modules/.bin:{os.environ['PATH']}",
+            "PYTHONPATH": str(tree),
+            "PYTHONSAFEPATH": "1",
+        },
         storages,
         ("--azurite-default-account",) if has_own_key else (),
     )
