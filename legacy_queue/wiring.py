@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azure import AccessRefused, AzureAccount
+from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
 from legacy_queue.config import DEVELOPMENT_FILE, Settings, SettingsError
@@ -28,7 +29,6 @@ from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services import Services
 from legacy_queue.services.assembly import build_services
 from legacy_queue.services.background import Background
@@ -38,6 +38,7 @@ from legacy_queue.services.periodic_jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
+from legacy_queue.stores.earlier_timers import take_over
 
 _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 _MAX_STREAMS = 500  # event streams of a process
@@ -177,15 +178,27 @@ def prepare(settings: Settings) -> StorageFile | None:
     return file
 
 
-def check_version(settings: Settings) -> None:
-    """Raises SettingsError if storage has timers of an earlier version, which this version cannot read."""
-    queue = _account(settings, "", SystemClock()).queue(f"{settings.queue_prefix}-deadlines")
-    with suppress(QueueNotFound, ServiceUnavailable):
-        queue.metadata()
-        raise SettingsError(
-            f"{settings.data_dir} holds tasks of an earlier version of legacy-queue, which this version "
-            "cannot run: let that version finish them, or start with another --data-dir or --queue-prefix"
-        )
+def check_account(settings: Settings) -> None:
+    """Raises SettingsError for an account of Azure or Azurite that this server cannot use.
+
+    It may refuse this server, or have unresolved tasks of an earlier version, whose timers this version
+    cannot read. An account that cannot be reached passes.
+    """
+    if settings.storage not in ("azure", "azurite"):
+        return
+    account = _azure_account(settings, "")
+    storage = Storage(account, settings.queue_prefix, SystemClock())
+    with suppress(ServiceUnavailable):
+        try:
+            account.check_access()
+        except AccessRefused as error:
+            raise SettingsError(str(error)) from None
+        if not take_over(storage, settings.queue_prefix):
+            place = settings.data_dir if settings.storage == "azurite" else account.endpoints["table"]
+            raise SettingsError(
+                f"{place} holds tasks of an earlier version of legacy-queue, which this version cannot run: "
+                "let that version finish them, or start with another --data-dir or --queue-prefix"
+            )
 
 
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
@@ -204,12 +217,24 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
             )
         except UnusableFile as error:
             raise SettingsError(str(error)) from None
+    return _azure_account(settings, root_url)
+
+
+def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
+    queues, tables, blobs = settings.azure_queue_url, settings.azure_table_url, settings.azure_blob_url
+    access = settings.connection_string or ""
     try:
         public = settings.public_queue_url, settings.public_blob_url
         gateway = root_url + _AZURE_API_PATH if settings.control else None
-        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, gateway)
+        at = (
+            default_access(settings.azure_account, queues, tables, blobs)
+            if queues and tables and blobs
+            else access
+        )
+        return AzureAccount(at, settings.queue_prefix, *public, gateway, settings.azure_proxy)
     except ValueError as error:
-        raise SettingsError(f"the connection string cannot be used: {error}") from None
+        named = "account's URLs" if queues else "connection string"
+        raise SettingsError(f"the {named} cannot be used: {error}") from None
 
 
 def _control(services: Services, storage: Storage, reset: Callable[[], None]) -> ControlServices:

@@ -15,7 +15,7 @@ from legacy_queue.cli.options import setting_options, settings_of, stop_with_std
 from legacy_queue.cli.signals import ENDS, StopHandler, StopSignal
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.wiring import Server, build, check_version
+from legacy_queue.wiring import Server, build, check_account
 
 _RETRY_INTERVAL = 0.5  # seconds
 
@@ -42,7 +42,7 @@ def resolve(**options: str | None) -> None:
         settings = complete(settings)
         if settings.storage == "azurite":
             settings = replace(settings, connection_string=find_running(settings.data_dir / "azurite"))
-            check_version(settings)
+        check_account(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")
     except (SettingsError, AzuriteUnavailable) as error:
         raise click.ClickException(str(error)) from None

@@ -32,7 +32,7 @@ from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
-from legacy_queue.wiring import Server, build, check_version, prepare
+from legacy_queue.wiring import Server, build, check_account, prepare
 
 log = structlog.get_logger()
 
@@ -110,7 +110,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                 azurite.start()
                 stack.callback(_end, azurite)
                 settings = replace(settings, connection_string=azurite.connection_string)
-                check_version(settings)
+            check_account(settings)
             root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
             connections = max_connections(raise_limit(), settings)
             _preload()

@@ -15,6 +15,7 @@ from typing import Any
 
 from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import values
+from legacy_queue.config.azure_problem import azure_problem
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
 
@@ -69,6 +70,15 @@ class Settings:
     )
     connection_string: str | None = _setting(
         values.text, None, "The connection string of the account, for --storage azure.", True
+    )
+    azure_queue_url: str | None = _setting(
+        values.azure_url, None, "Instead of a connection string, with Microsoft Entra ID: the queue URL."
+    )
+    azure_table_url: str | None = _setting(values.azure_url, None, "The account's table URL.")
+    azure_blob_url: str | None = _setting(values.azure_url, None, "The account's blob URL.")
+    azure_account: str | None = _setting(values.account, None, "Its name, if the URLs do not begin with it.")
+    azure_proxy: str | None = _setting(
+        values.proxy, None, "The HTTP proxy to Azure; those of the environment are not used."
     )
     queue_prefix: str = _setting(
         values.prefix, "lq", "The first characters of the names of queues and tables."
@@ -254,10 +264,8 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
 
 def _check(settings: Settings) -> None:
     """Raises SettingsError for settings that do not go together."""
-    if settings.storage == "azure" and not settings.connection_string:
-        raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
-    if settings.storage != "azure" and settings.connection_string:
-        raise SettingsError(f"a connection string goes with --storage azure, and this is {settings.storage}")
+    if problem := azure_problem(settings):
+        raise SettingsError(problem)
     if settings.storage == "memory" and settings.workers > 1:
         raise SettingsError("--storage memory lives in one process: --workers 1 is accepted")
     if settings.control and settings.workers > 1:

@@ -21,7 +21,7 @@ from legacy_queue.domain.scopes import is_scope
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-_EXTRAS = {"amqp": "kombu", "s3": "boto3"}  # in setup.cfg
+_EXTRAS = {"amqp": "kombu", "azure": "azure.identity", "s3": "boto3"}  # in setup.cfg
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 _TLS_NAME = "a host name or an IP address is accepted, or several, without port and wildcard"
@@ -92,6 +92,16 @@ url = _matching(
     "a URL is accepted that starts with http:// or https:// and has no user, password or query",
     read=lambda text: text.rstrip("/"),
 )
+_azure_url = _matching(
+    r"https://[^\s/?#{}@]+[^\s?#{}@]*",
+    "a URL is accepted that starts with https:// and has no query: tokens are not sent over plain HTTP",
+    read=lambda text: text.rstrip("/"),
+)
+account = _matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9 are accepted")
+proxy = _matching(
+    r"http://[^\s/?#{}@]+/?",
+    "the URL of an HTTP proxy is accepted, like http://proxy.example.com:3128, without user and password",
+)
 
 
 def need_extra(extra: str) -> None:
@@ -102,6 +112,11 @@ def need_extra(extra: str) -> None:
         raise ValueError(
             f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
         )
+
+
+def azure_url(value: Any) -> Any:
+    need_extra("azure")
+    return _azure_url(value)
 
 
 def s3_endpoint(value: Any) -> Any:

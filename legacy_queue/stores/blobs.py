@@ -5,12 +5,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, groupby
 
-from azure.storage.blob import generate_blob_sas
-
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.account import BlobPermission, StorageAccount
 from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
 
 BLOCK = 4 * 1024 * 1024  # bytes
@@ -30,8 +28,7 @@ class Blobs:
     """
 
     def __init__(self, account: StorageAccount, clock: Clock) -> None:
-        self._container, self._endpoint = account.container, account.public_blobs
-        self._clock = clock
+        self._account, self._container, self._clock = account, account.container, clock
 
     def upload_url(self, name: str, expiry: datetime) -> str:
         """A SAS URL, valid until ``expiry``, to write that blob: by one PUT, or by blocks and their list."""
@@ -97,20 +94,12 @@ class Blobs:
         """Delete the blob. Safe to repeat."""
         self._container.delete(name)
 
-    def _url(self, name: str, permission: str, expiry: datetime, disposition: str | None = None) -> str:
-        endpoint, container = self._endpoint, self._container.name
-        sas = generate_blob_sas(
-            endpoint.account,
-            container,
-            name,
-            account_key=endpoint.key,
-            permission=permission,
-            start=self._clock.wall_time() - _CLOCK_SKEW,
-            expiry=expiry,
-            protocol=endpoint.sas_protocol,
-            content_disposition=disposition,
-        )
-        return f"{endpoint.url.rstrip('/')}/{container}/{name}?{sas}"
+    def _url(
+        self, name: str, permission: BlobPermission, expiry: datetime, disposition: str | None = None
+    ) -> str:
+        start = self._clock.wall_time() - _CLOCK_SKEW
+        sas = self._account.blob_sas(name, permission, start, expiry, disposition)
+        return f"{self._account.public_blobs.url.rstrip('/')}/{self._container.name}/{name}?{sas}"
 
     def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[str]:
         """Store the blocks; their ids ``<part>.<write>.<number>.<1 for the last>``.

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import islice
 
-from azure.storage.queue import generate_queue_sas
-
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import SigningEndpoint, StorageAccount
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound
 from legacy_queue.stores.lru_cache import SharedLruCache
 
@@ -99,8 +97,8 @@ class WorkQueues:
         placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other brace.
         Source: docs/explanation/protocols.md#signed-urls.
         """
-        endpoint, names = self._account.public_queues, [self._use(queue).name for queue in queues]
-        return [signed_urls(endpoint, name, start, expiry, visibility) for name in names]
+        names = [self._use(queue).name for queue in queues]
+        return [self._signed(name, start, expiry, visibility) for name in names]
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """As ``ExpiringRows``. Each call lists all queues, since Azurite's markers skip some."""
@@ -113,6 +111,14 @@ class WorkQueues:
         for name in names:
             self._remove_queue(name, now)
         return names[-1] if len(names) == limit else None
+
+    def _signed(self, name: str, start: datetime, expiry: datetime, visibility: timedelta) -> SignedUrls:
+        sas = self._account.queue_sas(name, start, expiry)
+        messages = f"{self._account.public_queues.url.rstrip('/')}/{name}/messages"
+        return SignedUrls(
+            poll=f"{messages}?visibilitytimeout={whole_seconds(visibility)}&{sas}",
+            delete=f"{messages}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{sas}",
+        )
 
     def _queue(self, queue: WorkQueue) -> Queue:
         return self._account.queue(queue.name(self._prefix))
@@ -147,26 +153,3 @@ class WorkQueues:
             return
         queue.remove()
         self._used.remove(name)
-
-
-def signed_urls(
-    endpoint: SigningEndpoint, queue_name: str, start: datetime, expiry: datetime, visibility: timedelta
-) -> SignedUrls:
-    """As ``WorkQueues.signed_urls``, for the queue of that name.
-
-    Source: docs/explanation/protocols.md#signed-urls.
-    """
-    sas = generate_queue_sas(
-        endpoint.account,
-        queue_name,
-        endpoint.key,
-        permission="p",
-        start=start,
-        expiry=expiry,
-        protocol=endpoint.sas_protocol,
-    )
-    messages = f"{endpoint.url.rstrip('/')}/{queue_name}/messages"
-    return SignedUrls(
-        poll=f"{messages}?visibilitytimeout={whole_seconds(visibility)}&{sas}",
-        delete=f"{messages}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{sas}",
-    )

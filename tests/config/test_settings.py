@@ -42,6 +42,9 @@ S3 = {
     "s3-access-key-id": "AKIAEXAMPLE",
     "s3-secret-access-key": "S3CRET-for-presigned-urls",
 }
+ENTRA = {
+    f"azure-{name}-url": f"https://acc.{name}.core.chinacloudapi.cn" for name in ("queue", "table", "blob")
+}
 ANY_TEXT = ("host", "data-dir", "azurite-dir", "connection-string", "tls-cert", "tls-key")
 OWN_CERTIFICATE = {"tls-cert": "a.pem", "tls-key": "b.pem"}
 NEEDED_TOGETHER = [name for name in S3 if name != "s3-region"]
@@ -57,6 +60,9 @@ EACH: dict[str, tuple[str, Any]] = {
     "azurite-dir": ("elsewhere", Path("elsewhere")),
     "azurite-default-account": ("true", True),
     "connection-string": (CONNECTION, CONNECTION),
+    **{name: (f"{url}/", url) for name, url in ENTRA.items()},
+    "azure-account": ("acc", "acc"),
+    "azure-proxy": ("http://proxy:3128", "http://proxy:3128"),
     "queue-prefix": ("q2", "q2"),
     "public-url": ("https://queue.example.com/", "https://queue.example.com"),
     "public-queue-url": ("http://127.0.0.1:10001/account", "http://127.0.0.1:10001/account"),
@@ -92,6 +98,8 @@ def variable(name: str) -> str:
 
 def needed_with(name: str) -> dict[str, str]:
     with_others = {"connection-string": {"storage": "azure"}, "tls-name": {"tls": "auto"}}
+    for of_entra in (*ENTRA, "azure-account", "azure-proxy"):
+        with_others[of_entra] = {"storage": "azure", **ENTRA}
     with_others |= dict.fromkeys(S3, S3) | dict.fromkeys(OWN_CERTIFICATE, OWN_CERTIFICATE)
     return {other: value for other, value in with_others.get(name, {}).items() if other != name}
 
@@ -292,6 +300,14 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"storage": "azure"}, "LEGACY_QUEUE_CONNECTION_STRING"),
         ({"connection-string": CONNECTION}, "--storage azure, and this is embedded"),
         ({"connection-string": CONNECTION, "storage": "memory"}, "and this is memory"),
+        ({"azure-proxy": "http://proxy:3128"}, "azure-proxy goes with --storage azure"),
+        ({**ENTRA, "storage": "memory"}, "azure-queue-url goes with --storage azure, and this is memory"),
+        ({**ENTRA, "storage": "azure", "connection-string": CONNECTION}, "and so does azure-queue-url"),
+        (
+            {"storage": "azure", "connection-string": CONNECTION, "azure-account": "acc"},
+            "and so does azure-account",
+        ),
+        ({**dict([*ENTRA.items()][:2]), "storage": "azure"}, "azure-blob-url"),
         ({"storage": "memory", "workers": "2"}, "--workers 1"),
         ({"control": "true", "workers": "2"}, "--control goes with one server process"),
         ({"host": "192.0.2.1", "storage": "memory", "control": "true", **SERVED}, "leave out --control"),
@@ -340,6 +356,8 @@ def test_settings_that_do_not_go_together_are_refused(options: dict[str, str], s
         {"host": "192.0.2.1", "storage": "memory", "control": "true", "development": "true"},
         {"workers": "4"},
         {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
+        {"storage": "azure", "connection-string": CONNECTION, "azure-proxy": "http://proxy:3128"},
+        {"storage": "azure", **ENTRA, "azure-account": "other"},
         {"host": "192.0.2.1", "storage": "memory", **SERVED},
         {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
         {"host": "0.0.0.0", "storage": "memory", "development": "true", **PUBLIC},
@@ -363,7 +381,11 @@ def test_settings_that_go_together_are_accepted(options: dict[str, str]) -> None
 
 @pytest.mark.parametrize(
     ("options", "package", "extra"),
-    [({"amqp-url": "amqp://rabbitmq.example.com"}, "kombu", "amqp"), (S3, "boto3", "s3")],
+    [
+        ({"amqp-url": "amqp://rabbitmq.example.com"}, "kombu", "amqp"),
+        ({"storage": "azure", **ENTRA}, "azure.identity", "azure"),
+        (S3, "boto3", "s3"),
+    ],
 )
 def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_it(
     options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch

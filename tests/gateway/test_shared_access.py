@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 import pytest
 import requests
@@ -15,12 +15,11 @@ from azure.storage.queue import (
     generate_queue_sas,
 )
 
-from legacy_queue.ports.account import SigningEndpoint
+from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.stores import SignedUrls, Storage
-from legacy_queue.stores.work_queues import signed_urls
 from tests.memory_server import FakeClock
 
-from .conftest import HALF_HOUR, KEY_BASE64, NOW, QUEUE_NAME
+from .conftest import HALF_HOUR, KEY, KEY_BASE64, NOW, QUEUE_NAME
 
 FIELDS = ("sv", "st", "se", "sp", "spr", "sig")
 SECOND = timedelta(seconds=1)
@@ -208,17 +207,21 @@ def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
 
 @pytest.mark.parametrize(
     ("queue_url", "protocol"),
-    [("https://example.com/azure/account", "https"), ("http://127.0.0.1:1/account/", "https,http")],
+    [("https://example.com/azure", "https"), ("http://127.0.0.1:1/", "https,http")],
 )
-def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(queue_url: str, protocol: str) -> None:
-    urls = signed_urls(
-        SigningEndpoint(queue_url, "account", KEY_BASE64), "queue", NOW, NOW + HALF_HOUR, 300 * SECOND
-    )
-    base = queue_url.rstrip("/")
-    expected = generate_queue_sas(
-        "account", "queue", KEY_BASE64, "p", NOW + HALF_HOUR, NOW, protocol=protocol
-    )
-    assert urls.poll == f"{base}/queue/messages?visibilitytimeout=300&{expected}"
-    assert urls.delete == (
-        f"{base}/queue/messages/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{expected}"
-    )
+def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(
+    clock: FakeClock, queue_url: str, protocol: str
+) -> None:
+    account = EmbeddedAccount(None, clock, queue_url, "q", key=KEY)
+    for sas in (
+        account.queue_sas("queue", NOW, NOW + HALF_HOUR),
+        account.blob_sas("blob", "r", NOW, NOW + HALF_HOUR),
+    ):
+        assert parse_qs(sas)["spr"] == [protocol]
+
+
+def test_the_urls_of_a_queue_are_those_that_workers_expect(urls: SignedUrls, storage: Storage) -> None:
+    base = f"{storage.account.public_queues.url}/{QUEUE_NAME}/messages"
+    expected = sas(storage)
+    assert urls.poll == f"{base}?visibilitytimeout=300&{expected}"
+    assert urls.delete == f"{base}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{expected}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import socket
 import stat
@@ -282,18 +283,21 @@ def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_
     assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
 
 
-def test_serve_and_resolve_refuse_a_data_directory_of_an_earlier_version(tmp_path: Path) -> None:
-    data_dir = tmp_path / "data"
-    options = ("--storage", "azurite", "--data-dir", str(data_dir))
-    with Azurite(data_dir / "azurite") as azurite:
-        AzureAccount(azurite.connection_string, "lq").queue("lq-deadlines").create({})
-        with run(tmp_path / "resolve", "resolve", *options) as resolving:
-            assert (resolving.wait(), resolving.output) == (1, ""), resolving.errors
-    with run(tmp_path / "serve", "serve", "--port", "0", *options) as serving:
-        assert (serving.wait(), serving.output) == (1, ""), serving.errors
-    for refused in (resolving, serving):
-        assert f"{data_dir} holds tasks of an earlier version of legacy-queue" in refused.errors
-    assert not processes_of(data_dir / "azurite")
+@pytest.mark.parametrize("command", ["serve", "resolve"])
+def test_an_azure_account_with_tasks_of_an_earlier_version_is_refused(
+    tmp_path: Path, azurite: Azurite, command: str
+) -> None:
+    prefix = f"t{secrets.token_hex(4)}"
+    account = AzureAccount(azurite.connection_string, prefix)
+    account.queue(f"{prefix}-deadlines").create({})
+    tasks = account.table(f"{prefix}tasks")
+    account.check()
+    tasks.insert(slugid(), "task", {"state": "running"})
+    port = ("--port", "0") if command == "serve" else ()
+    env = {"LEGACY_QUEUE_CONNECTION_STRING": azurite.connection_string}
+    with run(tmp_path, command, *port, "--storage", "azure", "--queue-prefix", prefix, env=env) as process:
+        assert (process.wait(), process.output) == (1, ""), process.errors
+    assert f"{azurite.table_url} holds tasks of an earlier version of legacy-queue" in process.errors
 
 
 @pytest.fixture

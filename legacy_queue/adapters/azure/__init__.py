@@ -3,12 +3,16 @@
 Import this only after gevent has patched: the SDK creates locks when it is imported.
 """
 
+import base64
+import secrets
+import ssl
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
-from azure.core.exceptions import ResourceExistsError
+from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
@@ -17,54 +21,82 @@ from legacy_queue.adapters.azure.azure_blob import AzureBlobContainer
 from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
 from legacy_queue.adapters.azure.connection import Connections
-from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
+from legacy_queue.adapters.azure.entra import (
+    DelegationKey,
+    EntraAccess,
+    EntraToken,
+    key_service,
+    token_service,
+)
+from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey, StorageRefused
 from legacy_queue.adapters.azure.sdk import ask, connect, find
-from legacy_queue.ports.account import SigningEndpoint, StorageAccount
+from legacy_queue.adapters.signing import SignedService, SigningAccount
+from legacy_queue.ports.account import SigningEndpoint
 
-_CLIENTS = ((QUEUE, QueueServiceClient), (TABLE, TableServiceClient), (BLOB, BlobServiceClient))
+_NEEDED = (
+    "with Microsoft Entra ID the account must have user delegation keys for queues and blobs, and this "
+    "server's identity the roles that docs/how-to/real-azure.md names; a connection string needs neither"
+)
+_CLIENTS = (QueueServiceClient, TableServiceClient, BlobServiceClient)
 
 
-class AzureAccount(StorageAccount):
+class AccessRefused(Exception):
+    """A sentence: the account does not serve this server, and what it would need."""
+
+
+class AzureAccount(SigningAccount):
     """``operations`` counts the requests sent, by service and HTTP method."""
 
     version = None
 
     def __init__(
         self,
-        connection_string: str,
+        access: str | EntraAccess,
         prefix: str,
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
         gateway_url: str | None = None,
+        proxy: str | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         """Clients for the account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
-        ``public_queue_url`` and ``public_blob_url`` are for workers, by default ``<gateway_url>/<account>``,
-        or else the endpoints. Raises ValueError for an invalid connection string, or without an account key.
+        ``access`` is a connection string, or that of an identity. ``public_queue_url`` and
+        ``public_blob_url`` are for workers, by default ``<gateway_url>/<account>``, or else the endpoints.
+        ``proxy`` and ``context`` are as those of Connections. Raises ValueError for an invalid connection
+        string or URL, or without an account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
+        token = EntraToken(access.credential) if isinstance(access, EntraAccess) else None
+        services = [token_service(service) if token else service for service in (QUEUE, TABLE, BLOB)]
+        sdk_access: list[Any]
+        sdk_access = [access] * 3 if isinstance(access, str) else [(url, token) for url in access.urls]
         clients: list[Any] = [
-            connect(kind, service.name, connection_string, self.operations) for service, kind in _CLIENTS
+            connect(kind, service, at, self.operations, context, proxy)
+            for kind, service, at in zip(_CLIENTS, services, sdk_access, strict=True)
         ]
         self._queues, self._tables, self._blobs = clients
-        key = getattr(self._queues.credential, "account_key", None)
-        if not key:
-            raise ValueError("it has no AccountKey, with which poll URLs are signed")
-        account = str(self._queues.account_name)
-        try:
-            signer = SharedKey(account, key)
-        except ValueError:
-            raise ValueError("its AccountKey is not base64") from None
         urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
         self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
+        self._connections = [Connections(url, context=context, proxy=proxy) for url in urls]
+        account, key = _account_key(self._queues) if isinstance(access, str) else (access.account, _new_key())
+        signer = token or SharedKey(account, key)
+        self._queue_requests, self._table_requests, blob_requests = (
+            RestClient(service, connections, signer, self.operations)
+            for service, connections in zip(services, self._connections, strict=True)
+        )
         gateway = f"{gateway_url}/{account}" if gateway_url else None
         self.public_queues = SigningEndpoint(public_queue_url or gateway or queue_url, account, key)
         self.public_blobs = SigningEndpoint(public_blob_url or gateway or blob_url, account, key)
-        self._connections = [Connections(url) for url in urls]
-        self._queue_requests, self._table_requests, blob_requests = (
-            RestClient(service, connections, signer, self.operations)
-            for (service, _), connections in zip(_CLIENTS, self._connections, strict=True)
-        )
+        self._delegation_keys: Mapping[str, DelegationKey] = {}
+        if token and not gateway:
+            self._delegation_keys = {
+                service.name: DelegationKey(
+                    service.name, RestClient(key_service(service), connections, token, self.operations)
+                )
+                for service, connections in zip(services, self._connections, strict=True)
+                if service is not TABLE
+            }
         self._prefix = prefix
         self._tables_by_name: dict[str, AzureTable] = {}
         self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
@@ -83,7 +115,8 @@ class AzureAccount(StorageAccount):
             yield queue.name, queue.metadata or {}
 
     def check(self) -> None:
-        ask(self._queues.get_service_properties)
+        # not the properties of the service: roles for data do not allow that
+        next(self.queues(f"{self._prefix}-timers"), None)
         if not ask(self._container.exists):
             with suppress(ResourceExistsError):  # another process was faster
                 ask(self._container.create_container)
@@ -94,6 +127,22 @@ class AzureAccount(StorageAccount):
         existing = {table.name for table in ask(list, tables)}
         for name in self._tables_by_name.keys() - existing:
             ask(self._tables.create_table_if_not_exists, name)
+
+    def check_access(self) -> None:
+        """As ``check``, and return if URLs can be signed.
+
+        Raises AccessRefused.
+        """
+        try:
+            for key in self._delegation_keys.values():
+                key.until(datetime.now(UTC))
+            self.check()
+        except (StorageRefused, HttpResponseError) as error:
+            reason = str(error).partition("\n")[0]
+            needed = f": {_NEEDED}" if self._delegation_keys else ""
+            raise AccessRefused(
+                f"{self.endpoints['queue']} refuses this server ({reason}){needed}"
+            ) from error
 
     def empty(self) -> None:
         """Delete everything of the prefix: queues, the tables of ``table``, and the container.
@@ -110,3 +159,25 @@ class AzureAccount(StorageAccount):
         """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""
         for connections in self._connections:
             connections.close()
+
+    def _credential(self, service: SignedService, expiry: datetime) -> Mapping[str, Any]:
+        if key := self._delegation_keys.get(service):
+            return {"user_delegation_key": key.until(expiry)}
+        return super()._credential(service, expiry)
+
+
+def _account_key(queues: QueueServiceClient) -> tuple[str, str]:
+    """The account's name and key; raises ValueError."""
+    key = getattr(queues.credential, "account_key", None)
+    if not key:
+        raise ValueError("it has no AccountKey, with which poll URLs are signed")
+    try:
+        base64.b64decode(key, validate=True)
+    except ValueError:
+        raise ValueError("its AccountKey is not base64") from None
+    return str(queues.account_name), key
+
+
+def _new_key() -> str:
+    """For URLs of the gateway: of an account that has no key here."""
+    return base64.b64encode(secrets.token_bytes(64)).decode()

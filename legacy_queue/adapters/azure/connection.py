@@ -1,16 +1,17 @@
 """Keep-alive HTTP connections to one endpoint: plain sockets, the same on threads and under gevent.
 
-No proxies, redirects, cookies or netrc: the connection string alone says where storage is.
+No redirects, cookies or netrc, and a proxy only where it is given: the settings alone say where storage is.
 """
 
 import os
+import re
 import socket
 import ssl
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -20,11 +21,17 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from legacy_queue.adapters.azure.http_response import BadResponse, Response, read_response
 
 MAX_IDLE = 128  # connections; more concurrent calls open more, which are closed afterwards
+_MAX_TUNNEL_ANSWER = 64 * 1024  # bytes
+_TUNNEL = re.compile(rb"HTTP/1\.[01] 2\d\d .*\r\n\r\n", re.DOTALL)
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
 
 
 class NotSent(Exception):
     """Storage did not get the whole request: it cannot have acted on it."""
+
+
+class ProxyRefused(OSError):
+    """The proxy did not connect to storage."""
 
 
 class NotAnswered(Exception):
@@ -47,10 +54,11 @@ class Connections:
         timeouts: StorageTimeouts | None = None,
         context: ssl.SSLContext | None = None,
         now: Callable[[], float] = time.monotonic,
+        proxy: str | None = None,
     ) -> None:
         """``context`` is for https, by default with the authorities of the system and the SDK.
 
-        ``now`` is in seconds. Raises ValueError.
+        ``now`` is in seconds. ``proxy`` is the URL of an HTTP proxy for https. Raises ValueError.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -58,6 +66,10 @@ class Connections:
         self.host = parts.netloc.rpartition("@")[2]  # as in the Host header
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        if proxy and parts.scheme != "https":
+            raise ValueError(f"a proxy is used for https only, and this is {parts.scheme}://{parts.netloc}")
+        through = urlsplit(proxy or "")
+        self._proxy = (through.hostname, through.port or 80) if through.hostname else None
         self._context = (context or default_context()) if parts.scheme == "https" else None
         self._timeouts, self._now = timeouts or StorageTimeouts(), now
         # with the time of the last use; the newest last
@@ -72,7 +84,7 @@ class Connections:
         """
         while not self._is_closed:
             idle = self._take()
-            connection = idle or _Connection(self.address, self._timeouts, self._context)
+            connection = idle or _Connection(self.address, self._timeouts, self._context, self._proxy)
             try:
                 response = connection.exchange(request)
             except NotSent as error:
@@ -112,16 +124,25 @@ class Connections:
 
 class _Connection:
     def __init__(
-        self, address: tuple[str, int], timeouts: StorageTimeouts, context: ssl.SSLContext | None
+        self,
+        address: tuple[str, int],
+        timeouts: StorageTimeouts,
+        context: ssl.SSLContext | None,
+        proxy: tuple[str, int] | None,
     ) -> None:
         """Raises NotSent."""
-        try:
-            connection = socket.create_connection(address, timeouts.connect)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if context:
-                connection = context.wrap_socket(connection, server_hostname=address[0])
-        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            raise NotSent(type(error).__name__) from error
+        with ExitStack() as opened:
+            try:
+                connection = socket.create_connection(proxy or address, timeouts.connect)
+                opened.callback(connection.close)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if proxy:
+                    _tunnel(connection, address)
+                if context:
+                    connection = context.wrap_socket(connection, server_hostname=address[0])
+            except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+                raise NotSent(type(error).__name__) from error
+            opened.pop_all()
         connection.settimeout(timeouts.read)
         self._timeout, self._socket = timeouts.read, connection
 
@@ -154,6 +175,21 @@ class _Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _tunnel(connection: socket.socket, address: tuple[str, int]) -> None:
+    """Ask the proxy at the other end to connect to ``address``; raises OSError."""
+    host, port = address
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    connection.sendall(f"CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):  # nothing follows: in TLS, the client speaks first
+        received = connection.recv(4096)
+        answer += received
+        if not received or len(answer) > _MAX_TUNNEL_ANSWER:
+            break
+    if not _TUNNEL.fullmatch(answer):
+        raise ProxyRefused(f"the proxy did not connect to {target}")
 
 
 @cache

@@ -7,14 +7,15 @@ Azure's "Authorize with Shared Key"; held to the SDK's own signing by tests.
 import base64
 import binascii
 import hashlib
+import random
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import structlog
@@ -36,11 +37,13 @@ _NOT_NOW = {
     "ContainerNotFound",
     "ContainerBeingDeleted",
     "AuthenticationFailed",
+    "InvalidAuthenticationInfo",  # of Azure for a token that it does not take
     "AuthorizationFailure",  # of Azurite's tables for a wrong key, of Azure for a blocked address
     "AccountIsDisabled",
 }
 _CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
 _NOT_RETRIED = (501, 505)
+_MAX_RETRY_AFTER = 2.0  # seconds: with it, a call gives up before a client with a timeout of 30 s
 _BLOCK = 64  # bytes, of SHA-256
 
 
@@ -48,12 +51,12 @@ class StorageRefused(Exception):
     """Storage refused the request, and no retry helps: the HTTP status and Azure's name of the error."""
 
     def __init__(self, status: int, code: str) -> None:
-        super().__init__(f"{status} {code}")
+        super().__init__(f"{status} {code}".rstrip())
         self.status, self.code = status, code
 
 
 class Service(NamedTuple):
-    """``delays`` are the seconds before each retry, ``headers`` those of each request."""
+    """``delays`` are the seconds before each retry, at least; ``headers`` are those of each request."""
 
     name: Literal["queue", "table", "blob"]
     version: str  # of the API
@@ -61,10 +64,10 @@ class Service(NamedTuple):
     headers: Mapping[str, str]
 
 
-QUEUE = Service("queue", "2021-12-02", (0, 1), {"accept": "application/xml"})
+QUEUE = Service("queue", "2021-12-02", (0.1, 1), {"accept": "application/xml"})
 _ODATA = {"accept": "application/json;odata=minimalmetadata", "dataserviceversion": "3.0"}
-TABLE = Service("table", "2019-02-02", (0, 0.2), _ODATA)
-BLOB = Service("blob", "2021-12-02", (0, 1), {})
+TABLE = Service("table", "2019-02-02", (0.1, 0.2), _ODATA)
+BLOB = Service("blob", "2021-12-02", (0.1, 1), {})
 
 
 class Request(NamedTuple):
@@ -77,6 +80,16 @@ class Request(NamedTuple):
     params: Sequence[tuple[str, str]] = ()
     headers: Mapping[str, str] = {}
     body: bytes | None = None
+
+
+Authorize = Callable[[Request, str, Mapping[str, str]], str]
+
+
+class Signer(Protocol):
+    def authorizer(self, service: Service) -> Authorize:
+        """Makes the Authorization of a request from it, the path of its URL, and x-ms-date and other headers
+        of every request. It may raise ServiceUnavailable.
+        """
 
 
 class SharedKey:
@@ -93,11 +106,10 @@ class SharedKey:
             hashlib.sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C)
         )
 
-    def storage_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
-        """The Authorization of a request to queues or blobs.
+    def authorizer(self, service: Service) -> Authorize:
+        return self._table_header if service.name == "table" else self._storage_header
 
-        ``path`` is that of the URL; ``headers`` are x-ms-date and others of every request.
-        """
+    def _storage_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
         own = request.headers
         names = sorted(name for name in (*own, *headers) if name.startswith("x-ms-"))
         lines = [
@@ -116,8 +128,8 @@ class SharedKey:
         ]
         return self._header("\n".join(lines))
 
-    def table_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
-        """The Authorization of a request to tables; no such request has the parameter ``comp``."""
+    def _table_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
+        """No request to tables has the parameter ``comp``, which would be signed too."""
         content_type, date = request.headers.get("content-type", ""), headers["x-ms-date"]
         return self._header(f"{request.method}\n\n{content_type}\n{date}\n/{self.account}{path}")
 
@@ -134,7 +146,7 @@ class RestClient:
         self,
         service: Service,
         connections: Connections,
-        key: SharedKey,
+        signer: Signer,
         counts: Counter[tuple[str, str]],
         *,
         now: Callable[[], float] = time.time,
@@ -142,7 +154,7 @@ class RestClient:
     ) -> None:
         """``counts`` counts requests by service and HTTP method; ``now`` is in seconds since 1970."""
         self._service, self._connections, self._counts = service, connections, counts
-        self._sign = key.table_header if service.name == "table" else key.storage_header
+        self._authorization = signer.authorizer(service)
         self._now, self._sleep = now, sleep
         fixed = {"host": connections.host, "x-ms-version": service.version, **service.headers}
         self._fixed = header_lines(fixed)
@@ -163,7 +175,7 @@ class RestClient:
         response = self._answer(request, is_sent_once)
         if not 200 <= response.status < 300:
             code = error_code(response)
-            by_status = refusals if code or self._service is not TABLE else {}  # tables always name the error
+            by_status = refusals if code or self._service.name != "table" else {}  # tables name each error
             refused = refusals.get(code) or by_status.get(response.status)
             raise refused if refused and code not in _NOT_NOW else refusal(response.status, code)
         try:
@@ -181,13 +193,15 @@ class RestClient:
             try:
                 response = self._connections.exchange(self.signed(request))
             except (NotSent, NotAnswered) as error:
-                if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
+                wait = pause(delay)
+                if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
                     log.error("storage-unreachable", error=str(error))
                     raise ServiceUnavailable("storage cannot be reached, try again") from error
             else:
-                if delay is None or is_sent_once or not _helps_to_retry(response.status):
+                wait = pause(delay, response.headers.get("retry-after"))
+                if wait is None or is_sent_once or not helps_to_retry(response.status):
                     return response
-            self._sleep(delay)
+            self._sleep(wait)
 
     def signed(self, request: Request) -> bytes:
         """The request as it is sent, dated now."""
@@ -195,7 +209,7 @@ class RestClient:
         path = self._connections.path + path
         date = http_date(int(self._now()))
         signed_headers: Mapping[str, str] = {"x-ms-date": date, "x-ms-version": self._service.version}
-        authorization = self._sign(request, path, signed_headers)
+        authorization = self._authorization(request, path, signed_headers)
         query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
         length = f"content-length: {len(body)}\r\n" if body is not None else ""
         head = (
@@ -210,7 +224,7 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
 
     A worker gets 503 for that, since it is not the worker's fault.
     """
-    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
+    if not helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")
@@ -231,8 +245,32 @@ def error_code_in(body: bytes) -> str:
     return (code[1] or code[2]).decode() if code else ""
 
 
-def _helps_to_retry(status: int) -> bool:
+def helps_to_retry(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status not in _NOT_RETRIED)
+
+
+def pause(delay: float | None, retry_after: str | None = None) -> float | None:
+    """Seconds to wait before the next try, half as much more by chance, so that servers do not retry at once.
+
+    ``delay`` is the least, None after the last try. None: do not try again, also where Retry-After asks for
+    more than a call has.
+    """
+    if delay is None:
+        return None
+    asked = _seconds(retry_after)
+    return max(delay, asked) * random.uniform(1, 1.5) if asked <= _MAX_RETRY_AFTER else None  # noqa: S311
+
+
+def _seconds(retry_after: str | None) -> float:
+    """The seconds of a Retry-After, which is a number or a date; 0 where it cannot be read."""
+    if not retry_after:
+        return 0
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        return parsedate_to_datetime(retry_after).timestamp() - time.time()
+    except ValueError:
+        return 0
 
 
 @lru_cache(maxsize=4)

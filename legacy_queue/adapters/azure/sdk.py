@@ -3,6 +3,7 @@
 Source: docs/explanation/azurite.md#the-sdk.
 """
 
+import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,14 +11,19 @@ from typing import Any, ParamSpec, TypeVar
 
 import requests
 import structlog
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.credentials import TokenCredential
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
 from azure.core.pipeline.transport import RequestsTransport
-from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
-from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.connection import MAX_IDLE, StorageTimeouts
-from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, StorageRefused, refusal
+from legacy_queue.adapters.azure.connection import MAX_IDLE, StorageTimeouts, default_context
+from legacy_queue.adapters.azure.rest import Service, StorageRefused, helps_to_retry, pause, refusal
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
@@ -26,38 +32,89 @@ Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 _DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
-_AT_ONCE_THEN_AFTER_A_SECOND = {"initial_backoff": 0, "increment_base": 1, "random_jitter_range": 0}
-# of their own these clients would send a version that is newer than any Azurite
 _OPTIONS: Mapping[type, Mapping[str, Any]] = {
-    QueueServiceClient: {"api_version": QUEUE.version, **_AT_ONCE_THEN_AFTER_A_SECOND},
-    TableServiceClient: {"api_version": TABLE.version, "retry_backoff_factor": 0.1},  # within half a second
-    BlobServiceClient: {
-        "api_version": BLOB.version,
-        **_AT_ONCE_THEN_AFTER_A_SECOND,
-        "max_single_get_size": _DOWNLOADED,
-        "max_chunk_get_size": _DOWNLOADED,
-    },
+    BlobServiceClient: {"max_single_get_size": _DOWNLOADED, "max_chunk_get_size": _DOWNLOADED},
 }
 
 
-def connect(kind: Any, service: str, connection_string: str, counts: Counter[tuple[str, str]]) -> Any:
+class _Adapter(requests.adapters.HTTPAdapter):
+    """For https, also through a proxy."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__(pool_maxsize=MAX_IDLE)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+        return super().proxy_manager_for(*args, **kwargs, ssl_context=self._context)
+
+
+class _Transport(RequestsTransport):  # type: ignore[misc] # imported lazily, of an unknown type
+    """Counts requests, and sends them again as RestClient does.
+
+    The SDK's own policies do not wait for Retry-After, or wait for as long as it says.
+    """
+
+    def __init__(self, service: Service, counts: Counter[tuple[str, str]], **options: Any) -> None:
+        self._service, self._counts = service, counts
+        super().__init__(**options)
+
+    def send(self, request: Any, **options: Any) -> Any:
+        delays = iter((*self._service.delays, None))
+        while True:
+            delay = next(delays)
+            self._counts[self._service.name, request.method] += 1
+            try:
+                response = super().send(request, **options)
+            except (ServiceRequestError, ServiceResponseError):
+                wait = pause(delay)
+                if wait is None:
+                    raise
+            else:
+                wait = pause(delay, response.headers.get("retry-after"))
+                if wait is None or not helps_to_retry(response.status_code):
+                    return response
+            self.sleep(wait)
+
+
+def connect(
+    kind: Any,
+    service: Service,
+    access: str | tuple[str, TokenCredential],
+    counts: Counter[tuple[str, str]],
+    context: ssl.SSLContext | None = None,
+    proxy: str | None = None,
+) -> Any:
     """A client of that kind, which gives up after two retries; raises ValueError.
 
-    ``counts`` counts all requests by service and HTTP method.
+    ``access`` is a connection string, or a URL and an identity. ``counts`` counts all requests by service
+    and HTTP method. ``context`` and ``proxy`` are for https, as those of Connections.
     """
     session, timeouts = requests.Session(), StorageTimeouts()
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
-    transport = RequestsTransport(
-        session=session, session_owner=False, connection_timeout=timeouts.connect, read_timeout=timeouts.read
+    session.trust_env = False  # as the lean connection: no proxies of the environment and no netrc
+    session.proxies = {"https": proxy} if proxy else {}
+    session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
+    session.mount("https://", _Adapter(context or default_context()))
+    transport = _Transport(
+        service,
+        counts,
+        session=session,
+        session_owner=False,
+        connection_timeout=timeouts.connect,
+        read_timeout=timeouts.read,
     )
-    return kind.from_connection_string(
-        connection_string,
-        transport=transport,
-        raw_request_hook=lambda request: counts.update([(service, request.http_request.method)]),
-        retry_total=2,
-        **_OPTIONS[kind],
-    )
+    options = {
+        "transport": transport,
+        "api_version": service.version,
+        "retry_total": 0,
+        **_OPTIONS.get(kind, {}),
+    }
+    if isinstance(access, str):
+        return kind.from_connection_string(access, **options)
+    url, credential = access
+    return kind(url, credential=credential, **options)
 
 
 def error_code(error: HttpResponseError) -> str:

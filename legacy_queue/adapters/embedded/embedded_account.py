@@ -12,15 +12,16 @@ from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.schema import EMPTIED
 from legacy_queue.adapters.embedded.storage_file import StorageFile
+from legacy_queue.adapters.signing import SigningAccount
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import SigningEndpoint, StorageAccount
+from legacy_queue.ports.account import SigningEndpoint
 
 _NAME = "embedded"
 _PAGE = 500  # queues
 
 
-class EmbeddedAccount(StorageAccount):
+class EmbeddedAccount(SigningAccount):
     """Queues answer at ``<queue_url>/embedded``, blobs at ``<blob_url>/embedded/<prefix>-artifacts``.
 
     ``file`` is None for memory, which is that of this process and ends with it. Anything that opens the file

@@ -51,8 +51,8 @@ class Stub:
         self._replies, self._context = list(replies), context
         self._lock, self._done = threading.Lock(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        scheme = "https" if context else "http"
-        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}/{ACCOUNT}"
+        scheme, self.port = "https" if context else "http", self._listener.getsockname()[1]
+        self.url = f"{scheme}://127.0.0.1:{self.port}/{ACCOUNT}"
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
 
@@ -88,6 +88,7 @@ class Stub:
         with suppress(OSError), plain:
             connection = self._context.wrap_socket(plain, server_side=True) if self._context else plain
             with connection:
+                self._open.append(connection)
                 with self._lock:
                     self.connections += 1
                 while request := _read(connection):

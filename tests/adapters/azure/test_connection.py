@@ -8,13 +8,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from legacy_queue.adapters.azure.connection import (
     MAX_IDLE,
@@ -253,30 +249,6 @@ def test_no_other_url_is_an_endpoint(url: str) -> None:
         Connections(url)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a key and a certificate of its own for 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "storage")])
-    now = datetime.now(UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("certificate") / "storage.pem"
-    pem = serialization.Encoding.PEM
-    path.write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + made.public_bytes(pem)
-    )
-    return path
-
-
 @pytest.fixture
 def secure(certificate: Path) -> Iterator[Stub]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -286,8 +258,8 @@ def secure(certificate: Path) -> Iterator[Stub]:
         yield stub
 
 
-def test_a_https_connection_is_kept_and_used_again(secure: Stub, certificate: Path) -> None:
-    connections = Connections(secure.url, context=ssl.create_default_context(cafile=str(certificate)))
+def test_a_https_connection_is_kept_and_used_again(secure: Stub, trusting: ssl.SSLContext) -> None:
+    connections = Connections(secure.url, context=trusting)
     for _ in range(3):
         assert connections.exchange(REQUEST).body == b"body"
     assert (secure.connections, secure.heard) == (1, [REQUEST] * 3)
@@ -307,8 +279,7 @@ def test_the_ca_bundle_of_the_sdk_is_trusted(
     assert connections.exchange(REQUEST).body == b"body"
 
 
-def test_nothing_is_sent_to_a_certificate_of_another_name(secure: Stub, certificate: Path) -> None:
-    trusting = ssl.create_default_context(cafile=str(certificate))
+def test_nothing_is_sent_to_a_certificate_of_another_name(secure: Stub, trusting: ssl.SSLContext) -> None:
     other = secure.url.replace("localhost", "127.0.0.1")
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
         Connections(other, context=trusting).exchange(REQUEST)

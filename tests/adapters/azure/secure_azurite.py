@@ -1,0 +1,62 @@
+"""Azurite over https, as Microsoft Entra ID needs it, with a token that it takes."""
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from azure.core.credentials import AccessToken
+
+from legacy_queue.adapters.azure.entra import EntraAccess
+from legacy_queue.adapters.azurite import ACCOUNT, Azurite
+from legacy_queue.adapters.managed_process import Command, Ports
+
+SECRET = "never-shown"
+
+
+class SecureAzurite(Azurite):
+    """Its certificate is for localhost."""
+
+    def __init__(self, data_dir: Path, certificate: Path) -> None:
+        self._certificate = certificate
+        super().__init__(data_dir)
+
+    def access(self, credential: Any) -> EntraAccess:
+        queue, table, blob = (
+            f"https://localhost:{port}/{ACCOUNT}"
+            for port in (self.ports.queue, self.ports.table, self.ports.blob)
+        )
+        return EntraAccess(ACCOUNT, (queue, table, blob), credential)
+
+    def _command(self, ports: Ports) -> Command:
+        command, environment = super()._command(ports)
+        files = [f"--{name}={self._certificate}" for name in ("cert", "key")]
+        return [*command, "--oauth", "basic", *files], environment
+
+    def _listening(self, output: str, ports: Ports) -> Ports | None:
+        return super()._listening(output.replace("https:", "http:"), ports)
+
+
+class StaticCredential:
+    """Tokens of an identity, as Microsoft Entra ID makes them, but without a signature."""
+
+    def __init__(self, life: float = 3600, audience: str = "https://storage.azure.com") -> None:
+        self.fetched: list[tuple[str, ...]] = []  # the scopes of each call
+        self._life, self._audience = life, audience
+
+    def get_token(self, *scopes: str, **_options: Any) -> AccessToken:
+        self.fetched.append(scopes)
+        now = int(time.time())
+        claims = {
+            "aud": self._audience,
+            "iss": "https://sts.windows.net/tenant/",
+            "iat": now - 60,
+            "nbf": now - 60,
+            "exp": now + 3600,
+            "oid": "an-object-id",
+            "tid": "a-tenant-id",
+        }
+        parts = ({"typ": "JWT", "alg": "none"}, claims)
+        texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+        return AccessToken(".".join([*texts, SECRET]), int(now + self._life))

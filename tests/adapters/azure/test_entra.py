@@ -1,0 +1,274 @@
+"""An account that is reached with a Microsoft Entra identity: Azurite over https, with --oauth basic."""
+
+import json
+import secrets
+import ssl
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Barrier
+from urllib.parse import parse_qs
+
+import pytest
+import requests
+from azure.core.exceptions import ClientAuthenticationError
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.azure import AccessRefused, AzureAccount
+from legacy_queue.adapters.azure.entra import EntraAccess, EntraToken, Renewed, default_access
+from legacy_queue.adapters.azurite import ACCOUNT
+from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports.table import PARTITION, Change, Condition
+from legacy_queue.stores import Blobs
+
+from .secure_azurite import SECRET, SecureAzurite, StaticCredential
+from .stub import Reply, Stub, answer
+
+HOUR = timedelta(hours=1)
+NO_TIME = timedelta(0)
+DAY = 24 * 3600.0
+KEY = "bXkta2V5"
+
+StubbedAccount = Callable[..., tuple[AzureAccount, Stub]]
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[SecureAzurite]:
+    with SecureAzurite(tmp_path_factory.mktemp("secure"), certificate) as running:
+        yield running
+
+
+@pytest.fixture
+def account(azurite: SecureAzurite, trusting: ssl.SSLContext) -> AzureAccount:
+    account = AzureAccount(azurite.access(StaticCredential()), f"t{secrets.token_hex(4)}", context=trusting)
+    account.table("entra")
+    account.check()
+    return account
+
+
+def test_rows_messages_and_blobs_are_reached_with_a_token(account: AzureAccount) -> None:
+    table, queue, container = account.table("entra"), account.queue("entra"), account.container
+    partition = secrets.token_hex(4)
+    etag = table.insert(partition, "k", {"a": 1})
+    etag = table.merge(partition, "k", {"b": 2}, etag)
+    table.batch(partition, [Change("put", "other", {})])
+    page = table.page([Condition(PARTITION, "eq", partition)], "", 10)
+    assert [row.key for row in page.rows] == ["k", "other"]
+    table.delete(partition, "k", etag)
+    queue.create({"made": "yes"})
+    queue.update(queue.put("text", NO_TIME), "new text", NO_TIME)
+    (message,) = queue.receive(1, HOUR)
+    assert message.text == "new text"
+    queue.delete(message.lease)
+    assert (queue.count(), dict(queue.metadata())) == (0, {"made": "yes"})
+    assert ("entra", {"made": "yes"}) in list(account.queues("entra"))
+    queue.remove()
+    container.put("name", b"content", "text/plain", None)
+    container.put_block("blocks", "id", b"block")
+    container.put_block_list("blocks", [("Latest", "id")], "text/plain", None)
+    found = container.read("blocks")
+    assert found
+    assert [*found[1]] == [b"block"]
+    container.delete("name")
+    assert container.properties("name") is None
+
+
+def test_a_token_for_another_service_is_no_access(azurite: SecureAzurite, trusting: ssl.SSLContext) -> None:
+    credential = StaticCredential(audience="https://vault.azure.net")
+    account = AzureAccount(azurite.access(credential), "t", context=trusting)
+    with pytest.raises(ServiceUnavailable):
+        account.check()
+    with pytest.raises(ServiceUnavailable):
+        account.table("entra").get("p", "k")
+
+
+def test_blob_urls_are_signed_with_a_user_delegation_key(account: AzureAccount, certificate: Path) -> None:
+    blobs, expiry = Blobs(account, SystemClock()), datetime.now(UTC) + HOUR
+    url, verify = blobs.upload_url("name", expiry), str(certificate)
+    uploaded = requests.put(
+        url, b"content", headers={"x-ms-blob-type": "BlockBlob"}, timeout=30, verify=verify
+    )
+    assert uploaded.status_code == 201
+    before = account.operations.total()
+    assert requests.get(blobs.download_url("name", expiry), timeout=30, verify=verify).content == b"content"
+    assert account.operations.total() == before, "the key is kept"
+    assert requests.get(url, timeout=30, verify=verify).status_code == 403
+    assert parse_qs(url)["skoid"] == ["an-object-id"]
+
+
+def test_an_account_without_delegation_keys_for_queues_is_refused_at_the_start(account: AzureAccount) -> None:
+    """Azurite has them for blobs only."""
+    with pytest.raises(AccessRefused, match="must have user delegation keys for queues") as caught:
+        account.check_access()
+    assert str(account.endpoints["queue"]) in str(caught.value)
+
+
+def key_answer(service: str) -> bytes:
+    fields = {
+        "SignedOid": "an-object-id",
+        "SignedTid": "a-tenant-id",
+        "SignedStart": "2026-11-22T01:02:03Z",
+        "SignedExpiry": "2026-11-29T01:02:03Z",
+        "SignedService": service,
+        "SignedVersion": "2026-02-06",
+        "Value": KEY,
+    }
+    body = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+    return answer(200, f'<?xml version="1.0"?><UserDelegationKey>{body}</UserDelegationKey>'.encode())
+
+
+@pytest.fixture
+def stubbed(certificate: Path, trusting: ssl.SSLContext) -> Iterator[StubbedAccount]:
+    """Makes an account whose services are a Stub with these replies."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    stubs: list[Stub] = []
+
+    def make(*replies: Reply) -> tuple[AzureAccount, Stub]:
+        stub = Stub(*replies, context=context)
+        stubs.append(stub.__enter__())
+        url = stub.url.replace("127.0.0.1", "localhost")
+        access = EntraAccess("acct", (url, url, url), StaticCredential())
+        return AzureAccount(access, "t", context=trusting), stub
+
+    yield make
+    for stub in stubs:
+        stub.__exit__()
+
+
+def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
+    stubbed: StubbedAccount,
+) -> None:
+    account, stub = stubbed(key_answer("q"))
+    now = datetime.now(UTC)
+    for _ in range(2):
+        sas = parse_qs(account.queue_sas("lq-queue", now, now + HOUR))
+    (request,) = stub.heard
+    head, _, body = request.decode().partition("\r\n\r\n")
+    assert head.startswith("POST /devstoreaccount1/?comp=userdelegationkey&restype=service HTTP/1.1\r\n")
+    assert "x-ms-version: 2026-02-06\r\n" in head
+    expiry = body.partition("<Expiry>")[2].partition("</Expiry>")[0]
+    assert timedelta(days=6) < datetime.fromisoformat(expiry) - now < timedelta(days=7)
+    expected = {"skoid": "an-object-id", "sktid": "a-tenant-id", "sks": "q", "skv": "2026-02-06", "sp": "p"}
+    assert {name: sas[name][0] for name in expected} == expected
+    assert sas["sig"]
+
+
+def test_a_url_that_outlives_the_key_gets_a_new_key(
+    stubbed: StubbedAccount,
+) -> None:
+    account, stub = stubbed(key_answer("q"))
+    now = datetime.now(UTC)
+    account.queue_sas("q", now, now + timedelta(days=5))
+    assert len(stub.heard) == 1
+    with pytest.raises(ServiceUnavailable):  # no key lasts so long
+        account.queue_sas("q", now, now + timedelta(days=8))
+
+
+def test_an_unreadable_key_means_unavailable(stubbed: StubbedAccount) -> None:
+    account, _ = stubbed(answer(200, b"<html/>"))
+    with pytest.raises(ServiceUnavailable):
+        account.queue_sas("q", datetime.now(UTC), datetime.now(UTC) + HOUR)
+
+
+class Source:
+    """A value that is fetched: its number. It expires after an hour."""
+
+    def __init__(self) -> None:
+        self.now, self.fetched, self.fails = 1_000_000.0, 0, False
+        self.value = Renewed("value", self._fetch, timedelta(minutes=5), lambda: self.now)
+
+    def _fetch(self) -> tuple[int, float]:
+        self.fetched += 1
+        if self.fails:
+            raise ClientAuthenticationError(f"no value, {SECRET}")
+        return self.fetched, self.now + 3600
+
+
+def test_a_value_is_fetched_again_before_it_expires() -> None:
+    source = Source()
+    assert [source.value.get() for _ in range(3)] == [1, 1, 1]
+    source.now += 3600 - 301
+    assert source.value.get() == 1
+    source.now += 2
+    assert [source.value.get() for _ in range(2)] == [2, 2]
+
+
+def test_a_value_that_cannot_be_renewed_serves_until_it_expires() -> None:
+    source = Source()
+    source.value.get()
+    source.fails = True
+    source.now += 3400
+    with capture_logs() as logs:
+        assert [source.value.get() for _ in range(3)] == [1, 1, 1]
+        assert source.fetched == 2, "no call waits for a fetch that just failed"
+        source.now += 200
+        with pytest.raises(ServiceUnavailable, match="no value"):
+            source.value.get()
+    assert source.fetched == 3
+    assert {line["error"] for line in logs} == {"ClientAuthenticationError"}
+    assert SECRET not in str(logs)
+    source.fails = False
+    with pytest.raises(ServiceUnavailable):
+        source.value.get()
+    source.now += 5
+    assert source.value.get() == 4
+
+
+def test_many_calls_fetch_a_token_once() -> None:
+    credential, barrier = StaticCredential(), Barrier(16)
+    token = EntraToken(credential)
+
+    def get(_: int) -> str:
+        barrier.wait()
+        return token.get_token().token
+
+    with ThreadPoolExecutor(16) as threads:
+        assert len(set(threads.map(get, range(16)))) == 1
+    assert credential.fetched == [("https://storage.azure.com/.default",)]
+
+
+def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLContext) -> None:
+    account = AzureAccount(azurite.access(StaticCredential(audience="https://other")), "t", context=trusting)
+    with capture_logs() as logs, pytest.raises(ServiceUnavailable) as caught:
+        account.table("entra").get("p", "k")
+    shown = [str(logs), repr(account.public_queues), *map(repr, (caught.value, caught.value.__cause__))]
+    assert logs
+    assert not [text for text in shown if SECRET in text]
+
+
+def test_the_identity_of_the_machine_is_found_by_azure_identity(
+    azurite: SecureAzurite, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an App Service, whose variables name an endpoint that hands out tokens."""
+    token = StaticCredential().get_token()
+    body = {"access_token": token.token, "expires_on": str(token.expires_on), "token_type": "Bearer"}
+    with Stub(answer(200, json.dumps(body).encode(), "Content-Type: application/json")) as endpoint:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", endpoint.url)
+        monkeypatch.setenv("IDENTITY_HEADER", "a-secret")
+        _, urls, _ = azurite.access(None)
+        access = default_access(ACCOUNT, *urls)
+        account = AzureAccount(access, f"t{secrets.token_hex(4)}", context=trusting)
+        account.table("entra")
+        account.check()
+        assert account.table("entra").get("p", "k") is None
+    (request,) = endpoint.heard
+    assert b"resource=https://storage.azure.com " in request
+
+
+@pytest.mark.parametrize(
+    ("account", "url", "name"),
+    [
+        (None, "https://acct.queue.core.usgovcloudapi.net", "acct"),
+        (None, "https://acct.privatelink.queue.core.windows.net/", "acct"),
+        ("acct", "https://10.0.0.4:8443/acct", "acct"),
+        ("acct", "https://storage.internal", "acct"),
+    ],
+)
+def test_urls_of_any_host_name_the_account(account: str | None, url: str, name: str) -> None:
+    access = default_access(account, url, url, url)
+    made = AzureAccount(access, "prefix")
+    assert made.public_queues.account == name
+    assert made.endpoints == dict.fromkeys(("queue", "table", "blob"), url.rstrip("/"))

@@ -1,0 +1,86 @@
+"""The way to storage: directly, or through the proxy of the settings, the same for RestClient and the SDK."""
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azure.connection import Connections, NotSent, ProxyRefused
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
+from legacy_queue.domain.errors import ServiceUnavailable
+
+from .connect_proxy import ConnectProxy
+from .stub import NO_CONTENT, Stub
+
+ACTS: dict[str, Callable[[AzureAccount], Any]] = {
+    "RestClient": lambda account: account.table("t").put("p", "k", {}),
+    "the SDK": lambda account: account.queue("q").remove(),
+}
+both = pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+
+
+@pytest.fixture
+def context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def account_at(url: str, proxy: str | None, trusting: ssl.SSLContext) -> AzureAccount:
+    url = url.replace("127.0.0.1", "localhost")
+    endpoints = "".join(f"{service}Endpoint={url};" for service in ("Blob", "Queue", "Table"))
+    string = f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}"
+    return AzureAccount(string, "t", proxy=proxy, context=trusting)
+
+
+@both
+def test_storage_is_reached_through_the_proxy(
+    act: Callable[[AzureAccount], Any], context: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
+    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=context) as stub:
+        account = account_at(stub.url, proxy.url, trusting)
+        for _ in range(2):
+            act(account)
+    assert len(stub.heard) == 2
+    assert proxy.targets == [f"localhost:{stub.port}"]
+
+
+@both
+def test_a_proxy_that_refuses_means_unavailable(
+    act: Callable[[AzureAccount], Any], trusting: ssl.SSLContext
+) -> None:
+    with ConnectProxy("403 Forbidden") as proxy:
+        with pytest.raises(ServiceUnavailable):
+            act(account_at("https://localhost:1/account", proxy.url, trusting))
+        assert len(proxy.targets) == 3
+
+
+@both
+def test_proxies_of_the_environment_are_not_used(
+    act: Callable[[AzureAccount], Any],
+    context: ssl.SSLContext,
+    trusting: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=context) as stub:
+        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        act(account_at(stub.url, None, trusting))
+        assert (len(stub.heard), proxy.targets) == (1, [])
+
+
+def test_a_refusal_of_the_proxy_is_named() -> None:
+    with ConnectProxy("407 Proxy Authentication Required") as proxy:
+        connections = Connections("https://[::1]:1/account", proxy=proxy.url)
+        with pytest.raises(NotSent, match="ProxyRefused") as caught:
+            connections.exchange(b"GET / HTTP/1.1\r\n\r\n")
+        assert proxy.targets == ["[::1]:1"]
+    assert isinstance(caught.value.__cause__, ProxyRefused)
+
+
+def test_a_proxy_for_plain_http_is_refused() -> None:
+    with pytest.raises(ValueError, match="a proxy is used for https only, and this is http://storage:1"):
+        Connections("http://storage:1/account", proxy="http://proxy:3128")
