@@ -10,7 +10,7 @@ from legacy_queue import __version__
 _SECTIONS = {
     "Run a queue": {
         "up": "Run it and print commands to try, or show the life of a task.",
-        "serve": "Run the HTTP server and, by default, an Azurite for it.",
+        "serve": "Run the HTTP server.",
         "test": "Run a test suite, or any command, with a new queue.",
         "resolve": "Fire timers, sweep and expire for serve --no-resolvers.",
     },

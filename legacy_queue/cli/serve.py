@@ -1,4 +1,4 @@
-"""legacy-queue serve: gunicorn with gevent workers and, by default, an Azurite of its own."""
+"""legacy-queue serve: gunicorn with gevent workers on one of the storages."""
 
 from gevent import monkey
 

@@ -48,7 +48,8 @@ class Change:
 
 @dataclass(frozen=True)
 class RowPage:
-    """Some of the rows, in the order of (partition, key).
+    """Some of the rows, in the order of (partition, key); where the conditions are about ``expires`` and no
+    key, the storage may have another order.
 
     ``after`` is for the next page, in any process; None at the end. An empty page may not be the last.
     """

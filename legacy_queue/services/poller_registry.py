@@ -99,7 +99,9 @@ class PollerRegistry:
         polled, now = self._polled(), self._clock.wall_time()
         if not polled or not self._version or now - self._watched < polled * _WATCH_INTERVAL:
             return
-        self._watched, last, self._last_version = now, self._last_version, self._version()
+        self._watched, last = now, self._last_version
+        with suppress(ServiceUnavailable):
+            self._last_version = self._version()
         if last != self._last_version:
             self.poll_now()
 

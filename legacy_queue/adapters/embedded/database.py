@@ -43,7 +43,7 @@ class Database:
         self._upkeep: Upkeep | None = None
         self._is_closed = False
         self._operations = self._changes = self._etags = self._last_rank = 0
-        self._etag_prefix = ""
+        self._etag_prefix, self._etag_pid = "", 0
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """What the statement returns."""
@@ -61,8 +61,8 @@ class Database:
 
     def etag(self) -> str:
         """A version that no other row of any process ever has."""
-        if self._pid != os.getpid():
-            self._open()
+        if self._etag_pid != os.getpid():
+            self._etag_prefix, self._etag_pid = secrets.token_hex(6), os.getpid()
         self._etags += 1
         return f'W/"{self._etag_prefix}{self._etags:x}"'
 
@@ -124,7 +124,7 @@ class Database:
                     self._upkeep = Upkeep(self.file, self._clock, self._synchronous)
                 else:
                     create_tables(self._connection)
-                self._etag_prefix, self._pid = secrets.token_hex(6), os.getpid()
+                self._pid = os.getpid()
             return self._connection
 
     def _pace(self) -> None:

@@ -29,6 +29,7 @@ from legacy_queue.ports.blob import (
 
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once
+_MAX_BLOCKS = 5000  # of a blob: a list is one transaction
 _COMMITTED = "blob = ? AND place IS NOT NULL ORDER BY place"
 
 _Block = tuple[str, int, int]  # id, length and the key of its content; a blob that was put whole has no id
@@ -58,6 +59,9 @@ class EmbeddedBlobContainer(BlobContainer):
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
+        if len(blocks) > _MAX_BLOCKS:
+            raise InvalidBlockList(f"up to {_MAX_BLOCKS} blocks are accepted")
+
         def listed(db: sqlite3.Connection) -> list[_Block]:
             sql = "SELECT place IS NULL, id, length, content FROM blocks WHERE blob = ? ORDER BY place"
             found = db.execute(sql, (self._key(name),)).fetchall()
@@ -192,11 +196,15 @@ def _write(path: Path, content: bytes) -> None:
     """Return once the new file is on the disk, with its name."""
     if not path.parent.exists():
         make_private(path.parent)
-    with open(path, "xb", buffering=0, opener=private_opener) as file:
-        view = memoryview(content)
-        while view:
-            view = view[file.write(view) or 0 :]
-        os.fsync(file.fileno())
+    try:
+        with open(path, "xb", buffering=0, opener=private_opener) as file:
+            view = memoryview(content)
+            while view:
+                view = view[file.write(view) or 0 :]
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)  # what does not fit leaves room for what does
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

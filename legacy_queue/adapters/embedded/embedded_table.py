@@ -180,16 +180,21 @@ def _asked(conditions: Sequence[Condition]) -> _Asked:
         value = condition.value
         if condition.name in (PARTITION, KEY):
             of_keys.append(condition)
-        elif condition.name == "state" and states is None and {*_values(condition)} <= {*_INDEXED_STATES}:
-            states = _values(condition)
-        elif (condition.name, condition.operator) == ("expires", "lt") and isinstance(value, datetime):
-            expired_before = epoch_milliseconds(value)
+        elif states is None and _asks_for_states(condition):
+            states = tuple(dict.fromkeys(_values(condition)))
+        elif expired_before is None and (condition.name, condition.operator) == ("expires", "lt"):
+            expired_before = epoch_milliseconds(value) if isinstance(value, datetime) else -(2**62)
         else:
             of_values.append(condition)
     if expired_before is not None and (of_keys or states):  # these are the better index
         of_values += [condition for condition in conditions if condition.name == "expires"]
         expired_before = None
     return _Asked(first, last, states, expired_before, of_keys, of_values)
+
+
+def _asks_for_states(condition: Condition) -> bool:
+    is_of_state = condition.name == "state" and condition.operator in ("eq", "in")
+    return is_of_state and {*_values(condition)} <= {*_INDEXED_STATES}
 
 
 def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:

@@ -1,5 +1,6 @@
 """A connection to the file or to memory, and its tables."""
 
+import os
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -19,9 +20,10 @@ _CACHE = 16_000  # KiB
 def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 0) -> sqlite3.Connection:
     """A connection to an existing file, or with None to new memory; raises sqlite3.Error.
 
-    ``synchronous`` is SQLite's. ``busy_timeout`` is in milliseconds: a connection of the loop must not wait.
+    ``path`` is absolute. ``synchronous`` is SQLite's. ``busy_timeout`` is in milliseconds: the connection of
+    the loop must not wait.
     """
-    name = f"file:{quote(str(path.absolute()))}?mode=rw" if path else ":memory:"
+    name = f"file://{quote(os.fsencode(path))}?mode=rw" if path else ":memory:"
     connection = sqlite3.connect(
         name, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
     )

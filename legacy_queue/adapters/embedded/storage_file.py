@@ -4,18 +4,21 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+import structlog
 from filelock import lock_descriptor
 
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
 from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables
 from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
 
+log = structlog.get_logger()
+
 _CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in part
 _CHECK_INTERVAL = 10_000  # instructions of SQLite between two looks at the time
-_BACKUP_PAGES = 1000  # in a step, between which others write
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = {
     "9p",
@@ -30,11 +33,15 @@ _NETWORK = {
     "nfs4",
     "smb3",
 }
+_CLOCK_SKEW = 60  # seconds
+LAST_TIME = "last time"  # of the queue, in meta
 _UNWRITABLE = "{path} cannot be written: make it and its folder writable, or use another --data-dir"
+_DAMAGED = "{path} is damaged ({error}): put a backup in its place, or use another --data-dir"
 _SENTENCES = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
     sqlite3.SQLITE_FULL: "{path} cannot be written: its disk is full, free 2 MB at least",
+    sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}): its disk is full, or fails",
     sqlite3.SQLITE_BUSY: "{path} is locked by another program: end that, or use another --data-dir",
     sqlite3.SQLITE_NOTADB: "{path} is no SQLite file: put a backup in its place, or use another --data-dir",
 }
@@ -48,7 +55,8 @@ class StorageFile:
     """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of its server."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.artifacts = folder / "storage.sqlite", folder / "artifacts"
+        self.path = (folder / "storage.sqlite").resolve()  # SQLite puts its other files beside it
+        self.artifacts, self._lock_path = folder / "artifacts", folder / "storage.lock"
 
     @property
     def is_missing(self) -> bool:
@@ -57,21 +65,27 @@ class StorageFile:
             return not self.path.stat().st_size
         return True
 
+    def require(self) -> None:
+        """Raises UnusableFile if no server has made the file."""
+        if self.is_missing:
+            raise UnusableFile(
+                f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
+            )
+
     def lock(self) -> None:
         """Be the only server of this file until this process and its forks end; raises UnusableFile."""
-        try:
-            make_private(self.path.parent)
-            lock = private_opener(str(self.path.with_name("storage.lock")), os.O_CREAT | os.O_RDWR)
-        except OSError as error:
-            raise _unusable(self.path, error) from error
-        if not lock_descriptor(lock, blocking=False):
-            holder = os.read(lock, 32).decode(errors="replace").strip()
-            os.close(lock)
-            raise UnusableFile(
-                f"{self.path.parent} is in use by process {holder}: stop it, or choose another --data-dir"
-            )
-        os.truncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())  # never closed
+        with self._translated():
+            make_private(self._lock_path.parent)
+            lock = private_opener(str(self._lock_path), os.O_CREAT | os.O_RDWR)  # never closed
+            if not lock_descriptor(lock, blocking=False):
+                holder = os.read(lock, 32).decode(errors="replace").strip()
+                os.close(lock)
+                raise UnusableFile(
+                    f"{self._lock_path.parent} is in use by process {holder}: stop it, or choose another "
+                    "--data-dir"
+                )
+            os.truncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
 
     def prepare(self) -> None:
         """Make the file or check it, and bring it to this version; raises UnusableFile."""
@@ -81,64 +95,83 @@ class StorageFile:
                 f"{self.path} would be on a network file system ({kind}), where SQLite loses data: "
                 "choose a --data-dir on a disk of this machine, or --storage azure for several machines"
             )
-        try:
-            os.close(
-                os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-            )  # SQLite gives its other files this mode
+        with self._translated():
+            # SQLite gives its other files this mode
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             tighten(self.path)
-            with closing(connect(self.path, busy_timeout=5000)) as connection:
-                self._check(connection)
-                create_tables(connection)
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(self.path, error) from error
+        with self._opened() as connection:
+            self._check(connection)
+            create_tables(connection)
+            last = connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME]).fetchone()
+            if last and last[0] / 1000 > time.time() + _CLOCK_SKEW:
+                ahead = round(last[0] / 1000 - time.time())
+                log.warning(
+                    "storage-is-ahead", seconds=ahead, why="its clock was moved: new tasks come first"
+                )
 
     def signing_key(self) -> bytes:
         """The random key that signs URLs, as old as the file; raises UnusableFile."""
-        if self.is_missing:
-            raise UnusableFile(
-                f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
-            )
-        try:
-            with closing(connect(self.path, busy_timeout=5000)) as connection:
-                (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
-                return bytes(key)
-        except (sqlite3.Error, TypeError) as error:
-            raise _unusable(self.path, error) from error
+        self.require()
+        with self._opened() as connection:
+            (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
+            return bytes(key)
 
     def finish(self) -> None:
         """Write the WAL back, once no process serves the file; raises UnusableFile, as on a full disk."""
         if self.is_missing:
             raise UnusableFile(f"{self.path} was removed while it was served: put a backup in its place")
-        try:
-            with closing(connect(self.path, busy_timeout=5000)) as connection:
-                connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
+        with self._opened() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def back_up(self, target: Path) -> None:
         """Copy the file to ``target`` and its artifacts beside that, while it is served; raises UnusableFile.
 
-        ``target`` must not exist. Files of artifacts never change: those copied before are not copied again.
+        Neither may exist; what fails leaves neither.
         """
-        if self.is_missing:
-            raise UnusableFile(f"there is no {self.path} to back up: name its --data-dir")
+        self.require()
+        target = target.absolute()  # SQLite takes some names for other things
+        folder = target.with_name(f"{target.name}-artifacts")
         try:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            with (
-                closing(connect(self.path, busy_timeout=5000)) as source,
-                closing(sqlite3.connect(target)) as copy,
-            ):
-                source.backup(copy, pages=_BACKUP_PAGES)
-                files = copy.execute("SELECT file FROM contents WHERE file IS NOT NULL").fetchall()
-            folder = target.with_name(f"{target.name}-artifacts")
-            make_private(folder)
-            for (name,) in files:
-                if not (folder / name).exists():
-                    with suppress(FileNotFoundError):  # removed since
-                        shutil.copyfile(self.artifacts / name, folder / name)
+            folder.mkdir(0o700)
+        except OSError as error:
+            raise UnusableFile(f"{error.filename} cannot be made: {error.strerror}") from error
+        try:
+            self._copy_to(target, folder)
         except (OSError, sqlite3.Error) as error:
-            raise _unusable(target, error) from error
+            target.unlink()
+            shutil.rmtree(folder)
+            raise UnusableFile(f"{self.path} could not be copied to {target}: {error}") from error
+
+    def _copy_to(self, target: Path, folder: Path) -> None:
+        with closing(connect(self.path)) as source, closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+            named = "SELECT DISTINCT file FROM contents JOIN blocks ON content = key WHERE file IS NOT NULL"
+            files = copy.execute(named).fetchall()
+        for (name,) in files:
+            with suppress(FileNotFoundError):  # removed since
+                shutil.copyfile(self.artifacts / name, folder / name)
+                tighten(folder / name)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with self._translated(), closing(connect(self.path, busy_timeout=5000)) as connection:
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the file become UnusableFile."""
+        try:
+            yield
+        except OSError as error:
+            raise UnusableFile(
+                f"{self.path} cannot be written and read: {error.strerror}; use another --data-dir"
+            ) from error
+        except (sqlite3.Error, TypeError) as error:  # TypeError: a row is missing
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            sentence = _SENTENCES.get(code, _DAMAGED)
+            raise UnusableFile(sentence.format(path=self.path, error=error)) from error
 
     def _check(self, connection: sqlite3.Connection) -> None:
         (kind,), (version,), (tables,) = (
@@ -162,14 +195,6 @@ class StorageFile:
         connection.set_progress_handler(None, 0)
         if found != "ok":
             raise sqlite3.DatabaseError(found)
-
-
-def _unusable(path: Path, error: Exception) -> UnusableFile:
-    if isinstance(error, OSError):
-        return UnusableFile(f"{path} cannot be written and read: {error.strerror}; use another path")
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    damaged = f"{path} is damaged ({error}): put a backup in its place, or use another --data-dir"
-    return UnusableFile(_SENTENCES.get(code, damaged).format(path=path))
 
 
 def network_file_system(folder: Path, mountinfo: str) -> str | None:

@@ -18,7 +18,7 @@ import structlog
 from gevent import monkey
 
 from legacy_queue.adapters.embedded.sqlite_connection import connect, in_transaction
-from legacy_queue.adapters.embedded.storage_file import StorageFile
+from legacy_queue.adapters.embedded.storage_file import LAST_TIME, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
@@ -29,8 +29,8 @@ Answer = TypeVar("Answer")
 
 _INTERVAL = 1.0  # seconds
 _PAUSE = 0.01  # seconds between two rounds while there is more to do: others write meanwhile
-_BUSY_TIMEOUT = 1000  # milliseconds
 _CHECKPOINT_AT, _MAX_WAL = 512 * 1024, 1024 * 1024  # bytes
+_LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
 _ROUND = 500  # rows of a kind that a round removes
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
@@ -44,20 +44,22 @@ class Upkeep:
 
     def __init__(self, file: StorageFile, clock: Clock, synchronous: str) -> None:
         self._file, self._clock, self._synchronous = file, clock, synchronous
-        self._identity = _identity(file.path)
         self._wal = file.path.with_name(f"{file.path.name}-wal")
+        self._identity = self._identities()
+        self._begun_wal = 0  # its length when nothing else is in it
         self._wake, self._is_stopped = threading.Event(), False
-        self._has_failed = self._is_low = self._is_removed = False
+        self._is_removed = self._is_blocked = False
+        self._warned: set[str] = set()
         self._connection: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def is_behind(self) -> bool:
         """Whether a write should wait, since the WAL is too long. Wakes it where a checkpoint is due."""
-        length = self._wal_length()
+        length = _length(self._wal)
         if length > _CHECKPOINT_AT:
             self._wake.set()
-        return length > _MAX_WAL and not self._has_failed
+        return length > _MAX_WAL and not self._is_blocked
 
     def wake(self) -> None:
         """A disk is full: a checkpoint may free space."""
@@ -80,21 +82,25 @@ class Upkeep:
             raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
 
     def _look_at_file(self) -> None:
-        if not self._is_removed and _identity(self._file.path) != self._identity:
+        if not self._is_removed and self._identities() != self._identity:
             log.error("storage-file-removed", path=str(self._file.path))
             self._is_removed = True
+
+    def _identities(self) -> list[tuple[int, int] | None]:
+        """Of the file and of its WAL, which is there as long as any process has the file open."""
+        return [_identity(path) for path in (self._file.path, self._wal)]
 
     def _run(self) -> None:
         has_more = False
         while not self._is_stopped:
             try:
                 has_more = outside_loop(self._round)
-                self._has_failed = False
-            except sqlite3.Error as error:
+            except (OSError, sqlite3.Error) as error:
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                has_more, self._has_failed = code == sqlite3.SQLITE_BUSY, code != sqlite3.SQLITE_BUSY
+                has_more = code == sqlite3.SQLITE_BUSY
+                self._is_blocked = self._is_blocked or not has_more
                 if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):  # requests log the latter
-                    log.error("storage-upkeep-failed", error=getattr(error, "sqlite_errorname", None))
+                    log.error("storage-upkeep-failed", error=_name(error))
             self._look_at_file()
             self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
@@ -108,42 +114,58 @@ class Upkeep:
         It ends with a checkpoint, so that a power failure takes what was written since the last.
         """
         if self._connection is None:
-            self._connection = connect(self._file.path, self._synchronous, _BUSY_TIMEOUT)
+            self._connection = connect(self._file.path, self._synchronous)
         db, now, wall = self._connection, self._clock.now(), self._clock.wall_time()
         try:
-            self._remove_files(db, wall)
-            has_more = in_transaction(db, lambda db: remove_expired(db, now, wall))
+            has_more = in_transaction(db, lambda db: remove_expired(db, now, wall, self._file.artifacts))
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
             if free > 3 * _FREE_PAGES:
                 db.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES})")  # execute would free one page
                 has_more = True
         finally:  # also on a full disk, where it may be all that helps
-            if self._wal_length():
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # most of it beside writers
-                db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if _length(self._wal) != self._begun_wal:
+                self._checkpoint(db, now)
         return has_more
 
-    def _remove_files(self, db: sqlite3.Connection, wall: datetime) -> None:
-        """Remove the files before their rows: a crash in between does no harm."""
-        files = f"SELECT file FROM contents WHERE key IN ({_OLD_ORPHANS}) AND file IS NOT NULL"
-        for (name,) in db.execute(files, _before(wall, _ORPHANS_KEPT)).fetchall():
-            (self._file.artifacts / name).unlink(missing_ok=True)
-
-    def _wal_length(self) -> int:
-        with suppress(OSError):
-            return self._wal.stat().st_size
-        return 0
+    def _checkpoint(self, db: sqlite3.Connection, now: datetime) -> None:
+        """Write back all that no reader needs, beside writers; where that is all, begin a new WAL."""
+        _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._is_blocked = done < frames
+        if self._is_blocked:
+            return
+        was_busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if not was_busy:
+            # the first write in a WAL waits for the disk: better here than in the loop
+            values = LAST_TIME, epoch_milliseconds(now)
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+            self._begun_wal = _length(self._wal)
 
     def _look_at_space(self) -> None:
+        folder, free = str(self._file.path.parent), _LOW_SPACE
         with suppress(OSError):
-            free = shutil.disk_usage(self._file.path.parent).free
-            if free < _LOW_SPACE and not self._is_low:
-                log.warning("storage-space-low", free_bytes=free, path=str(self._file.path.parent))
-            self._is_low = free < _LOW_SPACE
+            free = shutil.disk_usage(folder).free
+        self._warn("storage-space-low", free < _LOW_SPACE, free_bytes=free, path=folder)
+        length = _length(self._wal)
+        self._warn(
+            "storage-wal-long", length > _LONG_WAL, bytes=length, why="a program reads the file for long"
+        )
+
+    def _warn(self, event: str, is_so: bool, **fields: Any) -> None:
+        """Log it once, and again only after it was not so."""
+        if is_so and event not in self._warned:
+            self._warned.add(event)
+            log.warning(event, **fields)
+        elif not is_so:
+            self._warned.discard(event)
 
 
-def remove_expired(db: sqlite3.Connection, now: datetime, wall: datetime) -> bool:
-    """Remove some expired messages and uncommitted blocks, and old orphans; whether there are more."""
+def remove_expired(
+    db: sqlite3.Connection, now: datetime, wall: datetime, artifacts: Path | None = None
+) -> bool:
+    """Remove some expired messages and uncommitted blocks, and old orphans; whether there are more.
+
+    Files go before the end of the transaction that removes their rows: a crash in between does no harm.
+    """
     blocks = db.execute(
         "DELETE FROM blocks WHERE rowid IN "
         "(SELECT rowid FROM blocks WHERE place IS NULL AND added <= ? LIMIT ?) RETURNING content",
@@ -151,13 +173,18 @@ def remove_expired(db: sqlite3.Connection, now: datetime, wall: datetime) -> boo
     ).fetchall()
     add_orphans(db, [content for (content,) in blocks], wall)
     orphans = _before(wall, _ORPHANS_KEPT)
-    db.execute(f"DELETE FROM contents WHERE key IN ({_OLD_ORPHANS})", orphans)
-    removed = db.execute(f"DELETE FROM orphans WHERE content IN ({_OLD_ORPHANS})", orphans).rowcount
+    removed = db.execute(
+        f"DELETE FROM contents WHERE key IN ({_OLD_ORPHANS}) RETURNING file", orphans
+    ).fetchall()
+    db.execute(f"DELETE FROM orphans WHERE content IN ({_OLD_ORPHANS})", orphans)
+    for (name,) in removed:
+        if artifacts and name:
+            _remove(artifacts / name)
     messages = db.execute(
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)",
         _before(now, timedelta(0)),
     ).rowcount
-    return _ROUND in (len(blocks), removed, messages)
+    return _ROUND in (len(blocks), len(removed), messages)
 
 
 def add_orphans(db: sqlite3.Connection, contents: list[int], wall: datetime) -> None:
@@ -185,9 +212,22 @@ def _outcome(act: Callable[[], Answer]) -> tuple[Any, Exception | None]:
         return None, error
 
 
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.error("storage-artifact-left", path=str(path), error=_name(error))
+
+
 def _before(time: datetime, kept: timedelta) -> tuple[int, int]:
     """The parameters of a statement that removes what is older than that."""
     return epoch_milliseconds(time - kept), _ROUND
+
+
+def _length(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -195,3 +235,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
         status = path.stat()
         return status.st_dev, status.st_ino
     return None
+
+
+def _name(error: Exception) -> str:
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))

@@ -6,15 +6,18 @@ import stat
 import subprocess
 import sys
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
 from legacy_queue.adapters.embedded.schema import MIGRATIONS
 from legacy_queue.adapters.embedded.storage_file import network_file_system
 from legacy_queue.domain.errors import ServiceUnavailable
 from tests.memory_server import FakeClock
+from tests.system.processes import wait_until
 
 MOUNTS = """21 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
 28 0 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
@@ -176,8 +179,65 @@ def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts(file: StorageFile,
     again.close()
 
 
+def test_a_wal_removed_while_it_is_served_is_noticed(file: StorageFile) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.table("t").insert("p", "k", {})
+    file.path.with_name("storage.sqlite-wal").unlink()
+    with pytest.raises(ServiceUnavailable, match="removed"):
+        opened.check()
+    opened.close()
+
+
+def test_the_file_may_be_a_link_to_another_disk(file: StorageFile, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    file.path.symlink_to(tmp_path / "disk" / "real.sqlite")
+    linked = StorageFile(tmp_path)
+    linked.prepare()
+    opened = account(linked)
+    opened.table("t").insert("p", "k", {})
+    opened.check()
+    assert (tmp_path / "disk" / "real.sqlite-wal").exists()
+    opened.close()
+
+
+@pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
+def test_a_folder_and_a_backup_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    file = StorageFile(folder)
+    file.prepare()
+    account(file).table("t").insert("p", "k", {})
+    file.back_up(tmp_path / f"copy of {name}")
+    (folder / "other").mkdir()
+    restored = StorageFile(folder / "other")
+    os.rename(tmp_path / f"copy of {name}", restored.path)
+    restored.prepare()
+    assert account(restored).table("t").get("p", "k")
+
+
+def test_a_queue_time_ahead_of_the_real_time_is_logged(
+    file: StorageFile,
+) -> None:
+    file.prepare()
+    clock = FakeClock()
+    clock.advance(timedelta(days=20))
+    opened = EmbeddedAccount(file, clock, "http://127.0.0.1:1/azure", "q")
+    opened.table("t").insert("p", "k", {})
+    wait_until(lambda: "last time" in names(file))
+    opened.close()
+    with capture_logs() as logged:
+        file.prepare()
+    assert [line["event"] for line in logged] == ["storage-is-ahead"]
+
+
+def names(file: StorageFile) -> set[str]:
+    with closing(sqlite3.connect(file.path)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM meta")}
+
+
 def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path) -> None:
-    with pytest.raises(UnusableFile, match=r"no .* to back up"):
+    with pytest.raises(UnusableFile, match="there is no"):
         file.back_up(tmp_path / "copy")
     file.prepare()
     (tmp_path / "copy").write_text("mine")

@@ -1,6 +1,10 @@
 """What becomes of that which has expired: rows, messages, blocks and files leave the disk."""
 
+import resource
+import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from tests.system.processes import wait_until
 
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 LARGE = b"." * 70_000
+MAX_WAL = 1024 * 1024
 
 
 @pytest.fixture
@@ -126,6 +131,48 @@ def test_a_file_without_a_block_is_not_left_by_a_crash(
     assert stored(file) == [LARGE]
     clock.advance(timedelta(minutes=10))
     wait_until(lambda: not stored(file))
+
+
+def test_a_file_that_cannot_be_removed_does_not_end_the_upkeep(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
+) -> None:
+    account.container.put("name", LARGE, "text/plain", None)
+    (path,) = file.artifacts.glob("*")
+    path.unlink()
+    path.mkdir()
+    account.container.delete("name")
+    account.container.put("other", LARGE, "text/plain", None)
+    account.container.delete("other")
+    clock.advance(timedelta(minutes=10))
+    wait_until(lambda: list(file.artifacts.glob("*")) == [path])
+
+
+def test_a_program_that_reads_for_long_does_not_hold_up_writes(
+    account: EmbeddedAccount, file: StorageFile
+) -> None:
+    """Without it the WAL stays short; with it a write never waits for a checkpoint that cannot be."""
+    table, wal = account.table("t"), file.path.with_name("storage.sqlite-wal")
+    table.put("p", "k", {"text": "x" * 1000})
+    with closing(sqlite3.connect(file.path)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM rows").fetchall()
+        for number in range(3000):
+            table.put("p", str(number), {"text": "x" * 1000})
+        assert wal.stat().st_size > 2 * MAX_WAL
+    wait_until(lambda: wal.stat().st_size < MAX_WAL)
+
+
+def test_a_file_that_does_not_fit_is_not_left(account: EmbeddedAccount, file: StorageFile) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10 * 1024 * 1024, limits[1]))
+    try:
+        with pytest.raises(ServiceUnavailable):
+            account.container.put("name", bytes(20 * 1024 * 1024), "text/plain", None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert stored(file) == []
 
 
 def test_a_reader_of_a_removed_file_is_told_so(
