@@ -18,7 +18,7 @@ NOT_RUN = {
     "docs/how-to/artifacts.md": ["python3 -m venv client"],
     "docs/how-to/containers.md": [
         "docker build --file Containerfile --tag legacy-queue .",
-        "docker run --name legacy-queue --detach --volume legacy-queue:/data \\",
+        "docker run --name legacy-queue --detach --volume legacy-queue:/data --publish 8080:8080 \\",
         "LISTEN=0.0.0.0 PUBLIC_HOST=my-machine.example.com \\",
         "deploy/secrets",
         "set -a; . secrets/client.env; set +a",
@@ -28,12 +28,17 @@ NOT_RUN = {
         "sudo iptables -t nat -A PREROUTING -p tcp --dport 443 -j REDIRECT --to-ports 8443"
     ],
     "docs/how-to/in-tests.md": ["npm install taskcluster-client@11.0.0"],
-    "docs/how-to/install.md": ["python3 -m venv .venv", "python3 -m venv legacy-queue"],
+    "docs/how-to/install.md": [
+        "python3 -m venv .venv",
+        "python3 -m venv legacy-queue",
+        "npm install -g azurite",
+    ],
     "README.md": ["scripts/test"],
     "docs/how-to/old-client.md": ["python3 -m venv client", "npm install taskcluster-client@11.0.0"],
     "docs/how-to/real-azure.md": [
         "az storage account show-connection-string --resource-group my-group --name myaccount --output tsv",
         "legacy-queue serve --config azure.toml",
+        "docker run --detach --publish 127.0.0.1:10000-10002:10000-10002 --volume azurite:/data \\",
     ],
     "docs/how-to/migrate.md": ["pip install taskcluster==113.2.0"],
 }

@@ -19,12 +19,6 @@ from .processes import LONG, Server
 
 Json = dict[str, Any]
 
-# from Azurite's documentation: every client that reaches its port has storage access
-ACCOUNT = {
-    "account_name": "devstoreaccount1",
-    "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
-}
-
 
 def slugid() -> str:
     """A random version 4 UUID in base64url, like the slugid packages."""
@@ -199,7 +193,9 @@ def delete(urls: Json, message: Message) -> int:
 def storage_access(server: Server, urls: Json) -> Iterator[QueueClient]:
     """The Azure queue of these URLs, with storage access."""
     name = urlsplit(urls["signedPollUrl"]).path.split("/")[2]
-    with QueueClient(server.line["storage"]["queue"], name, credential=ACCOUNT) as client:
+    with QueueClient.from_connection_string(
+        server.connection_string, name, api_version="2021-12-02"
+    ) as client:
         yield client
 
 

@@ -153,6 +153,13 @@ class Server(Running):
     line: dict[str, Any]
     ready_at: int  # the length of its log when it was ready
     secrets: set[str] = field(default_factory=set)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def connection_string(self) -> str:
+        """That of its Azurite."""
+        given = self.env.get("LEGACY_QUEUE_CONNECTION_STRING")
+        return given or (self.data_dir / "azurite" / "connection-string").read_text().strip()
 
     @property
     def root_url(self) -> str:
@@ -223,6 +230,7 @@ def serve(
         assert running.process.poll() is None, running.errors
         server = Server(running.process, folder, data_dir, json.loads(running.output), len(running.errors))
         RUNNING[RUNNING.index(running)] = server
+        server.env = env
         server.secrets.update(secrets_of(env))
         if "credentials" in server.line:
             server.secrets.add(server.credentials["accessToken"])

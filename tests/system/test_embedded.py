@@ -1,6 +1,7 @@
 """Servers on embedded storage: killed, on a full disk, several processes on one file, and refused starts."""
 
 import os
+import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pytest
 import requests
 
 from .http_queue import Queue, definition, slugid
-from .processes import LONG, Server, resolve, run, serve, wait_until
+from .processes import COMMAND, LONG, Server, environment, resolve, run, serve, wait_until
 
 MIB = 1024 * 1024
 
@@ -174,3 +175,28 @@ def test_a_backup_of_a_server_is_a_storage_with_its_tasks(tmp_path: Path, worker
             assert backup.wait() == 0, backup.errors
     with serve(tmp_path / "second", data_dir=data) as restored:
         assert Queue(restored).status(task_id)["state"] == "pending"
+
+
+def test_a_resolver_that_came_too_early_does_not_spoil_the_directory(tmp_path: Path) -> None:
+    data = ("--data-dir", str(tmp_path / "data"))
+    with run(tmp_path / "resolve", "resolve", *data) as resolver:
+        assert resolver.wait() == 1
+        assert "start `legacy-queue serve`" in resolver.errors
+    with serve(tmp_path / "serve", data_dir=tmp_path / "data") as server:
+        assert ready(server) == 200
+
+
+def test_a_disk_that_is_full_at_a_start_is_not_called_damage(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    mount = small_disk(disk, 2 * MIB)
+    script = (
+        '"$0" serve --port 0 --data-dir data --stop-with-stdin < /dev/null > /dev/null 2>&1;'
+        'cat /dev/zero > ballast; "$0" serve --port 0 --data-dir data; '
+        'rm -rf data/*; cat /dev/zero >> ballast; "$0" serve --port 0 --data-dir data'
+    )
+    command = [*mount, "sh", "-c", f"cd {disk}; {script}", str(COMMAND)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment())
+    sentences = [line for line in ended.stderr.splitlines() if line.startswith("Error: /")]
+    assert len(sentences) == 2, ended.stderr
+    assert "damaged" not in ended.stderr
+    assert "Traceback" not in ended.stderr

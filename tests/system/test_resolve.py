@@ -59,7 +59,8 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
     ("options", "reason"),
     [
         (("--storage", "memory"), "memory storage lives in the server's own process"),
-        ((), "no Azurite was ever started over"),
+        (("--storage", "azurite"), "no Azurite was ever started over"),
+        ((), "start `legacy-queue serve` with this --data-dir first"),
     ],
 )
 def test_resolve_is_refused_in_one_sentence_with_storage_that_it_cannot_share(
@@ -71,3 +72,4 @@ def test_resolve_is_refused_in_one_sentence_with_storage_that_it_cannot_share(
     [sentence] = [line for line in refused.errors.splitlines() if line]
     assert sentence.startswith("Error: ")
     assert reason in sentence
+    assert not (tmp_path / "data" / "storage.sqlite").exists()
