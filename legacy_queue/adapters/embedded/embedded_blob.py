@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from legacy_queue.adapters.embedded.database import Database
-from legacy_queue.adapters.embedded.upkeep import add_orphans, outside_loop
+from legacy_queue.adapters.embedded.upkeep import BLOCKS_KEPT, add_orphans, outside_loop
 from legacy_queue.adapters.private_folder import make_private, private_opener
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
@@ -30,7 +30,7 @@ from legacy_queue.ports.blob import (
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once
 _MAX_BLOCKS = 5000  # of a blob: a list is one transaction
-_COMMITTED = "blob = ? AND place IS NOT NULL ORDER BY place"
+_OF_BLOB = "blob = ? AND (place IS NOT NULL OR added >= ?) ORDER BY place, rowid"
 
 _Block = tuple[str, int, int]  # id, length and the key of its content; a blob that was put whole has no id
 
@@ -63,8 +63,8 @@ class EmbeddedBlobContainer(BlobContainer):
             raise InvalidBlockList(f"up to {_MAX_BLOCKS} blocks are accepted")
 
         def listed(db: sqlite3.Connection) -> list[_Block]:
-            sql = "SELECT place IS NULL, id, length, content FROM blocks WHERE blob = ? ORDER BY place"
-            found = db.execute(sql, (self._key(name),)).fetchall()
+            sql = f"SELECT place IS NULL, id, length, content FROM blocks WHERE {_OF_BLOB}"
+            found = db.execute(sql, self._current(name)).fetchall()
             committed = {block[0]: block for is_new, *block in found if not is_new and block[0]}
             uncommitted = {block[0]: block for is_new, *block in found if is_new}
             latest = {**committed, **uncommitted}
@@ -77,8 +77,7 @@ class EmbeddedBlobContainer(BlobContainer):
         return self._commit(name, listed, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
-        sql = "SELECT place, id FROM blocks WHERE blob = ? ORDER BY place, rowid"
-        found = self._database.rows(sql, (self._key(name),))
+        found = self._database.rows(f"SELECT place, id FROM blocks WHERE {_OF_BLOB}", self._current(name))
         if not found and self.properties(name) is None:
             return None
         committed = [block_id for place, block_id in found if place is not None and block_id]
@@ -111,6 +110,10 @@ class EmbeddedBlobContainer(BlobContainer):
 
     def _key(self, name: str) -> str:
         return f"{self.name}/{name}"
+
+    def _current(self, name: str) -> tuple[str, int]:
+        """The parameters of _OF_BLOB, which leaves out blocks that have expired."""
+        return self._key(name), epoch_milliseconds(self._clock.now() - BLOCKS_KEPT)
 
     def _commit(
         self,

@@ -34,7 +34,7 @@ _LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
 _ROUND = 500  # rows of a kind that a round removes
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
-_BLOCKS_KEPT = timedelta(days=7)  # after its upload, until a list names the block
+BLOCKS_KEPT = timedelta(days=7)  # after its upload, until a list names the block
 _ORPHANS_KEPT = timedelta(minutes=10)  # in real time: an upload needs them still, or a reader
 _OLD_ORPHANS = "SELECT content FROM orphans WHERE since <= ? LIMIT ?"
 
@@ -168,8 +168,8 @@ def remove_expired(
     """
     blocks = db.execute(
         "DELETE FROM blocks WHERE rowid IN "
-        "(SELECT rowid FROM blocks WHERE place IS NULL AND added <= ? LIMIT ?) RETURNING content",
-        _before(now, _BLOCKS_KEPT),
+        "(SELECT rowid FROM blocks WHERE place IS NULL AND added < ? LIMIT ?) RETURNING content",
+        _before(now, BLOCKS_KEPT),
     ).fetchall()
     add_orphans(db, [content for (content,) in blocks], wall)
     orphans = _before(wall, _ORPHANS_KEPT)

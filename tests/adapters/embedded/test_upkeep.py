@@ -115,7 +115,7 @@ def test_the_file_of_a_block_that_no_list_names_is_removed_after_a_week(
     account: EmbeddedAccount, file: StorageFile, clock: FakeClock
 ) -> None:
     account.container.put_block("name", "one", LARGE)
-    clock.advance(WEEK)
+    clock.advance(WEEK + timedelta(milliseconds=1))
     wait_until(lambda: account.container.block_list("name") is None)
     clock.advance(timedelta(minutes=10))
     wait_until(lambda: not stored(file))
