@@ -116,9 +116,13 @@ def test_the_file_of_a_block_that_no_list_names_is_removed_after_a_week(
 ) -> None:
     account.container.put_block("name", "one", LARGE)
     clock.advance(WEEK + timedelta(milliseconds=1))
-    wait_until(lambda: account.container.block_list("name") is None)
-    clock.advance(timedelta(minutes=10))
-    wait_until(lambda: not stored(file))
+    assert account.container.block_list("name") is None
+
+    def is_removed() -> bool:
+        clock.advance(timedelta(minutes=10))
+        return not stored(file)
+
+    wait_until(is_removed)
 
 
 def test_a_file_without_a_block_is_not_left_by_a_crash(
