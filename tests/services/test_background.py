@@ -4,12 +4,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services import Services
@@ -26,6 +26,7 @@ from tests.services.harness import (
     failing,
     task_body,
 )
+from tests.system.processes import wait_until
 
 OFTEN = Pace(*[SECOND / 100] * 5)
 MAX_WAIT = 30  # seconds, after which a test that waits fails
@@ -99,14 +100,19 @@ def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
 
 def test_the_threads_do_periodic_jobs_and_flush_records() -> None:
     harness = Harness()
-    swept, written = CallCounter("lease.renew"), CallCounter("worker.insert")
-    server = harness.replica(lambda name, call: swept(name, lambda: written(name, call)))
+    swept = CallCounter("lease.renew")
+    server, other = harness.replica(swept), harness.replica()
+    path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
+
+    def is_written() -> bool:
+        with suppress(ResourceNotFound):
+            return bool(other.workers.describe(path)["recentTasks"])
+        return False
+
     with running(server):
         claimed_by(server, harness)
         swept.wait()
-        written.wait()
-        path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
-        assert harness.replica().workers.describe(path)["recentTasks"]
+        wait_until(is_written)
 
 
 def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> None:

@@ -207,13 +207,17 @@ def test_a_folder_and_a_backup_may_have_any_name(tmp_path: Path, name: str) -> N
     folder.mkdir()
     file = StorageFile(folder)
     file.prepare()
-    account(file).table("t").insert("p", "k", {})
+    opened = account(file)
+    opened.table("t").insert("p", "k", {})
     file.back_up(tmp_path / f"copy of {name}")
+    opened.close()
     (folder / "other").mkdir()
     restored = StorageFile(folder / "other")
     os.rename(tmp_path / f"copy of {name}", restored.path)
     restored.prepare()
-    assert account(restored).table("t").get("p", "k")
+    again = account(restored)
+    assert again.table("t").get("p", "k")
+    again.close()
 
 
 def test_a_queue_time_ahead_of_the_real_time_is_logged(
