@@ -71,6 +71,7 @@ install() {
     has_venv || make_venv
     say "Installing $name into .venv ..."
     pip_install "$venv" "$name" "$@"
+    rm -f "$venv/bin/node" "$venv/bin/npm" # of a wheel, whose pin may be another now
     printf '%s\n' "$pins" >"$stamp"
 }
 
