@@ -14,6 +14,7 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.sqlite_connection import connect
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports.table import KEY, PARTITION, Condition
 from tests.memory_server import FakeClock
@@ -150,16 +151,10 @@ def test_expired_messages_in_front_are_removed_a_few_at_a_time(tmp_path: Path) -
     database.close()
 
 
-def test_an_idle_poll_writes_nothing(tmp_path: Path) -> None:
-    file = StorageFile(tmp_path)
-    file.prepare()
-    database, watcher = (Database(file, FakeClock(NOW)) for _ in range(2))
-    queue = EmbeddedQueue("q", database, FakeClock(NOW))
-    queue.create({})
-    before = watcher.version()
-    assert queue.receive(32, HOUR) == []
-    assert watcher.version() == before
-    queue.put("text", timedelta(0))
-    assert watcher.version() != before
-    for opened in (database, watcher):
-        opened.close()
+def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:
+    """It would wait for the lock that the other connection holds."""
+    with closing(connect(database.file.path if database.file else None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert EmbeddedQueue("empty", database, FakeClock(NOW)).receive(32, HOUR) == []
+        with pytest.raises(ServiceUnavailable):
+            EmbeddedQueue("empty", database, FakeClock(NOW)).put("text", timedelta(0))
