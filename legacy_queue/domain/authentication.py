@@ -76,10 +76,12 @@ class Certificate:
                 "seed": str(seed),
                 "signature": str(signature),
                 **others,
-            } if len(seed) == SEED_LENGTH and all(
-                is_scope(text) for text in [*scopes, seed, signature, others.get("issuer") or ""]
+            } if (
+                len(seed) == SEED_LENGTH
+                and is_scope(issuer := others.get("issuer") or "")
+                and all(is_scope(text) for text in [*scopes, seed, signature])
             ):
-                return cls(tuple(scopes), start, expiry, seed, others.get("issuer") or None, signature)
+                return cls(tuple(scopes), start, expiry, seed, issuer or None, signature)
         raise AuthenticationFailed("malformed certificate")
 
     def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
