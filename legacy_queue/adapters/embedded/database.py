@@ -23,9 +23,7 @@ Answer = TypeVar("Answer")
 
 _BUSY_TIMEOUT, _BUSY_PAUSE = 5.0, 0.0005  # seconds, while another process writes
 _YIELD_AFTER = 16  # operations: then other greenlets run, as they would during a request to Azure
-_PACE_AFTER = 8  # changes: then the length of the WAL is looked at
 _REMOVE_AFTER = 256  # changes in memory: then what has expired is removed
-_PACE_TIMEOUT, _PACE_PAUSE = 1.0, 0.002  # seconds, for a checkpoint
 
 
 class Database:
@@ -129,13 +127,10 @@ class Database:
             return self._connection
 
     def _pace(self) -> None:
-        """Wait for a checkpoint where the WAL has grown faster than it was written back."""
+        """Before a change: what keeps a file or the memory small gets its turn."""
         self._changes += 1
         if self._upkeep:
-            self._upkeep.refuse_removed()
-            end = time.monotonic() + _PACE_TIMEOUT
-            while not self._changes % _PACE_AFTER and self._upkeep.is_behind() and time.monotonic() < end:
-                time.sleep(_PACE_PAUSE)
+            self._upkeep.pace()
         elif self.file is None and not self._changes % _REMOVE_AFTER:  # nothing else removes what has expired
             now, wall = self._clock.now(), self._clock.wall_time()
             self._run(lambda connection: in_transaction(connection, lambda db: remove_expired(db, now, wall)))

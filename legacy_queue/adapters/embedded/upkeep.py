@@ -7,6 +7,7 @@ expired is removed, and its space goes back to the disk.
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -29,8 +30,12 @@ Answer = TypeVar("Answer")
 
 _INTERVAL = 1.0  # seconds
 _PAUSE = 0.01  # seconds between two rounds while there is more to do: others write meanwhile
-_CHECKPOINT_AT, _MAX_WAL = 512 * 1024, 1024 * 1024  # bytes
-_LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
+# bytes of the WAL for which a checkpoint is due; at twice as many, writes wait for it. On a disk that is
+# nearly full it is short: writing it back may take as much again.
+_WAL, _SHORT_WAL = 4 * 1024 * 1024, 512 * 1024
+_PACE_AFTER = 8  # changes: then the length of the WAL is looked at
+_PACE_TIMEOUT, _PACE_PAUSE = 1.0, 0.002  # seconds, for a checkpoint
+_UNBOUNDED_WAL = 64 * 1024 * 1024  # bytes, to warn of
 _ROUND = 500  # rows of a kind that a round removes
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
@@ -47,6 +52,8 @@ class Upkeep:
         self._wal = file.path.with_name(f"{file.path.name}-wal")
         self._identity = self._identities()
         self._begun_wal = 0  # its length when nothing else is in it
+        self._checkpoint_at = _SHORT_WAL
+        self._changes = 0
         self._wake, self._is_stopped = threading.Event(), False
         self._is_removed = self._is_blocked = False
         self._warned: set[str] = set()
@@ -54,12 +61,19 @@ class Upkeep:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def is_behind(self) -> bool:
-        """Whether a write should wait, since the WAL is too long. Wakes it where a checkpoint is due."""
-        length = _length(self._wal)
-        if length > _CHECKPOINT_AT:
+    def pace(self) -> None:
+        """Before a change: wait for a checkpoint where the WAL has grown faster than it was written back.
+
+        Raises ServiceUnavailable if the file was removed at the last look, which is taken every second.
+        """
+        self._refuse_removed()
+        self._changes += 1
+        end = time.monotonic() + _PACE_TIMEOUT
+        while not self._changes % _PACE_AFTER and (length := _length(self._wal)) > self._checkpoint_at:
             self._wake.set()
-        return length > _MAX_WAL and not self._is_blocked
+            if length <= 2 * self._checkpoint_at or self._is_blocked or time.monotonic() > end:
+                break
+            time.sleep(_PACE_PAUSE)
 
     def wake(self) -> None:
         """A disk is full: a checkpoint may free space."""
@@ -72,12 +86,11 @@ class Upkeep:
         self._thread.join()
 
     def check_file(self) -> None:
-        """Raises ServiceUnavailable if the file was removed or replaced, then or at an earlier look."""
+        """Raises ServiceUnavailable if the file was removed or replaced."""
         self._look_at_file()
-        self.refuse_removed()
+        self._refuse_removed()
 
-    def refuse_removed(self) -> None:
-        """As ``check_file``, without a new look: that is taken every second."""
+    def _refuse_removed(self) -> None:
         if self._is_removed:
             raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
 
@@ -144,10 +157,12 @@ class Upkeep:
         folder, free = str(self._file.path.parent), _LOW_SPACE
         with suppress(OSError):
             free = shutil.disk_usage(folder).free
-        self._warn("storage-space-low", free < _LOW_SPACE, free_bytes=free, path=folder)
+        is_low = free < _LOW_SPACE
+        self._checkpoint_at = _SHORT_WAL if is_low else _WAL
+        self._warn("storage-space-low", is_low, free_bytes=free, path=folder)
         length = _length(self._wal)
         self._warn(
-            "storage-wal-long", length > _LONG_WAL, bytes=length, why="a program reads the file for long"
+            "storage-wal-long", length > _UNBOUNDED_WAL, bytes=length, why="a program reads the file for long"
         )
 
     def _warn(self, event: str, is_so: bool, **fields: Any) -> None:
@@ -219,9 +234,9 @@ def _remove(path: Path) -> None:
         log.error("storage-artifact-left", path=str(path), error=_name(error))
 
 
-def _before(time: datetime, kept: timedelta) -> tuple[int, int]:
+def _before(now: datetime, kept: timedelta) -> tuple[int, int]:
     """The parameters of a statement that removes what is older than that."""
-    return epoch_milliseconds(time - kept), _ROUND
+    return epoch_milliseconds(now - kept), _ROUND
 
 
 def _length(path: Path) -> int:
