@@ -29,10 +29,11 @@ from legacy_queue.ports.blob import (
 
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once
-_MAX_BLOCKS = 5000  # of a blob: a list is one transaction
+_MAX_BLOCKS = 2000  # of a blob: a list is one transaction
 _OF_BLOB = "blob = ? AND (place IS NOT NULL OR added >= ?) ORDER BY place, rowid"
 
-_Block = tuple[str, int, int]  # id, length and the key of its content; a blob that was put whole has no id
+# rowid, or None for a new one; id, empty in a blob that was put whole; length; key of its content
+_Block = tuple[int | None, str, int, int]
 
 
 class EmbeddedBlobContainer(BlobContainer):
@@ -42,15 +43,20 @@ class EmbeddedBlobContainer(BlobContainer):
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        block = "", len(content), self._add_content(content)
-        return self._commit(name, lambda _: [block], content_type, encoding, is_new)
+        block = None, "", len(content), self._add_content(content)
+
+        def adopted(db: sqlite3.Connection) -> list[_Block]:
+            _adopt(db, block[-1])
+            return [block]
+
+        return self._commit(name, adopted, content_type, encoding, is_new)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         blob, key, now = self._key(name), self._add_content(content), epoch_milliseconds(self._clock.now())
 
         def stage(db: sqlite3.Connection) -> None:
             self._remove_blocks(db, "blob = ? AND place IS NULL AND id = ?", blob, block_id)
-            _adopt(db, {key})
+            _adopt(db, key)
             row = blob, None, block_id, len(content), now, key
             db.execute("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", row)
 
@@ -63,10 +69,10 @@ class EmbeddedBlobContainer(BlobContainer):
             raise InvalidBlockList(f"up to {_MAX_BLOCKS} blocks are accepted")
 
         def listed(db: sqlite3.Connection) -> list[_Block]:
-            sql = f"SELECT place IS NULL, id, length, content FROM blocks WHERE {_OF_BLOB}"
+            sql = f"SELECT place IS NULL, rowid, id, length, content FROM blocks WHERE {_OF_BLOB}"
             found = db.execute(sql, self._current(name)).fetchall()
-            committed = {block[0]: block for is_new, *block in found if not is_new and block[0]}
-            uncommitted = {block[0]: block for is_new, *block in found if is_new}
+            committed = {block[1]: block for is_new, *block in found if not is_new and block[1]}
+            uncommitted = {block[1]: block for is_new, *block in found if is_new}
             latest = {**committed, **uncommitted}
             where = {"Committed": committed, "Uncommitted": uncommitted, "Latest": latest}
             try:
@@ -128,14 +134,19 @@ class EmbeddedBlobContainer(BlobContainer):
         def commit(db: sqlite3.Connection) -> None:
             if is_new and db.execute("SELECT 1 FROM blobs WHERE name = ?", (blob,)).fetchone():
                 raise BlobAlreadyExists
-            blocks = listed(db)
-            self._remove_blocks(db, "blob = ?", blob)
-            _adopt(db, {content for _, _, content in blocks})
-            modified, length = epoch_milliseconds(now), sum(length for _, length, _ in blocks)
-            db.executemany(
-                "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)",
-                [(blob, place, block[0], block[1], modified, block[2]) for place, block in enumerate(blocks)],
-            )
+            blocks, modified = listed(db), epoch_milliseconds(now)
+            stored = dict(db.execute("SELECT rowid, content FROM blocks WHERE blob = ?", (blob,)).fetchall())
+            moved, added = [], []
+            for place, (rowid, block_id, length, content) in enumerate(blocks):
+                if stored.pop(rowid, None) is None:  # new, or listed twice
+                    added.append((blob, place, block_id, length, modified, content))
+                else:
+                    moved.append((place, rowid))
+            db.executemany("DELETE FROM blocks WHERE rowid = ?", [(rowid,) for rowid in stored])
+            add_orphans(db, [*{*stored.values()} - {block[-1] for block in blocks}], self._clock.wall_time())
+            db.executemany("UPDATE blocks SET place = ?1 WHERE rowid = ?2 AND place IS NOT ?1", moved)
+            db.executemany("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", added)
+            length = sum(block[2] for block in blocks)
             row = blob, length, content_type, encoding, modified, etag
             db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?, ?, ?)", row)
 
@@ -188,11 +199,10 @@ class EmbeddedBlobContainer(BlobContainer):
                 raise gone from None
 
 
-def _adopt(db: sqlite3.Connection, contents: set[int]) -> None:
-    """A block names these contents from now on; raises ServiceUnavailable for one that is no orphan now."""
-    for content in contents:
-        if not db.execute("DELETE FROM orphans WHERE content = ?", (content,)).rowcount:
-            raise ServiceUnavailable("the upload took too long, try again")
+def _adopt(db: sqlite3.Connection, content: int) -> None:
+    """A block names the content from now on; raises ServiceUnavailable if it is no orphan any more."""
+    if not db.execute("DELETE FROM orphans WHERE content = ?", (content,)).rowcount:
+        raise ServiceUnavailable("the upload took too long, try again")
 
 
 def _write(path: Path, content: bytes) -> None:

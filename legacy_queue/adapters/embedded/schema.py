@@ -27,7 +27,7 @@ CREATE TABLE blobs (
   name TEXT PRIMARY KEY, length INTEGER, type TEXT, encoding TEXT, modified INTEGER, etag TEXT
 ) WITHOUT ROWID;
 CREATE TABLE blocks (blob TEXT, place INTEGER, id TEXT, length INTEGER, added INTEGER, content INTEGER);
-CREATE INDEX blocks_by_blob ON blocks (blob, place);
+CREATE INDEX blocks_by_blob ON blocks (blob);
 CREATE INDEX blocks_by_age ON blocks (added) WHERE place IS NULL;
 CREATE TABLE contents (key INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB, file TEXT);
 CREATE TABLE orphans (content INTEGER PRIMARY KEY, since INTEGER);
