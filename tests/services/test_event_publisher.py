@@ -153,6 +153,32 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
+def test_another_process_does_not_overtake_a_repeated_call_whose_first_answer_was_lost(
+    harness: Harness,
+) -> None:
+    task_id = slugid()
+    lost = failing(ServiceUnavailable("the answer of storage was lost"))
+    server = harness.replica(FaultAt(0, of="insert", after=lost))
+    with pytest.raises(ServiceUnavailable):
+        server.tasks.create(task_id, task_body())
+    server.tasks.create(task_id, task_body())
+    other = harness.replica()
+    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
+    assert of_task(harness.events(), task_id) == LIFE[:3]
+
+
+def test_a_task_whose_create_was_not_answered_is_defined_before_another_process_schedules_it(
+    harness: Harness,
+) -> None:
+    task_id = slugid()
+    lost = failing(ServiceUnavailable("the answer of storage was lost"))
+    server = harness.replica(FaultAt(0, of="insert", after=lost))
+    with pytest.raises(ServiceUnavailable):
+        server.tasks.define(task_id, task_body())
+    harness.replica().tasks.schedule(task_id)
+    assert of_task(harness.events(), task_id) == LIFE[:2]
+
+
 def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
     task_id = slugid()
     away(harness)
