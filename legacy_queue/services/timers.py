@@ -7,7 +7,7 @@ process receives them within 15 s of its death. Source: docs/explanation/recover
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
@@ -239,23 +239,28 @@ class Timers:
         for timers, hidden_for, is_open in ((urgent, lease, lease > _NO_DELAY), *others):
             for put in self._store.put(timers, hidden_for):
                 message = SharedMessage(put.lease, now + hidden_for, is_open)
-                self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
+                self._moved(message, {timer.task_id for timer in put.timers}, old)
 
     @property
     def _keeps_more(self) -> bool:
         return self._fires and len(self._states) <= self._max_kept
 
-    def _moved(self, message: SharedMessage, old: Mapping[str, SharedMessage]) -> None:
-        """Give its timers the new message, unless a call moved them to another message meanwhile."""
+    def _moved(
+        self, message: SharedMessage, task_ids: Iterable[str], old: dict[str, SharedMessage]
+    ) -> None:
+        """Give its timers the new message, unless a call moved them to another message meanwhile.
+
+        A timer that needs several messages is in ``old`` until its first, and then has that as its newest.
+        """
         with self._lock:
             keeps = message.is_open or self._keeps_more
             self._add(message)
-            for key, before in old.items():
-                state = self._states.get(key)
-                if state is None or state.message is not before:
+            for key in task_ids:
+                state, before = self._states.get(key), old.pop(key, None)
+                if state is None or (before and state.message is not before):
                     pass
                 elif keeps or state.is_unfinished:  # the timer may have fired meanwhile
-                    self._move(key, state, message, says_all=True)
+                    self._move(key, state, message, says_all=before is not None)
                 else:
                     self._drop(key, state)
             if not message.task_ids and keeps:

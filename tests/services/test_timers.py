@@ -713,6 +713,23 @@ def test_timers_that_exceed_a_message_are_put_into_several() -> None:
     assert sorted(timer.task_id for text in texts for timer in timers_of(text)) == sorted(tasks)
 
 
+def test_the_artifacts_of_one_timer_that_exceed_a_message_are_put_into_several() -> None:
+    kept = Kept()
+    artifacts = [(0, f"public/{number:01000}") for number in range(100)]
+    for artifact in artifacts:
+        kept.schedule(artifacts=[artifact])
+        kept.timers.retry_later(A)
+    for _ in range(2):
+        kept.clock.advance(RENEWAL)
+        kept.timers.tick()
+    other = kept.another()
+    kept.clock.advance(LEASE)
+    assert [sorted(timer.artifacts) for timer in kept.received(other)] == [artifacts]
+    other.complete(A, None)
+    other.tick()
+    assert kept.messages() == []
+
+
 def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -> None:
     for fires in (True, False):
         kept = Kept(fires=fires)
