@@ -133,6 +133,13 @@ class Timers:
             for key in self._schedule.pop_due(self._clock.now()):
                 self._ready.put(key)
 
+    def retry_now(self) -> None:
+        """Fire the timers of missing effects: the broker is back."""
+        with self._lock:
+            for key, state in self._states.items():
+                if state.is_behind and state.again:
+                    self._fire_at(key, state, self._clock.now())
+
     def next_due(self, end: datetime) -> datetime | None:
         """See ``Schedule.next_due``."""
         with self._lock:

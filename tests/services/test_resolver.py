@@ -112,23 +112,31 @@ def test_a_task_is_advanced_again_when_it_is_due() -> None:
     assert resolving.harness.timers() == []
 
 
-@pytest.mark.parametrize(
-    ("away", "is_published"),
-    [
-        (ServiceUnavailable("storage is away"), False),
-        (ServiceUnavailable("storage is away"), True),
-        (BrokerAway(), True),  # of the event that its group is resolved
-    ],
-)
-def test_a_timer_is_retried_every_two_seconds_while_storage_or_broker_is_away(
-    away: Exception, is_published: bool
-) -> None:
-    resolving = Resolving(*[away] * 30, DONE)
+@pytest.mark.parametrize("is_published", [False, True])
+def test_a_timer_is_retried_every_two_seconds_while_storage_is_away(is_published: bool) -> None:
+    resolving = Resolving(*[ServiceUnavailable("storage is away")] * 30, DONE)
     resolving.retry_later(is_published=is_published)
     resolving.pass_by(10 * MINUTE)
     assert resolving.waits == [2 * SECOND] * 30
     assert {call[1:] for call in resolving.calls} == {((TASK_ID, NOW, (), ""), is_published)}
     assert resolving.harness.timers() == []
+
+
+def test_a_timer_is_retried_after_growing_pauses_while_the_broker_is_away() -> None:
+    """Of an event that the group is resolved; the pause is as long as the event has been missing."""
+    resolving = Resolving(*[BrokerAway()] * 10, DONE)
+    resolving.retry_later(is_published=True)
+    resolving.pass_by(HOUR)
+    assert resolving.waits == [seconds * SECOND for seconds in (2, 2, 4, 8, 16, 32, 64, 120, 120, 120)]
+
+
+def test_a_timer_is_retried_at_once_when_the_broker_is_back() -> None:
+    resolving = Resolving(BrokerAway(), DONE)
+    resolving.retry_later(is_published=True)
+    resolving.pass_by(SECOND)
+    resolving.timers.retry_now()
+    resolving.pass_by(SECOND)
+    assert resolving.times == [AT_ONCE, SECOND]
 
 
 def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() -> None:
@@ -142,8 +150,7 @@ def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() 
     done = [when for when, _, is_published in resolving.calls if is_published]
     assert done == [AT_ONCE, 6 * SECOND]
     published = [when for when, _, is_published in resolving.calls if not is_published]
-    assert published == [number * 2 * SECOND for number in range(25)]
-    assert resolving.harness.timers() == []
+    assert published == [number * SECOND for number in (0, 2, 4, 6, 12, 24, 48)]
 
 
 def test_while_the_broker_is_away_an_ended_task_resolves_its_group() -> None:
