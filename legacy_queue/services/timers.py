@@ -188,6 +188,10 @@ class Timers:
 
     def _add(self, message: SharedMessage) -> None:
         self._messages[message.lease.message_id] = message
+        if len(self._renewals) > 2 * len(self._messages):  # most are outdated
+            current = {due[2]: due for due in self._renewals if due[2].lease.message_id in self._messages}
+            self._renewals = [*current.values()]
+            heapq.heapify(self._renewals)
         heapq.heappush(self._renewals, (message.fires - _RENEWED_BEFORE, next(self._order), message))
 
     def _drop(self, key: str, state: State) -> None:
