@@ -14,7 +14,7 @@ from legacy_queue.services.advance import Advance
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.timer_state import FiredTimer
-from legacy_queue.services.timers import LEASE, Timers
+from legacy_queue.services.timers import Timers
 
 log = structlog.get_logger()
 
@@ -22,6 +22,7 @@ RESOLVERS = 2  # threads: few, so that many timers do not slow calls
 _MAX_TRIES = 10
 _RETRY_DELAY = timedelta(seconds=2)  # while storage is away; while the broker is, the first
 _MAX_DELAY = timedelta(minutes=2)  # between tries after an error, or while the broker is away
+_JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by then joins its group again
 _WRITTEN_WITHIN = timedelta(minutes=10)  # a call that has not written by then never will
 
 
@@ -82,15 +83,15 @@ class Resolver:
             )
             next_due, now = result.due, self._clock.now()
             age = now - fired.since if fired.since else None
-            if age is not None and age < _WRITTEN_WITHIN and not result.exists:
-                self._retry(fired, max(LEASE, age), fired.tries)  # the call may still create it
+            if age is not None and age < _JOINED_WITHIN and not result.exists:
+                self._retry(fired, _JOINED_WITHIN - age, fired.tries)  # the call may still create it
                 return
             if fired.task_group_id and not result.exists:
                 self._groups.leave(fired.task_id, fired.task_group_id)
         except BrokerAway:
             self._advance_without_broker(fired)
             return
-        if age is not None and fired.is_foreign and age < _WRITTEN_WITHIN:
+        if age is not None and result.exists and fired.is_foreign and age < _WRITTEN_WITHIN:
             last_check = now + _WRITTEN_WITHIN
             next_due = min(next_due, last_check) if next_due else last_check
         self._timers.complete(fired.task_id, next_due)

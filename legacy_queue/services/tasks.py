@@ -13,7 +13,7 @@ from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups, sealed_before
-from legacy_queue.services.timers import Timers
+from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.stores import ArtifactStore, TaskStore
 
 _MAX_DEPENDENCIES = 100
@@ -60,6 +60,8 @@ class Tasks:
                 self._tasks.insert(outcome.task)
             except AlreadyExists:
                 outcome = self._created_before(outcome.task)
+            if self._clock.now() - now > LEASE:  # another process may have taken this one for dead
+                self._groups.join(task_id, definition)
 
         def register(task: Task) -> Task:
             self._dependencies.register(task)  # now: not pending before task-defined is published

@@ -256,9 +256,7 @@ class Timers:
     def _keeps_more(self) -> bool:
         return self._fires and len(self._states) <= self._max_kept
 
-    def _moved(
-        self, message: SharedMessage, task_ids: Iterable[str], old: dict[str, SharedMessage]
-    ) -> None:
+    def _moved(self, message: SharedMessage, task_ids: Iterable[str], old: dict[str, SharedMessage]) -> None:
         """Give its timers the new message, unless a call moved them to another message meanwhile.
 
         A timer that needs several messages is in ``old`` until its first, and then has that as its newest.

@@ -203,12 +203,11 @@ def test_the_timer_of_a_corrupt_task_is_not_retried() -> None:
     assert resolving.harness.timers() == []
 
 
-def test_a_missing_task_is_awaited_for_ten_minutes_and_then_leaves_its_group() -> None:
+def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group() -> None:
     resolving = Resolving(MISSING)
     resolving.retry_later("a-group-of-22-characte")
     resolving.pass_by(HOUR)
-    assert resolving.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
-    assert resolving.times[-2] < WRITTEN_WITHIN <= resolving.times[-1]
+    assert resolving.waits == [25 * SECOND]
     assert resolving.left == [(TASK_ID, "a-group-of-22-characte")]
     assert resolving.harness.timers() == []
 
@@ -243,7 +242,7 @@ def test_an_old_timer_of_another_process_is_handled_once() -> None:
     assert resolving.times == [WRITTEN_WITHIN]
 
 
-def test_a_create_that_crashed_before_its_write_leaves_its_group_after_some_minutes() -> None:
+def test_a_create_that_crashed_before_its_write_leaves_its_group_within_30_seconds() -> None:
     harness = Harness()
     group, task_id = slugid(), slugid()
     done = harness.create(taskGroupId=group, schedulerId="scheduler")
@@ -251,51 +250,30 @@ def test_a_create_that_crashed_before_its_write_leaves_its_group_after_some_minu
     with pytest.raises(Crash):
         harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
     harness.run(done)
-    for _ in range(9):
-        harness.run_timers(MINUTE)
+    for _ in range(14):
+        harness.run_timers(SECOND)
     assert ("task-group-resolved", group, None) not in harness.events()
-    for _ in range(9):
-        harness.run_timers(MINUTE)
+    for _ in range(15):
+        harness.run_timers(SECOND)
     assert harness.events() == [("task-group-resolved", group, None)]
     assert harness.timers() == []
 
 
-def test_a_group_that_a_crashed_create_leaves_is_resolved_when_the_broker_is_back(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
+def test_a_create_that_stood_still_is_in_its_group() -> None:
     harness = Harness()
     group, task_id = slugid(), slugid()
-    harness.run(harness.create(taskGroupId=group, schedulerId="scheduler"))
+    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.run_timers(16 * SECOND)))
+    slow.tasks.create(task_id, task_body(taskGroupId=group, schedulerId="scheduler"))
+    assert harness.storage.groups.members(group, "", 10) == [task_id]
+
+
+def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group() -> None:
+    harness = Harness()
+    group, task_id = slugid(), slugid()
     body = task_body(taskGroupId=group, schedulerId="scheduler")
     with pytest.raises(Crash):
         harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    harness.events()
-    harness.broker.capacity = 0
-    for _ in range(15):
-        harness.run_timers(2 * MINUTE)
-    harness.broker.capacity = None
-    harness.run_timers(2 * MINUTE)
-    assert harness.events() == [("task-group-resolved", group, None)]
-    assert harness.timers() == []
-    assert "timer-failed" not in [entry["event"] for entry in logs]
-
-
-def test_threads_handle_fired_timers_until_they_are_stopped() -> None:
-    harness = Harness()
-    released, stop = threading.Event(), threading.Event()
-    server = harness.replica(FaultAt(0, of="end", after=released.set))
-    threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    required = harness.create(taskGroupId=slugid())
-    waiting = harness.create(dependencies=[required])
-    harness.services = server
-    harness.run(required)
-    assert released.wait(30)
-    stop.set()
-    for _ in threads:
-        server.timers.wake()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-    assert harness.states(waiting) == ["pending"]
+    leave = FaultAt(0, of="leave", before=lambda: harness.services.tasks.create(task_id, body))
+    harness.run_timers(16 * SECOND, services=harness.replica(leave))
+    assert leave.happened
+    assert harness.storage.groups.members(group, "", 10) == [task_id]
