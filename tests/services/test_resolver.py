@@ -277,3 +277,44 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group() -> 
     harness.run_timers(16 * SECOND, services=harness.replica(leave))
     assert leave.happened
     assert harness.storage.groups.members(group, "", 10) == [task_id]
+
+
+def test_a_group_that_a_crashed_create_leaves_is_resolved_when_the_broker_is_back(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    harness = Harness()
+    group, task_id = slugid(), slugid()
+    harness.run(harness.create(taskGroupId=group, schedulerId="scheduler"))
+    body = task_body(taskGroupId=group, schedulerId="scheduler")
+    with pytest.raises(Crash):
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    harness.events()
+    harness.broker.capacity = 0
+    for _ in range(15):
+        harness.run_timers(2 * MINUTE)
+    harness.broker.capacity = None
+    harness.run_timers(2 * MINUTE)
+    assert harness.events() == [("task-group-resolved", group, None)]
+    assert harness.timers() == []
+    assert "timer-failed" not in [entry["event"] for entry in logs]
+
+
+def test_threads_handle_fired_timers_until_they_are_stopped() -> None:
+    harness = Harness()
+    released, stop = threading.Event(), threading.Event()
+    server = harness.replica(FaultAt(0, of="end", after=released.set))
+    threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    required = harness.create(taskGroupId=slugid())
+    waiting = harness.create(dependencies=[required])
+    harness.services = server
+    harness.run(required)
+    assert released.wait(30)
+    stop.set()
+    for _ in threads:
+        server.timers.wake()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert harness.states(waiting) == ["pending"]
