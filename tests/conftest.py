@@ -1,20 +1,30 @@
+import importlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import legacy_queue.domain
+import legacy_queue.services
+import legacy_queue.stores
 from legacy_queue.adapters.azurite import Azurite
 from tests import process_stacks
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 process_stacks.prepare(os.environ)
+
+# even if this shell forbids it: otherwise each process of a test compiles all that it imports
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -64,24 +74,41 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
-
-    Tracing takes processor time. pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
-    """
-    is_measured = any(item.path.is_relative_to(folder) for folder in MEASURED)
-    if is_measured and not item.get_closest_marker("no_cover"):
-        return (yield)
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Nothing that runs in the context counts towards coverage, which would take processor time."""
     tracer, tracer_of_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
     try:
-        return (yield)
+        yield
     finally:
         if sys.gettrace() is None:  # pytest-cov may have started another tracer meanwhile
             sys.settrace(tracer)
             threading.settrace(tracer_of_threads)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import what is measured, which is traced, and then all else."""
+    for package in (legacy_queue.domain, legacy_queue.services, legacy_queue.stores):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    with untraced():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
+
+    pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
+    """
+    is_measured = any(item.path.is_relative_to(folder) for folder in MEASURED)
+    if is_measured and not item.get_closest_marker("no_cover"):
+        return (yield)
+    with untraced():
+        return (yield)
 
 
 @pytest.fixture(scope="session")
