@@ -11,8 +11,8 @@ from .real_clients import CLIENTS, TODAY, RealClient, real_client
 pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
 STORAGES = ("embedded", "azurite")
+ON_EACH_STORAGE = pytest.mark.parametrize("server", STORAGES, indirect=True)
 SHORT_CLAIMS = ("--claim-timeout", f"{SHORT_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
-REQUIRING = '{"system/requiring": "required"}'  # worker type whose policy is required
 
 # each client, and each storage, without their product
 EACH_CLIENT = pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield get
 
 
-@pytest.fixture(params=STORAGES)
+@pytest.fixture(params=["embedded"])
 def server(request: pytest.FixtureRequest, running: Running) -> Server:
     """A server whose claims last longer than any test."""
-    return running("--storage", request.param, "--worker-types", REQUIRING)
+    return running("--storage", request.param)
 
 
 @pytest.fixture(params=STORAGES)
@@ -65,7 +65,7 @@ def short_claims_server(request: pytest.FixtureRequest, running: Running) -> Ser
 @pytest.fixture
 def azurite_server(running: Running) -> Server:
     """The shared server with an Azurite of its own."""
-    return running("--storage", "azurite", "--worker-types", REQUIRING)
+    return running("--storage", "azurite")
 
 
 @pytest.fixture
