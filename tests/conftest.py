@@ -35,6 +35,23 @@ settings.load_profile("here")
 # Folders whose tests alone take every branch of domain, services and stores.
 MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "http", "services", "stores")]
 
+# Files, and folders of files, that take longest.
+LONG = (
+    "containers",
+    "system",
+    "docs/test_pages.py",
+    "services/test_redo.py",
+    "services/test_life_machine.py",
+    "domain/test_life_machine.py",
+    "services/test_races.py",
+    "cli/test_up.py",
+    "adapters/test_amqp.py",
+    "adapters/test_azurite_process.py",
+    "examples",
+    "docs",
+    "testing",
+)
+
 STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
 
 # where scripts/test installs it, for the processes of the tests too
@@ -45,9 +62,8 @@ RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run long files first: of several processes, none is left waiting for the last file of another."""
-    long = ("containers", "system")  # containers has one file, which takes longest
-    places = {str(Path(__file__).parent / name): place for place, name in enumerate(long)}
-    items.sort(key=lambda item: places.get(str(item.path.parent), len(long)))
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, places.get(item.path.parent, len(LONG))))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.ports import Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.timers import LEASE
 from tests.services.harness import (
     ALICE,
     BOB,
@@ -96,6 +97,18 @@ def test_a_claim_whose_answer_was_lost_keeps_its_held_message() -> None:
     scene.request(scene.harness.replica(FaultAt(0, of="replace", after=failing(Changed()))))
     assert scene.harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert scene.harness.messages()[0].lease == scene.harness.task(scene.task_id).held
+
+
+def test_the_timer_publishes_a_transition_whose_answer_was_lost() -> None:
+    scene = first_claim()
+    scene.harness.run_timers(LEASE / 2)  # after this, no other timer is about what happened
+    server = scene.harness.replica(
+        FaultAt(0, of="replace", after=failing(ServiceUnavailable("the answer was lost")))
+    )
+    with pytest.raises(ServiceUnavailable):
+        scene.request(server)
+    scene.harness.run_timers(LEASE, services=server)
+    assert scene.harness.events()[-1] == ("task-running", scene.task_id, 0)
 
 
 @pytest.mark.parametrize("error", [Changed(), ServiceUnavailable("the answer was lost")], ids=repr)

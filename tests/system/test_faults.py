@@ -21,12 +21,12 @@ from .processes import LONG, work
 
 @pytest.fixture
 def memory(running: Running) -> Queue:
-    return Queue(running("--storage", "memory", "--control"))
+    return Queue(running("memory", "--control"))
 
 
 @pytest.fixture
 def queue(running: Running) -> Queue:
-    return Queue(running("--storage", "azurite", "--control"))
+    return Queue(running("azurite", "--control"))
 
 
 @contextmanager
