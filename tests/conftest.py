@@ -1,20 +1,30 @@
+import importlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import legacy_queue.domain
+import legacy_queue.services
+import legacy_queue.stores
 from legacy_queue.adapters.azurite import Azurite
 from tests import process_stacks
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 process_stacks.prepare(os.environ)
+
+# even if this shell forbids it: otherwise each process of a test compiles all that it imports
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -24,6 +34,23 @@ settings.load_profile("here")
 
 # Folders whose tests alone take every branch of domain, services and stores.
 MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "http", "services", "stores")]
+
+# Files, and folders of files, that take longest.
+LONG = (
+    "containers",
+    "system",
+    "docs/test_pages.py",
+    "services/test_redo.py",
+    "services/test_life_machine.py",
+    "domain/test_life_machine.py",
+    "services/test_races.py",
+    "cli/test_up.py",
+    "adapters/test_amqp.py",
+    "adapters/test_azurite_process.py",
+    "examples",
+    "docs",
+    "testing",
+)
 
 STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
 
@@ -35,9 +62,8 @@ RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run long files first: of several processes, none is left waiting for the last file of another."""
-    long = ("containers", "system")  # containers has one file, which takes longest
-    places = {str(Path(__file__).parent / name): place for place, name in enumerate(long)}
-    items.sort(key=lambda item: places.get(str(item.path.parent), len(long)))
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, places.get(item.path.parent, len(LONG))))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,24 +90,41 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
-
-    Tracing takes processor time. pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
-    """
-    is_measured = any(item.path.is_relative_to(folder) for folder in MEASURED)
-    if is_measured and not item.get_closest_marker("no_cover"):
-        return (yield)
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Nothing that runs in the context counts towards coverage, which would take processor time."""
     tracer, tracer_of_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
     try:
-        return (yield)
+        yield
     finally:
         if sys.gettrace() is None:  # pytest-cov may have started another tracer meanwhile
             sys.settrace(tracer)
             threading.settrace(tracer_of_threads)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import what is measured, which is traced, and then all else."""
+    for package in (legacy_queue.domain, legacy_queue.services, legacy_queue.stores):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    with untraced():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
+
+    pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
+    """
+    is_measured = any(item.path.is_relative_to(folder) for folder in MEASURED)
+    if is_measured and not item.get_closest_marker("no_cover"):
+        return (yield)
+    with untraced():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

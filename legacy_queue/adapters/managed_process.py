@@ -200,11 +200,11 @@ class ManagedProcess(ABC):
         """As ``stop``, without freeing the folder."""
         if self._process is None or self._process.stdin is None:
             return True
-        is_alive = self.alive()
-        self._process.stdin.close()  # as SIGTERM, for a process that does not handle signals yet
-        if not is_alive:
+        if not self.alive():
+            self._process.stdin.close()
             return True
-        self._process.terminate()
+        self._process.terminate()  # it may end at the end of its input, and this would then kill it
+        self._process.stdin.close()  # as SIGTERM, for a process that does not handle signals yet
         try:
             self._process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:

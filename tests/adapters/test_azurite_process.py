@@ -1,11 +1,7 @@
 """What is Azurite's own of its life as a managed process, with a real one; see test_managed_process.py."""
 
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,7 +14,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
 from legacy_queue.adapters.azure.rest import QUEUE
-from legacy_queue.adapters.azurite import DEFAULT_KEY, Azurite, AzuriteUnavailable, Ports, find_running
+from legacy_queue.adapters.azurite import DEFAULT_KEY, Azurite, AzuriteUnavailable, find_running
 from tests.adapters.test_managed_process import open_to_others
 from tests.system.processes import wait_until
 
@@ -95,41 +91,9 @@ def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
-def test_free_preferred_ports_are_taken_and_kept(made: Callable[..., Azurite]) -> None:
-    with ExitStack() as stack:
-        free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-        preferred = Ports(*(listener.getsockname()[1] for listener in free))
-        for listener in (free[0], free[2]):
-            listener.close()
-        first = made(preferred=preferred).start()
-    assert (first.ports.blob, first.ports.table) == (preferred.blob, preferred.table)
-    assert first.ports.queue not in (0, preferred.queue)
-    first.stop()
-    assert made(preferred=preferred).start().ports == first.ports
-
-
-def test_other_ports_are_taken_where_one_is_busy(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as busy:
-        ports = {"blob": 0, "queue": busy.getsockname()[1], "table": 0}
-        (tmp_path / "data/ports.json").write_text(json.dumps(ports))
-        azurite = made().start()
-        assert azurite.ports.queue != ports["queue"]
-        assert answers(azurite.queue_url)
-
-
 def test_an_azurite_that_was_never_started_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(AzuriteUnavailable, match="start `legacy-queue serve` first"):
         find_running(tmp_path)
-
-
-def test_azurite_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OWNER, str(tmp_path / "data")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        pid = int(owner.stdout.readline())
-        owner.kill()
-        wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_a_machine_without_azurite_is_told_how_to_get_one(

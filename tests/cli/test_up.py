@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -210,15 +209,6 @@ def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_pri
         pass
 
 
-def test_a_busy_port_is_reported_in_one_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as busy:
-        port = str(busy.getsockname()[1])
-        refused = run("up", "--storage", "memory", "--port", port)
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    assert re.fullmatch(f"Error: cannot listen on 127.0.0.1 port {port}: .*\n", refused.stderr)
-
-
 def refusal(*words: str) -> str:
     """The sentence with which ``up`` ends before it starts anything."""
     refused: Result = CliRunner().invoke(commands, ["up", *words])
@@ -226,30 +216,8 @@ def refusal(*words: str) -> str:
     return refused.output
 
 
-def test_a_wrong_setting_is_reported_in_one_sentence() -> None:
-    assert refusal("--claim-timeout", "soon") == (
-        "Error: --claim-timeout is 'soon': a duration is accepted, like 20m, 6s, 1h or 2d\n"
-    )
-
-
 def test_rabbitmq_is_refused_by_the_installed_command_with_what_to_do_instead() -> None:
     assert refusal("--rabbitmq") == (
         "Error: --rabbitmq is for scripts/up in the source tree: "
         "start a broker, and give its URL with --amqp-url\n"
     )
-
-
-def test_scripts_up_refuses_rabbitmq_where_amqp_url_names_a_broker() -> None:
-    refused = run("--amqp-url", "amqp://user:hunter2@localhost", program=WITH_RABBITMQ)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == (
-        "Error: --rabbitmq starts a broker, and amqp-url names another: give one of them\n"
-    )
-
-
-def test_scripts_up_with_rabbitmq_explains_its_options_and_refuses_others() -> None:
-    helped, refused = (run(option, program=WITH_RABBITMQ) for option in ("--help", "--unknown"))
-    assert (helped.returncode, helped.stderr) == (0, "")
-    assert helped.stdout.startswith("Usage: scripts/up [OPTIONS]\n")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.endswith("Error: No such option '--unknown'.\n")

@@ -100,9 +100,3 @@ def test_the_page_of_errors_has_each_error_with_its_status() -> None:
     own = (kind for kind in declared if kind not in (QueueError, InjectedError))  # these have no code
     known = {kind.__name__: str(kind.status) for kind in own}
     assert rows == {**known, "InternalServerError": "500"}
-
-
-def test_the_page_of_errors_says_that_a_message_is_kept_only_on_a_5xx() -> None:
-    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
-    for status, worker in re.findall(r"^\| `\w+` \| (\d+) \|[^|]+\| (.*) \|$", page, re.MULTILINE):
-        assert worker.startswith("keeps the message") == (status[0] == "5")

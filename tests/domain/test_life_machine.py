@@ -41,7 +41,7 @@ from tests.domain.tasks import (
     definition,
 )
 
-SETTINGS = settings(max_examples=200, stateful_step_count=25)
+SETTINGS = settings(max_examples=100, stateful_step_count=25)
 
 OTHERS = ("dependency-a", "dependency-b")
 RETRIED = ("claim-expired", "worker-shutdown", "intermittent-task")

@@ -1,9 +1,7 @@
 """Artifacts over HTTP: created, completed, redirected to and listed, and how each of these is refused."""
 
-import json
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -19,7 +17,6 @@ from tests.http.calls import (
     ROOT_URL,
     Queue,
     artifact_body,
-    blob_of,
     claimed,
     refused,
     succeeded,
@@ -157,13 +154,6 @@ def test_the_credentials_of_a_claim_create_artifacts(queue: Queue, storage_type:
     assert queue.published()[-1].exchange == "artifact-created"
 
 
-def test_credentials_narrowed_to_the_scopes_of_the_task_create_no_artifact(queue: Queue) -> None:
-    task_id = queue.create(scopes=["a-scope"])
-    credentials = claimed(succeeded(queue.claim(task_id)))
-    answer = queue.artifact(task_id, "a", credentials=credentials.narrowed("a-scope"))
-    refused(answer, 403, "InsufficientScopes", f"queue:create-artifact:{task_id}/0")
-
-
 SHA256 = "0" * 64
 
 
@@ -248,26 +238,6 @@ def test_a_task_or_a_run_that_does_not_exist_has_no_artifacts(queue: Queue) -> N
     refused(complete(queue, task_id, []), 404, "ResourceNotFound", "no artifact 'a'")
 
 
-def test_a_run_that_is_not_running_takes_no_artifact(queue: Queue) -> None:
-    body = artifact_body("s3")
-    refused(create(queue, queue.create(), body), 409, "RequestConflict", "is pending")
-    refused(create(queue, queue.canceled(), body), 409, "RequestConflict", "is exception")
-    done = queue.running()
-    succeeded(queue.call("reportCompleted", taskId=done, runId=0))
-    refused(create(queue, done, body), 409, "RequestConflict", "is completed")
-
-
-@each_type
-def test_an_artifact_of_another_storage_type_is_a_conflict(queue: Queue, storage_type: str) -> None:
-    task_id = queue.running()
-    succeeded(create(queue, task_id, artifact_body(storage_type)))
-    succeeded(create(queue, task_id, artifact_body(storage_type)))
-    for other in TYPES:
-        if other != storage_type and (storage_type, other) != ("reference", "link"):
-            answer = create(queue, task_id, artifact_body(other))
-            refused(answer, 409, "RequestConflict", '"existing"', '"given"', storage_type, other)
-
-
 def test_an_expired_artifact_is_gone(queue: Queue) -> None:
     task_id = queue.running()
     etags = queue.uploaded_blob(task_id, "a")
@@ -275,27 +245,6 @@ def test_an_expired_artifact_is_gone(queue: Queue) -> None:
     for name, of_run in GETS:
         refused(queue.call(name, taskId=task_id, name="a", **of_run), 410, "ResourceExpired", "expired at")
     refused(complete(queue, task_id, etags), 410, "ResourceExpired")
-
-
-def test_a_blob_is_not_completed_too_early_or_with_wrong_etags(queue: Queue) -> None:
-    task_id = queue.running()
-    succeeded(queue.artifact(task_id, "a", "blob"))
-    refused(complete(queue, task_id, [BLOB_ETAG]), 409, "RequestConflict", "not uploaded")
-    refused(complete(queue, task_id, ["x"]), 400, "InputError", "etags")
-    answer = queue.call("reportCompleted", taskId=task_id, runId=0)
-    refused(answer, 409, "RequestConflict", "artifact 'a' of run 0 is not complete")
-    for body in ({}, {"etags": "x"}, {"etags": [1]}, {"etags": [], "x": 1}, {"etags": ["e" * 257]}):
-        answer = queue.call("completeArtifact", body, taskId=task_id, runId=0, name="a")
-        refused(answer, 400, "InputValidationError")
-    succeeded(queue.artifact(task_id, "b"))
-    refused(complete(queue, task_id, [BLOB_ETAG], "b"), 400, "InputError", "storage type s3")
-
-
-def test_a_blob_of_a_failed_run_is_not_completed(queue: Queue) -> None:
-    task_id = queue.running()
-    etags = queue.uploaded_blob(task_id, "a")
-    succeeded(queue.call("reportFailed", taskId=task_id, runId=0))
-    refused(complete(queue, task_id, etags), 409, "RequestConflict", "is failed")
 
 
 @pytest.mark.parametrize("name", ["listArtifacts", "listLatestArtifacts"])
@@ -330,40 +279,3 @@ def test_the_pages_of_one_list_are_of_one_run(queue: Queue) -> None:
     further = succeeded(queue.send("GET", f"{path}&continuationToken={page['continuationToken']}")).get_json()
     assert [artifact["name"] for artifact in further["artifacts"]] == ["b"]
     assert succeeded(queue.send("GET", path)).get_json() == {"artifacts": []}
-
-
-def test_a_list_of_artifacts_refuses_the_token_of_another_list(queue: Queue) -> None:
-    task_id, other = queue.running(), queue.running()
-    for owner in (task_id, other):
-        for name in ("a", "b"):
-            succeeded(queue.artifact(owner, name))
-    lists = [
-        f"/v1/task/{owner}{run}/artifacts?limit=1" for owner in (task_id, other) for run in ("", "/runs/0")
-    ]
-    for path in lists:
-        token = succeeded(queue.send("GET", path)).get_json()["continuationToken"]
-        for elsewhere in lists:
-            answer = queue.send("GET", f"{elsewhere}&continuationToken={token}")
-            if elsewhere != path:
-                refused(answer, 400, "InvalidRequestArguments", "continuationToken")
-    for text in ("x", "_" * 3501, json.dumps({})):
-        answer = queue.send("GET", f"{lists[0]}&continuationToken={quote(text)}")
-        refused(answer, 400, "InvalidRequestArguments", "continuationToken")
-
-
-def test_a_blob_in_parts_is_stored_by_its_requests(queue: Queue) -> None:
-    task_id = queue.running()
-    parts = [b"1" * 5 * 1024**2, b"2"]
-    described = [{"sha256": blob_of(part)["contentSha256"], "size": len(part)} for part in parts]
-    whole = blob_of(b"".join(parts))
-    created = succeeded(queue.artifact(task_id, "a", "blob", parts=described, **whole)).get_json()
-    etags = []
-    for request, part in zip(created["requests"], parts, strict=True):
-        assert request["method"] == "PUT"
-        etags.append(
-            succeeded(queue.upload(request["url"], part, None, **request["headers"])).headers["etag"]
-        )
-    refused(complete(queue, task_id, etags[::-1]), 400, "InputError")
-    assert complete(queue, task_id, etags).status_code == 204
-    location = queue.call("getArtifact", taskId=task_id, runId=0, name="a").headers["location"]
-    assert queue.send("GET", location.removeprefix(ROOT_URL), credentials=None).data == b"".join(parts)

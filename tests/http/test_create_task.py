@@ -4,7 +4,7 @@ Source: docs/explanation/http-contract.md#task-definition.
 """
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -282,13 +282,6 @@ def test_the_status_of_a_new_task_is_as_documented(queue: Queue) -> None:
     assert queue.call("status", taskId=task_id).get_json()["status"] == status
 
 
-def test_a_task_of_a_leap_day_expires_a_year_later() -> None:
-    queue = Queue()
-    queue.clock.advance(datetime(2020, 2, 29, tzinfo=UTC) - NOW)
-    task_id = queue.create(deadline="2020-02-29T12:00:00.000Z")
-    assert queue.definition(task_id)["expires"] == "2021-02-28T12:00:00.000Z"
-
-
 def test_creating_a_task_again_with_the_same_definition_answers_the_same(queue: Queue) -> None:
     task_id, body = slugid(), task_body(scopes=["a"], extra={"b": 1})
     first = succeeded(queue.call("createTask", body, taskId=task_id)).get_json()
@@ -297,20 +290,6 @@ def test_creating_a_task_again_with_the_same_definition_answers_the_same(queue: 
     defaults = queue.definition(task_id)
     assert succeeded(queue.call("createTask", defaults, taskId=task_id)).get_json() == first
     assert {message[:2] for message in queue.messages()} == {(task_id, 0)}
-
-
-def test_creating_a_claimed_task_again_leaves_it_running(queue: Queue) -> None:
-    task_id, body = slugid(), task_body()
-    succeeded(queue.call("createTask", body, taskId=task_id))
-    succeeded(queue.claim(task_id))
-    again = succeeded(queue.call("createTask", body, taskId=task_id)).get_json()
-    assert again["status"]["state"] == "running"
-
-
-def test_normal_and_lowest_are_the_same_priority(queue: Queue) -> None:
-    task_id = queue.create(priority="normal")
-    queue.create(task_id, priority="lowest")
-    queue.create(task_id)
 
 
 @pytest.mark.parametrize(
@@ -342,16 +321,6 @@ def test_creating_a_task_again_with_another_definition_is_a_conflict(
     assert queue.definition(task_id) == before
 
 
-def test_both_spellings_of_the_pool_are_the_same_definition(queue: Queue) -> None:
-    named = {"taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
-    neither = {"provisionerId": None, "workerType": None}
-    task_id = queue.create(**neither, **named)
-    for changes in ({}, named, {**neither, **named}, {**named, "workerType": None}, {"projectId": "none"}):
-        succeeded(queue.call("createTask", task_body(**changes), taskId=task_id))
-    definition = queue.definition(task_id)
-    assert definition["taskQueueId"] == f"{definition['provisionerId']}/{definition['workerType']}"
-
-
 def test_a_project_needs_its_scope_unless_it_is_none() -> None:
     pool = f"{PROVISIONER}/{WORKER_TYPE}"
     caller = Credentials("legacy", "the-access-token-of-a-legacy-client")
@@ -363,23 +332,6 @@ def test_a_project_needs_its_scope_unless_it_is_none() -> None:
             refused(answer, 403, "InsufficientScopes", "`queue:create-task:project:a-project`")
         else:
             succeeded(answer)
-
-
-def test_a_second_scheduler_of_a_task_group_is_a_conflict(queue: Queue) -> None:
-    queue.create(schedulerId="first", taskGroupId=OTHER_ID)
-    queue.create(schedulerId="first", taskGroupId=OTHER_ID)
-    task_id = slugid()
-    body = task_body(schedulerId="second", taskGroupId=OTHER_ID)
-    answer = queue.call("createTask", body, taskId=task_id)
-    refused(answer, 409, "RequestConflict", OTHER_ID, "'first'", "'second'")
-    refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound", task_id)
-
-
-def test_a_task_id_may_be_the_id_of_another_schedulers_group(queue: Queue) -> None:
-    """Its own id is the default group, which may have another scheduler already."""
-    task_id = queue.create(taskGroupId=OTHER_ID)
-    queue.create(schedulerId="second", taskGroupId=task_id)
-    queue.create(task_id, taskGroupId=OTHER_ID)
 
 
 @pytest.mark.parametrize("size", [900 * 1024 - 2000, 500_000])
@@ -400,13 +352,6 @@ def test_a_definition_is_measured_in_stored_bytes(queue: Queue) -> None:
     """A character that is not ASCII takes up to six bytes in storage."""
     answer = queue.call("createTask", task_body(payload={"text": "\u00e4" * 160_000}), taskId=slugid())
     refused(answer, 413, "InputTooLarge", "bytes")
-
-
-def test_tasks_are_received_in_the_order_of_their_priorities(queue: Queue) -> None:
-    created = [
-        queue.create(priority=priority) for priority in ("lowest", "high", "highest", "very-low", "medium")
-    ]
-    assert [message[0] for message in queue.messages()] == [created[number] for number in (2, 1, 4, 3, 0)]
 
 
 def test_scopes_are_checked_before_the_rules_between_fields(

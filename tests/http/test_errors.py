@@ -86,17 +86,6 @@ def test_a_run_that_does_not_exist_is_not_found(queue: Queue, name: str) -> None
     refused(answer, 404, "ResourceNotFound", TASK_ID, "no run 7", "0..0")
 
 
-@pytest.mark.parametrize("name", [name for name in OF_A_RUN if name != "claimTask"])
-def test_a_run_that_no_worker_has_claimed_is_a_conflict(queue: Queue, name: str) -> None:
-    example = scene(name)
-    queue.create(TASK_ID)
-    refused(
-        queue.call(name, example.body, **example.params), 409, "RequestConflict", TASK_ID, "run 0 is pending"
-    )
-    succeeded(queue.call("cancelTask", taskId=TASK_ID))
-    refused(queue.call(name, example.body, **example.params), 409, "RequestConflict", "canceled")
-
-
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queue, name: str) -> None:
     example = scene(name)
@@ -106,22 +95,6 @@ def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queu
     answer = queue.call(name, example.body, **example.params)
     message = refused(answer, 409, "RequestConflict", TASK_ID, ended["status"]["state"])
     assert json.loads(message.partition("\n\n")[2]) == {"status": ended["status"]}
-
-
-def test_a_second_worker_gets_a_conflict(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    answer = queue.claim(TASK_ID, workerId="bob")
-    refused(answer, 409, "RequestConflict", "run 0 is running")
-
-
-@pytest.mark.parametrize("name", ["claimTask", "scheduleTask", "rerunTask", "cancelTask"])
-def test_a_change_past_the_deadline_is_a_conflict(queue: Queue, name: str) -> None:
-    example = scene(name)
-    example.prepare(queue)
-    queue.clock.advance(timedelta(days=1))
-    refused(
-        queue.call(name, example.body, **example.params), 409, "RequestConflict", "deadline", "2018-03-05"
-    )
 
 
 @pytest.mark.parametrize("signature", ["x", "A" * 43 + "=", "\u00e4", "x" * 256])

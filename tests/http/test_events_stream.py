@@ -85,13 +85,6 @@ def test_each_published_event_is_in_the_stream(queue: Queue) -> None:
         }
 
 
-def test_an_event_published_before_is_not_in_the_stream(queue: Queue) -> None:
-    queue.create(TASK_ID)
-    stream = frames(ask(queue.http))
-    queue.create(OTHER_ID)
-    assert json.loads(next(stream)["data"])["payload"]["status"]["taskId"] == OTHER_ID
-
-
 def test_with_follow_false_the_answer_ends_after_the_kept_events(queue: Queue) -> None:
     queue.create(TASK_ID)
     query = f"?follow=false&lastEventId={'0' * 16}"
@@ -120,21 +113,6 @@ def test_a_stream_resumes_after_an_event(queue: Queue, way: str) -> None:
     }[way]
     resumed = frames(ask(queue.http, query, headers))
     assert [next(resumed), next(resumed)] == [third, fourth]
-
-
-def test_a_stream_says_that_it_begins_anew_after_a_restart(queue: Queue) -> None:
-    before = frames(ask(queue.http))
-    queue.create(TASK_ID)
-    last = [next(before) for _ in range(2)][-1]["id"]
-    restarted = Queue(clock=FakeClock(NOW + SECOND))
-    restarted.create(OTHER_ID)
-    resumed = frames(ask(restarted.http, headers={"Last-Event-ID": last}))
-    first, second = next(resumed), next(resumed)
-    assert first == {"event": "begins-anew", "data": "{}"}
-    assert (second["event"], OTHER_ID in second["data"]) == ("task-defined", True)
-    assert (
-        next(frames(ask(restarted.http, headers={"Last-Event-ID": second["id"]})))["event"] == "task-pending"
-    )
 
 
 @pytest.mark.parametrize("bad", ["x", "0", "-1", "1" * 15, "1" * 17, "1" * 300, "\u00e4", "a b", "null"])
@@ -178,37 +156,6 @@ def test_the_exchanges_of_another_project_are_followed() -> None:
 def test_an_unknown_exchange_is_refused(queue: Queue, name: str) -> None:
     answer = ask(queue.http, f"?exchange={quote(name)}")
     refused(answer, 400, "InvalidRequestArguments", repr(name), *EXCHANGES)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matching"),
-    [
-        ("#", [TASK_ID, OTHER_ID]),
-        ("primary.#", [TASK_ID, OTHER_ID]),
-        (f"primary.{TASK_ID}.#", [TASK_ID]),
-        (f"primary.{OTHER_ID}.*.*.*.*.*.*.*.#", [OTHER_ID]),
-        (f"primary.*.*.*.*.*.*.*.{OTHER_ID}._", [OTHER_ID]),
-        ("primary.*.*.*.*.*.another-worker.#", [OTHER_ID]),
-        ("route.index.*.b", [TASK_ID]),
-        ("route.#", [TASK_ID, OTHER_ID]),
-        ("route.index.#", [TASK_ID]),
-        ("route.a route with ~ and spaces", [OTHER_ID]),
-        ("#._", [TASK_ID, OTHER_ID]),
-        ("*.index.#", [TASK_ID]),
-    ],
-)
-def test_a_pattern_matches_as_in_a_broker(queue: Queue, pattern: str, matching: list[str]) -> None:
-    answer = ask(queue.http, f"?exchange=task-defined&routingKey={quote(pattern)}")
-    queue.create(TASK_ID, routes=["index.a.b", "index.a.b.c"])
-    queue.create(OTHER_ID, routes=["a route with ~ and spaces"], workerType="another-worker")
-    stream = frames(answer)
-    received = [json.loads(next(stream)["data"])["payload"]["status"]["taskId"] for _ in matching]
-    assert received == matching
-
-
-@pytest.mark.parametrize("pattern", ["primary.#", "#", "*", "a..b", ".", "a" * 255, "*.#.*", "route.a b"])
-def test_a_valid_pattern_is_followed(queue: Queue, pattern: str) -> None:
-    assert ask(queue.http, f"?routingKey={quote(pattern)}").status_code == 200
 
 
 @pytest.mark.parametrize(

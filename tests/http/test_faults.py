@@ -171,13 +171,6 @@ def test_a_message_that_is_not_a_line_of_text_is_refused(queue: Queue, message: 
     add(queue, "azure.receive", status=503, message="é 😀")
 
 
-def test_a_fault_ends_after_its_times(queue: Queue) -> None:
-    task_id = queue.create()
-    add(queue, "status", status=503, times=2)
-    assert [queue.call("status", taskId=task_id).status_code for _ in range(3)] == [503, 503, 200]
-    assert fired(queue) == [2]
-
-
 def test_a_request_that_the_server_refuses_does_not_use_up_a_fault(queue: Queue) -> None:
     add(queue, "claimTask", status=503)
     refused(queue.call("claimTask", {}, taskId=queue.create(), runId=0), 400, "InputValidationError")

@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.ids import slugid
-from tests.clients.python import taskcluster
 from tests.http.calls import GROUP_ID, TASK_ID, Queue, refused, succeeded
-from tests.system.http_queue import definition
-from tests.system.processes import Server, serve
-from tests.system.real_clients import npm
 
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 GROUP, DEPENDENTS = f"/task-group/{GROUP_ID}/list", f"/task/{TASK_ID}/dependents"
@@ -262,71 +257,3 @@ def test_the_reference_names_the_query_parameters_of_the_lists(queue: Queue) -> 
     reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
     queries = {entry["name"]: entry["query"] for entry in reference["entries"] if entry["query"]}
     assert {name: queries[name] for name in LISTS} == {name: ["continuationToken", "limit"] for name in LISTS}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as server:
-        yield server
-
-
-@pytest.fixture
-def python(server: Server) -> Iterator[Any]:
-    """PyPI's client."""
-    queue = taskcluster.Queue({"baseUrl": server.base_url, "credentials": server.credentials})
-    yield queue
-    queue.session.close()
-
-
-@pytest.fixture
-def filled(python: Any) -> tuple[str, list[str]]:
-    """A task, and five others in its group that depend on it."""
-    required_id, *made = (slugid() for _ in range(6))
-    group = {"schedulerId": "a-scheduler", "taskGroupId": required_id}
-    python.createTask(required_id, definition("listed", **group))
-    for task_id in made:
-        python.createTask(task_id, definition("listed", **group, dependencies=[required_id]))
-    return required_id, sorted(made)
-
-
-@pytest.fixture(params=["pypi-3.0.2", "npm-4.1.0", "npm-11.0.0"])
-def page_of(request: pytest.FixtureRequest, server: Server, python: Any) -> Iterator[Callable[..., Any]]:
-    """Asks a client of that version for a page: by the list's name, the id, and the query."""
-    if request.param.startswith("pypi"):
-        yield lambda name, list_id, query: getattr(python, name)(**python_call(name, list_id), query=query)
-    else:
-        with npm(server, request.param.removeprefix("npm-").partition(".")[0]) as client:
-            yield client.call
-
-
-def python_call(name: str, list_id: str) -> dict[str, Any]:
-    return {"params": {"taskGroupId" if name == "listTaskGroup" else "taskId": list_id}}
-
-
-@each_list
-def test_a_real_client_pages_through_a_list(
-    page_of: Callable[..., Any], filled: tuple[str, list[str]], name: str
-) -> None:
-    required_id, made = filled
-    query: dict[str, str] = {"limit": "2"}
-    seen: list[str] = []
-    while True:
-        page = page_of(name, required_id, dict(query))
-        assert len(page["tasks"]) == 2 or "continuationToken" not in page
-        seen += ids(page)
-        if "continuationToken" not in page:
-            break
-        query["continuationToken"] = page["continuationToken"]
-    assert seen == (sorted([required_id, *made]) if name == "listTaskGroup" else made)
-    assert ids(page_of(name, required_id, {})) == seen
-
-
-@each_list
-def test_the_paging_of_the_python_client_lists_each_task(
-    python: Any, filled: tuple[str, list[str]], name: str
-) -> None:
-    required_id, made = filled
-    seen: list[Any] = []
-    getattr(python, name)(**python_call(name, required_id), paginationHandler=seen.append, paginationLimit=2)
-    assert [task_id for page in seen for task_id in ids(page) if task_id != required_id] == made
-    assert len(seen) > 2

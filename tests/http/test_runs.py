@@ -103,17 +103,6 @@ def test_the_credentials_of_a_claim_may_not_act_on_another_task(queue: Queue, na
     assert queue.state(other) == "running"
 
 
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_the_credentials_of_a_run_may_not_act_on_the_next_run(queue: Queue, name: str) -> None:
-    queue.create(TASK_ID)
-    credentials = claimed(queue.claim(TASK_ID))
-    shut_down = {"reason": "worker-shutdown"}
-    succeeded(queue.call("reportException", shut_down, credentials, taskId=TASK_ID, runId=0))
-    succeeded(queue.claim(TASK_ID, 1))
-    answer = queue.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=1)
-    refused(answer, 403, "InsufficientScopes")
-
-
 def test_the_credentials_of_a_claim_have_the_scopes_of_the_task_and_no_others(queue: Queue) -> None:
     queue.create(TASK_ID, scopes=["queue:poll-task-urls:p/w"])
     credentials = claimed(queue.claim(TASK_ID))
@@ -136,21 +125,6 @@ def test_the_credentials_of_a_claim_end_soon_after_it(queue: Queue) -> None:
     queue.clock.advance(41 * MINUTE)
     answer = queue.call("reportCompleted", None, credentials, taskId=TASK_ID, runId=0)
     refused(answer, 401, "AuthenticationFailed")
-
-
-def test_the_renewed_credentials_of_a_claim_outlive_the_old_ones(queue: Queue) -> None:
-    queue.create(TASK_ID)
-    credentials = [claimed(queue.claim(TASK_ID))]
-    for _ in range(3):
-        queue.clock.advance(19 * MINUTE)
-        answer = queue.call("reclaimTask", None, credentials[-1], taskId=TASK_ID, runId=0)
-        credentials.append(claimed(succeeded(answer)))
-    queue.clock.advance(10 * MINUTE)
-    *old, _, renewed = credentials
-    for ended in old:
-        answer = queue.call("reclaimTask", None, ended, taskId=TASK_ID, runId=0)
-        refused(answer, 401, "AuthenticationFailed")
-    succeeded(queue.call("reportCompleted", None, renewed, taskId=TASK_ID, runId=0))
 
 
 @pytest.mark.parametrize(("name", "narrow"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
@@ -303,25 +277,6 @@ def test_a_success_that_is_not_a_boolean_is_refused(queue: Queue, success: Any) 
     answer = queue.call("reportCompleted", {"success": success}, taskId=TASK_ID, runId=0)
     refused(answer, 400, "InputValidationError", "body/success")
     assert queue.state(TASK_ID) == "running"
-
-
-@pytest.mark.parametrize("state", ["pending", "running"])
-def test_a_canceled_task_cannot_be_claimed(queue: Queue, state: str) -> None:
-    queue.create(TASK_ID) if state == "pending" else queue.running(TASK_ID)
-    answer = succeeded(queue.call("cancelTask", taskId=TASK_ID)).get_json()
-    assert answer["status"]["state"] == "exception"
-    assert answer["status"]["runs"][0]["reasonResolved"] == "canceled"
-    assert succeeded(queue.call("cancelTask", taskId=TASK_ID)).get_json() == answer
-    assert queue.claim(TASK_ID).status_code == 409
-
-
-def test_a_message_leads_to_its_task_until_the_claim(queue: Queue) -> None:
-    created = {queue.create(priority=priority) for priority in ("highest", "lowest")}
-    for task_id, run_id, message_id, receipt, signature in queue.messages():
-        created.remove(task_id)
-        succeeded(queue.claim(task_id, run_id, messageId=message_id, receipt=receipt, signature=signature))
-    assert created == set()
-    assert queue.messages() == []
 
 
 def test_the_required_policy_accepts_a_claim_with_its_message() -> None:

@@ -297,35 +297,12 @@ def test_wider_scopes_suffice(scopes: list[str]) -> None:
     succeeded(play(holding(*scopes), "createTask", TESTED))
 
 
-def test_scopes_reached_through_a_role_suffice() -> None:
-    queue = holding("assume:worker:one", roles={"worker:*": LONGEST})
-    succeeded(play(queue, "createTask", TESTED))
-
-
 def test_a_narrowed_request_may_do_only_what_it_is_narrowed_to() -> None:
     queue, example = holding("*"), scene("createTask")
     for almost in with_one_changed(LONGEST):
         answer = queue.call("createTask", example.body, TESTED.narrowed(*almost), **example.params)
         refused(answer, 403, "InsufficientScopes")
     succeeded(queue.call("createTask", example.body, TESTED.narrowed(*LONGEST), **example.params))
-
-
-def test_authorized_scopes_that_the_client_does_not_hold_are_refused() -> None:
-    answer = play(holding(*LONGEST[:-1]), "createTask", TESTED.narrowed(*LONGEST))
-    refused(answer, 401, "AuthenticationFailed")
-
-
-@pytest.mark.parametrize("name", [None, "some/name"])
-def test_temporary_credentials_with_the_scopes_suffice(name: str | None) -> None:
-    queue = holding(issuer=[*LONGEST, "auth:create-client:some/*"])
-    succeeded(play(queue, "createTask", temporary(ISSUER, LONGEST, name)))
-
-
-def test_temporary_credentials_may_do_no_more_than_they_say() -> None:
-    queue, example = holding(issuer=["*"]), scene("createTask")
-    for almost in with_one_changed(LONGEST):
-        answer = queue.call("createTask", example.body, temporary(ISSUER, almost), **example.params)
-        refused(answer, 403, "InsufficientScopes", "issuing/client")
 
 
 def forged(client_id: str, made: Credentials, scopes: str = "[]") -> Credentials:

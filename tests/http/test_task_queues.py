@@ -100,17 +100,6 @@ def test_claimed_tasks_are_listed_with_their_worker(queue: Queue) -> None:
     }
 
 
-def test_a_list_of_a_task_queue_refuses_the_token_of_another_list(queue: Queue) -> None:
-    for _ in range(2):
-        queue.create()
-    token = listed(queue, "listPendingTasks", limit=1)["continuationToken"]
-    for name, task_queue_id in (("claimed", QUEUE_ID), ("pending", "another/queue")):
-        path = f"/v1/task-queues/{of(task_queue_id)}/{name}?continuationToken={token}"
-        answer = queue.send("GET", path)
-        refused(answer, 400, "InvalidRequestArguments", "continuationToken")
-        assert answer.get_json()["message"].endswith(f"gave for {task_queue_id}")
-
-
 def test_task_queues_are_listed_in_pages(queue: Queue) -> None:
     pools = [(f"p{number}", f"w{other}") for number in range(3) for other in range(2)]
     for provisioner, worker_type in pools:

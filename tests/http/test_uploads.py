@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.services.upload_slots import UploadSlots
-from tests.http.calls import BLOB, ROOT_URL, TASK_ID, Queue, refused, succeeded
+from tests.http.calls import ROOT_URL, TASK_ID, Queue, refused, succeeded
 
 DATA = b"<script>alert(1)</script>"
 
@@ -130,23 +129,6 @@ def test_an_upload_larger_than_s3_takes_is_refused(queue: Queue) -> None:
     length = str(5 * 1024**3 + 1)
     answer = sent_with(queue, put_url(queue).removeprefix(ROOT_URL), CONTENT_LENGTH=length)
     refused(answer, 413, "InputTooLarge", length)
-
-
-def test_an_upload_too_late_is_refused(queue: Queue) -> None:
-    task_id = queue.running()
-    url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
-    queue.clock.advance(timedelta(minutes=10))
-    succeeded(queue.call("reportCompleted", taskId=task_id, runId=0))
-    refused(queue.upload(url, DATA), 409, "RequestConflict", "is completed")
-    queue.clock.advance(timedelta(minutes=35))
-    refused(queue.upload(url, DATA), 403, "AuthorizationFailed", "ended at")
-
-
-def test_a_blob_that_differs_from_its_announcement_is_refused(queue: Queue) -> None:
-    task_id = queue.running()
-    (request,) = succeeded(queue.artifact(task_id, "a", "blob")).get_json()["requests"]
-    refused(queue.upload(request["url"], b"x" * len(BLOB)), 400, "InputError", "SHA-256")
-    refused(queue.upload(request["url"], BLOB + b"x"), 400, "InputError", "content-length is 20")
 
 
 def test_no_answer_and_no_log_line_holds_a_signature(queue: Queue, capfd: Any) -> None:

@@ -18,7 +18,6 @@ from tests.http.calls import (
     WORKER_TYPE,
     Credentials,
     Queue,
-    claimed,
     of_workers,
     refused,
     scene,
@@ -125,14 +124,6 @@ def test_a_claim_records_the_worker_its_worker_type_and_its_provisioner(queue: Q
     ]
 
 
-def test_polling_records_the_worker_type_but_creating_a_task_does_not(queue: Queue) -> None:
-    queue.create()
-    assert names(ask(queue, "listProvisioners")) == []
-    queue.messages()
-    assert names(ask(queue, "listWorkerTypes")) == [WORKER_TYPE]
-    assert names(ask(queue, "listWorkers")) == []
-
-
 def test_the_lists_answer_as_the_original_queue(queue: Queue) -> None:
     queue.running(TASK_ID)
     quarantine(queue)
@@ -234,12 +225,6 @@ def test_a_declaration_without_properties_needs_no_scope_and_changes_only_the_ti
     assert after == {**before, "lastDateActive": format_time(NOW + HOUR), "expires": after["expires"]}
     assert after["expires"] >= before["expires"]
     assert ask(queue, name.replace("declare", "get")) == after
-
-
-@pytest.mark.parametrize("name", DECLARING)
-def test_a_declaration_without_properties_makes_a_record(queue: Queue, name: str) -> None:
-    ask(queue, name, {})
-    assert ask(queue, name.replace("declare", "get"))["lastDateActive"] == format_time(NOW)
 
 
 @pytest.mark.parametrize("name", DECLARING)
@@ -346,22 +331,6 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict(queue: Queue) -> None:
     succeeded(queue.claim(task_id, workerId="bob"))
 
 
-def test_a_quarantined_worker_may_finish_its_claims(queue: Queue) -> None:
-    queue.create(TASK_ID)
-    credentials = claimed(succeeded(queue.claim(TASK_ID)))
-    quarantine(queue)
-    run: dict[str, Any] = {"taskId": TASK_ID, "runId": 0}
-    succeeded(queue.call("reclaimTask", None, credentials, **run))
-    succeeded(queue.call("reportCompleted", None, credentials, **run))
-
-
-def test_a_worker_may_claim_once_its_quarantine_is_lifted(queue: Queue) -> None:
-    queue.running()
-    quarantine(queue)
-    assert "quarantineUntil" not in quarantine(queue, format_time(NOW))
-    succeeded(queue.claim(queue.create()))
-
-
 def test_the_client_the_time_and_the_reason_of_each_quarantine_are_kept(queue: Queue) -> None:
     queue.running()
     until = format_time(NOW + DAY)
@@ -424,37 +393,3 @@ def test_all_pages_together_hold_each_record_once_in_order(queue: Queue, name: s
     assert [identifier for page in received for identifier in names(page)] == made
     assert [len(names(page)) for page in received] == [limit] * (7 // limit) + [7 % limit] * bool(7 % limit)
     assert names(ask(queue, name)) == made
-
-
-@each_list
-def test_a_list_of_worker_records_refuses_the_token_of_another_list(queue: Queue, name: str) -> None:
-    fill(queue, name, 2)
-    token = pages(queue, name, "limit=1")[0]["continuationToken"]
-    elsewhere = [
-        target.replace(f"/{PROVISIONER}/", "/other/")
-        for other, target in LISTS.items()
-        if other != "listProvisioners"
-    ]
-    others = [target for target in (*LISTS.values(), *elsewhere) if target != LISTS[name]]
-    for target in others:
-        answer = queue.send("GET", f"{target}?continuationToken={token}", credentials=None)
-        refused(answer, 400, "InvalidRequestArguments", "continuationToken is")
-
-
-@pytest.mark.parametrize(
-    ("name", "query"),
-    [
-        *product(["listWorkers"], ["limit=0", "limit=1001", "continuationToken=x", "limit=1&limit=2"]),
-        *product(LISTS, ["after=a"]),
-    ],
-)
-def test_an_invalid_query_of_a_list_is_refused(queue: Queue, name: str, query: str) -> None:
-    refused(queue.send("GET", f"{LISTS[name]}?{query}"), 400, "InvalidRequestArguments")
-
-
-@each_list
-def test_the_reference_names_the_query_parameters_of_a_list(queue: Queue, name: str) -> None:
-    reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
-    (entry,) = (entry for entry in reference["entries"] if entry["name"] == name)
-    more = ["quarantined"] if name == "listWorkers" else []
-    assert entry["query"] == ["continuationToken", "limit", *more]

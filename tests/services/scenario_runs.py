@@ -15,7 +15,7 @@ from legacy_queue.domain.timer import next_due
 from legacy_queue.domain.times import to_milliseconds
 from tests.memory_server import FakeClock
 from tests.services.harness import NOW, SECOND
-from tests.services.scenarios import NO_TIME, Calls, Scenario, Server, Step
+from tests.services.scenarios import CLAIM, NO_TIME, Calls, Scenario, Server, Step
 
 GAP = timedelta(seconds=0.15)  # between a call and what becomes due after it
 LOOK_EVERY = 0.01  # seconds: at what is under way
@@ -51,13 +51,24 @@ class RealTime:
                 answer = self._calls.make(step)
                 self._wait_for_effects()
                 self._check_order(time_of_call, [*dues, *self._dues()], step)
-                times.append(time_of_call)
+                times.append(max(time_of_call, self._timed_from(step, answer) or time_of_call))
                 answers.append(answer)
             while dues := self._dues():
                 self._pass_time(max(dues))
             return Run(times, answers, self._calls.outcome())
         except OrderUnknown:
             return Run(times, answers, None)
+
+    def _timed_from(self, step: Step, answer: Any) -> datetime | None:
+        """The time to which a call has added the deadline or the claim: some time after its beginning."""
+        unit = self._server.unit
+        if step.call == "create" and (created := self._calls.task(step.task)):
+            return created.definition.deadline - self._scenario.tasks[step.task].deadline * unit
+        match answer:
+            case (int(number), *_) if claimed := self._calls.task(number):
+                taken_until = claimed.runs[-1].taken_until
+                return taken_until - CLAIM * unit if taken_until else None
+        return None
 
     def _pass_time(self, until: datetime, step: Step | None = None) -> list[datetime]:
         """Wait for that time, or for one soon after it at which nothing is due; what is due after it."""

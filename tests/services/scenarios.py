@@ -243,6 +243,9 @@ class Calls:
     def tasks(self) -> list[Task]:
         return [task for task_id in self.ids if (task := self._load(task_id))]
 
+    def task(self, number: int) -> Task | None:
+        return self._load(self.ids[number])
+
     def outcome(self) -> Any:
         """The end of each task, its events in order, and in which order tasks ended by an exception."""
         events = [

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legacy_queue.adapters.clock import MovableClock
@@ -181,6 +181,7 @@ times = st.integers(min_value=1, max_value=100).map(lambda number: number * MINU
 stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=1, max_size=4)
 
 
+@settings(max_examples=25)
 @given(stories, times, times)
 def test_two_moves_have_the_same_outcome_as_one_move_of_their_sum(
     story: list[tuple[timedelta, int, bool]], first: timedelta, second: timedelta

@@ -16,7 +16,6 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     MINUTE,
-    POLL_VISIBILITY,
     SECOND,
     Crash,
     FaultAt,
@@ -79,74 +78,6 @@ SCENES: dict[str, Callable[[], Scene]] = {
     "cancel": lambda: of_claimed(lambda _, task: lambda services: services.tasks.cancel(task)),
 }
 SCENE = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
-MAX_CALLS = 7
-KIND = pytest.mark.parametrize("error", [Crash(), ServiceUnavailable("storage is away")], ids=repr)
-DONE = pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-
-
-def interrupted(scene: Scene, call: int, error: Exception, is_done: bool) -> bool:
-    """Send the request to a replica that fails at that call. Returns whether the request failed."""
-    fault = FaultAt(call, after=failing(error)) if is_done else FaultAt(call, before=failing(error))
-    try:
-        scene.request(scene.harness.replica(fault))
-    except (Crash, ServiceUnavailable):
-        assert fault.happened
-        return True
-    return False
-
-
-def finish(harness: Harness, task_id: str) -> list[int]:
-    """Bob polls, claims and completes until the task is resolved. Returns his runs."""
-    runs = []
-    for _ in range(12):
-        if harness.task(task_id).runs[-1].is_resolved:
-            break
-        for message in harness.receive():
-            try:
-                answer = harness.claim(message, BOB)
-            except ServiceUnavailable:
-                continue
-            except RequestConflict:
-                harness.delete_if_leased(message)
-            else:
-                runs.append(answer["runId"])
-                harness.complete(task_id, answer["runId"])
-        harness.clock.advance(POLL_VISIBILITY)
-    return runs
-
-
-@SCENE
-@KIND
-@DONE
-def test_after_a_fault_at_any_call_the_next_worker_can_finish_the_task(
-    scene: Callable[[], Scene], error: Exception, is_done: bool
-) -> None:
-    for call in range(MAX_CALLS):
-        played = scene()
-        interrupted(played, call, error, is_done)
-        check(played.harness, played.task_id, after_faults=True)
-        runs = finish(played.harness, played.task_id)
-        assert len(runs) <= 1, call
-        assert played.harness.task(played.task_id).runs[-1].is_resolved, call
-        played.harness.clock.advance(CLAIM_TIMEOUT)
-        finish(played.harness, played.task_id)
-        assert len(played.harness.task(played.task_id).runs) <= 3, call
-
-
-@SCENE
-@KIND
-@DONE
-def test_repeating_the_request_repairs_a_fault_at_any_call(
-    scene: Callable[[], Scene], error: Exception, is_done: bool
-) -> None:
-    expected = scene()
-    expected.request(expected.harness.services)
-    for call in range(MAX_CALLS):
-        played = scene()
-        if interrupted(played, call, error, is_done):
-            played.request(played.harness.services)
-        assert played.outcome == expected.outcome, call
-        check(played.harness, played.task_id, after_faults=False)
 
 
 @SCENE
@@ -178,21 +109,6 @@ def test_the_timer_publishes_a_transition_whose_answer_was_lost() -> None:
         scene.request(server)
     scene.harness.run_timers(LEASE, services=server)
     assert scene.harness.events()[-1] == ("task-running", scene.task_id, 0)
-
-
-def test_the_timer_publishes_a_transition_that_another_process_overwrote() -> None:
-    """It was written, its answer was lost, and the repeated one finds what the other process wrote."""
-    scene = first_claim()
-
-    def complete_elsewhere() -> None:
-        scene.harness.complete(scene.task_id)
-        raise Changed
-
-    server = scene.harness.replica(FaultAt(0, of="replace", after=complete_elsewhere))
-    with pytest.raises(RequestConflict):
-        scene.request(server)
-    scene.harness.run_timers(services=server)
-    assert ("task-running", scene.task_id, 0) in scene.harness.events()
 
 
 @pytest.mark.parametrize("error", [Changed(), ServiceUnavailable("the answer was lost")], ids=repr)
@@ -318,17 +234,3 @@ def test_a_report_succeeds_though_its_message_cannot_be_deleted() -> None:
     with pytest.raises(RequestConflict, match="resolved as completed"):
         harness.claim(harness.receive_one(), BOB)
     assert harness.messages() == []
-
-
-def test_a_message_that_a_dead_deployed_worker_did_not_delete_is_refused() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    harness.claim(harness.receive_one(), ALICE, proof=DEPLOYED)
-    harness.clock.advance(POLL_VISIBILITY)
-    double = harness.receive_one()
-    with pytest.raises(RequestConflict):
-        harness.claim(double, BOB, proof=DEPLOYED)
-    harness.delete(double)
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT - POLL_VISIBILITY)]
-    harness.clock.advance(CLAIM_TIMEOUT)
-    assert finish(harness, task_id) == [1]

@@ -74,7 +74,7 @@ from tests.services.invariants import (
     is_genuine,
 )
 
-SETTINGS = settings(max_examples=200, stateful_step_count=50)
+SETTINGS = settings(max_examples=100, stateful_step_count=50)
 
 PICKS = st.integers(0, 7)
 REPLICAS = st.integers(0, 1)

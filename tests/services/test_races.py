@@ -348,21 +348,3 @@ def test_two_concurrent_creates_make_one_task() -> None:
         assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
 
     every_order(scene)
-
-
-def test_each_order_of_calls_is_played_once() -> None:
-    """Two actions with two calls each have 4! / (2! 2!) orders."""
-    played = []
-
-    def scene(choose: Choose) -> None:
-        order: list[str] = []
-
-        def twice(name: str) -> None:
-            for _ in range(2):
-                pausing("", lambda: order.append(name))
-
-        run([lambda: twice("a"), lambda: twice("b")], choose)
-        played.append("".join(order))
-
-    assert every_order(scene) == 6
-    assert sorted(played) == ["aabb", "abab", "abba", "baab", "baba", "bbaa"]

@@ -383,8 +383,8 @@ SCENES: dict[str, Maker] = {
     ),
 }
 SCENE = pytest.mark.parametrize("make", SCENES.values(), ids=SCENES)
+# death before a call leaves what death after the call before it leaves
 FAULTS: dict[str, Callable[[int], FaultAt]] = {
-    "dies before": lambda call: FaultAt(call, before=failing(Crash())),
     "dies after": lambda call: FaultAt(call, after=failing(Crash())),
     "storage away": lambda call: FaultAt(call, before=failing(ServiceUnavailable("storage is away"))),
     "answer lost": lambda call: FaultAt(call, after=failing(ServiceUnavailable("the answer was lost"))),

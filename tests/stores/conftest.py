@@ -73,7 +73,11 @@ BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Bac
 }
 
 
-@pytest.fixture(params=BACKENDS)
+# for what the URLs of a storage allow; tests/contracts shows that all storages keep the rest of the promises
+ON_EACH_STORAGE = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
+
+
+@pytest.fixture(params=["memory"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with BACKENDS[request.param](request) as ready:
         yield ready

@@ -19,7 +19,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.stores import Blobs, Storage
 from tests.memory_server import kept
 
-from .conftest import Backend
+from .conftest import ON_EACH_STORAGE, Backend
 
 MIB = 1024 * 1024
 NAME = "task/0/digest"
@@ -217,6 +217,7 @@ def test_encoded_content_is_read_as_it_is_stored(blobs: Blobs, download_url: str
     assert answer.content == text
 
 
+@ON_EACH_STORAGE
 def test_the_upload_url_takes_one_plain_put(blobs: Blobs, upload_url: str) -> None:
     for data in (content(MIB + 1), b""):
         answer = put(upload_url, data, x_ms_blob_content_type=TEXT, x_ms_blob_content_encoding="gzip")
@@ -226,11 +227,13 @@ def test_the_upload_url_takes_one_plain_put(blobs: Blobs, upload_url: str) -> No
         assert read(blobs) == data
 
 
+@ON_EACH_STORAGE
 def test_the_content_type_of_the_put_is_that_of_the_blob(blobs: Blobs, upload_url: str) -> None:
     assert put(upload_url, content_type="image/png").status_code == 201
     assert kept(blobs, NAME) == (7, "image/png", None)
 
 
+@ON_EACH_STORAGE
 @pytest.mark.parametrize("sent", ["whole", "in blocks"])
 def test_the_azure_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> None:
     sizes = {"max_single_put_size": MIB, "max_block_size": MIB} if sent == "in blocks" else {}
@@ -248,6 +251,7 @@ def test_the_azure_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> N
     assert read(blobs) == b"other"
 
 
+@ON_EACH_STORAGE
 def test_blocks_are_a_blob_only_once_a_list_names_them(blobs: Blobs, upload_url: str) -> None:
     with BlobClient.from_blob_url(upload_url, api_version="2021-12-02") as client:
         for block_id, data in (("b", b"two"), ("a", b"one"), ("c", b"three"), ("a", b"One")):
@@ -269,6 +273,7 @@ def code(error: HttpResponseError) -> tuple[int | None, Any]:
     return error.status_code, error.error_code  # type: ignore[attr-defined]
 
 
+@ON_EACH_STORAGE
 def test_the_azure_client_downloads(blobs: Blobs, download_url: str) -> None:
     data = content(3 * MIB + 1)
     for one in (data, b""):
@@ -285,6 +290,7 @@ def test_the_azure_client_downloads(blobs: Blobs, download_url: str) -> None:
         assert client.download_blob(offset=MIB, length=10).readall() == data[MIB : MIB + 10]
 
 
+@ON_EACH_STORAGE
 @pytest.mark.parametrize(
     ("wanted", "start", "end"),
     [("bytes=0-0", 0, 1), ("bytes=5-", 5, 100), ("bytes=10-19", 10, 20), ("bytes=90-1000", 90, 100)],
@@ -298,6 +304,7 @@ def test_ranges_are_served(blobs: Blobs, download_url: str, wanted: str, start: 
     assert answer.headers["content-length"] == str(end - start)
 
 
+@ON_EACH_STORAGE
 def test_every_download_is_an_attachment(upload_url: str, download_url: str) -> None:
     """Whatever its type: it may come from the origin of this server, or through a proxy there."""
     put(upload_url, x_ms_blob_content_type="text/html", x_ms_blob_content_disposition="inline")
@@ -311,6 +318,7 @@ def test_every_download_is_an_attachment(upload_url: str, download_url: str) -> 
         assert requests.get(url, timeout=30).status_code == 403
 
 
+@ON_EACH_STORAGE
 def test_head_has_the_headers_of_get(blobs: Blobs, download_url: str) -> None:
     write(blobs, b"content")
     head, get = requests.head(download_url, timeout=30), requests.get(download_url, timeout=30)
@@ -320,12 +328,14 @@ def test_head_has_the_headers_of_get(blobs: Blobs, download_url: str) -> None:
     assert [get.headers[name] for name in names[:2]] == ["7", TEXT]
 
 
+@ON_EACH_STORAGE
 def test_a_blob_that_is_not_there_is_not_found(download_url: str) -> None:
     for method in ("GET", "HEAD"):
         answer = requests.request(method, download_url, timeout=30)
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (404, "BlobNotFound")
 
 
+@ON_EACH_STORAGE
 def test_a_url_is_for_one_blob_and_one_purpose(blobs: Blobs, upload_url: str, download_url: str) -> None:
     write(blobs, b"content")
     write(blobs, b"content", f"{NAME}x")
@@ -344,12 +354,14 @@ def test_a_url_is_for_one_blob_and_one_purpose(blobs: Blobs, upload_url: str, do
     assert read(blobs) == read(blobs, f"{NAME}x") == b"content"
 
 
+@ON_EACH_STORAGE
 def test_urls_are_signed_for_minimal_permissions(upload_url: str, download_url: str) -> None:
     for url, permission in ((upload_url, "cw"), (download_url, "r")):
         fields = parse_qs(urlsplit(url).query)
         assert [fields[name] for name in ("sp", "sr", "spr")] == [[permission], ["b"], ["https,http"]]
 
 
+@ON_EACH_STORAGE
 def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(backend: Backend) -> None:
     blobs, now = backend.storage.blobs, backend.clock.now()
     write(blobs, b"content")
@@ -361,6 +373,7 @@ def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(bac
     assert requests.get(early, timeout=30).content == b"content"
 
 
+@ON_EACH_STORAGE
 def test_invalid_uploads_are_refused(blobs: Blobs, upload_url: str) -> None:
     refused = [
         requests.put(upload_url, b"content", timeout=30),  # without x-ms-blob-type

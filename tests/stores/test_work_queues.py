@@ -16,7 +16,7 @@ from legacy_queue.ports import LeaseLost
 from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import delete, poll
 
-from .conftest import Backend, Sign
+from .conftest import ON_EACH_STORAGE, Backend, Sign
 from .paging import remove_all_expired
 
 Wait = Callable[[float], None]
@@ -28,6 +28,7 @@ TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
 OTHER_TEXT = base64.b64encode(b'{"taskId": "a", "runId": 1}').decode()
 
 
+@ON_EACH_STORAGE
 def test_a_message_that_was_put_is_received_as_it_was_put(
     storage: Storage, queue: WorkQueue, sign: Sign
 ) -> None:
@@ -53,6 +54,7 @@ def test_the_poll_url_of_an_unused_queue_returns_no_message(queue: WorkQueue, si
     assert poll(sign(queue).poll) == []
 
 
+@ON_EACH_STORAGE
 def test_each_priority_has_a_queue_of_its_own_and_urls_come_in_the_order_asked_for(
     storage: Storage, backend: Backend
 ) -> None:
@@ -107,6 +109,7 @@ def test_hiding_a_message_ends_the_lease_that_hid_it(
     assert storage.work_queues.count(queue) == 1
 
 
+@ON_EACH_STORAGE
 @pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
 def test_the_first_of_two_visibilitytimeouts_counts_and_a_delete_ignores_both(
     storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait, appended: str
@@ -151,6 +154,7 @@ def test_peeking_shows_the_messages_of_a_queue_and_none_of_an_unused_queue(
     assert [message.text for message in storage.work_queues.peek(queue)] == [TEXT]
 
 
+@ON_EACH_STORAGE
 def test_a_worker_deletes_received_messages(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
     for _ in range(8):
         storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
@@ -161,6 +165,7 @@ def test_a_worker_deletes_received_messages(storage: Storage, queue: WorkQueue, 
     assert delete(urls.delete, received[0].lease) == 404
 
 
+@ON_EACH_STORAGE
 def test_a_worker_cannot_delete_a_message_that_was_hidden_after_its_poll(
     storage: Storage, queue: WorkQueue, sign: Sign
 ) -> None:
@@ -193,6 +198,7 @@ def test_urls_have_a_query_and_no_braces_except_those_of_the_placeholders(
     assert (urls.delete.count("{"), urls.delete.count("}")) == (4, 4)
 
 
+@ON_EACH_STORAGE
 @pytest.mark.parametrize(
     ("start", "expiry"),
     [(timedelta(hours=-2), timedelta(hours=-1)), (timedelta(hours=1), timedelta(hours=2))],
@@ -206,6 +212,7 @@ def test_urls_are_refused_outside_their_time(
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
 
 
+@ON_EACH_STORAGE
 def test_urls_of_one_queue_do_not_open_another(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
     other = replace(queue, priority="lowest")
     storage.work_queues.put(other, TEXT, HOUR, NO_TIME)
@@ -214,6 +221,7 @@ def test_urls_of_one_queue_do_not_open_another(storage: Storage, queue: WorkQueu
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
 
 
+@ON_EACH_STORAGE
 @pytest.mark.parametrize("method", ["POST", "PUT", "peek"])
 def test_urls_do_not_allow_to_put_update_or_peek(
     storage: Storage, queue: WorkQueue, sign: Sign, method: str

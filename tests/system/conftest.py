@@ -4,6 +4,7 @@ from itertools import cycle
 
 import pytest
 
+from .accounts import ROOT, on_account
 from .http_queue import Queue
 from .processes import RUNNING, SHORT_CLAIM, Server, serve
 from .real_clients import CLIENTS, TODAY, RealClient, real_client
@@ -11,8 +12,8 @@ from .real_clients import CLIENTS, TODAY, RealClient, real_client
 pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
 STORAGES = ("embedded", "azurite")
+ON_EACH_STORAGE = pytest.mark.parametrize("server", STORAGES, indirect=True)
 SHORT_CLAIMS = ("--claim-timeout", f"{SHORT_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
-REQUIRING = '{"system/requiring": "required"}'  # worker type whose policy is required
 
 # each client, and each storage, without their product
 EACH_CLIENT = pytest.mark.parametrize(
@@ -36,36 +37,43 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The servers that tests share, each started at its first use; each test has a worker type of its own."""
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The servers that tests share, each started at its first use; each test has a worker type of its own.
+
+    All on Azurite share the Azurite of the session, each with a prefix of its own.
+    """
     with ExitStack() as stack:
         started: dict[tuple[str, ...], Server] = {}
 
-        def get(*options: str) -> Server:
-            if options not in started:
+        def get(storage: str, *options: str) -> Server:
+            key = (storage, *options)
+            if key not in started:
                 folder = tmp_path_factory.mktemp("server")
-                started[options] = stack.enter_context(serve(folder, *options))
-            return started[options]
+                env = {"LEGACY_QUEUE_STORAGE": storage}
+                if storage == "azurite":
+                    env = on_account(request.getfixturevalue("azurite"))
+                started[key] = stack.enter_context(serve(folder, *options, env=env))
+                started[key].line.setdefault("credentials", ROOT)
+            return started[key]
 
         yield get
 
 
-@pytest.fixture(params=STORAGES)
+@pytest.fixture(params=["embedded"])
 def server(request: pytest.FixtureRequest, running: Running) -> Server:
     """A server whose claims last longer than any test."""
-    return running("--storage", request.param, "--worker-types", REQUIRING)
+    return running(request.param)
 
 
 @pytest.fixture(params=STORAGES)
 def short_claims_server(request: pytest.FixtureRequest, running: Running) -> Server:
     """A server whose claims last six seconds, and that runs no resolvers."""
-    return running("--storage", request.param, *SHORT_CLAIMS)
+    return running(request.param, *SHORT_CLAIMS)
 
 
 @pytest.fixture
 def azurite_server(running: Running) -> Server:
-    """The shared server with an Azurite of its own."""
-    return running("--storage", "azurite", "--worker-types", REQUIRING)
+    return running("azurite")
 
 
 @pytest.fixture

@@ -36,9 +36,6 @@ class HttpWorker:
             self.claims.append(claim)
         return claim
 
-    def wait_for_claim(self) -> Json:
-        return wait_until(self.claim)
-
     def finish(self, claim: Json) -> None:
         """Reclaim and complete, with the credentials of the claim."""
         assert self.report(claim, "reclaim") == 200

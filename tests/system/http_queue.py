@@ -3,8 +3,7 @@
 import base64
 import json
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import mohawk
 import requests
-from azure.storage.queue import QueueClient
 from lxml import etree
 
 from .processes import LONG, Server
@@ -187,16 +185,6 @@ def delete(urls: Json, message: Message) -> int:
     url = urls["signedDeleteUrl"].replace("{{messageId}}", message.message_id)
     url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
     return requests.delete(url, timeout=LONG).status_code
-
-
-@contextmanager
-def storage_access(server: Server, urls: Json) -> Iterator[QueueClient]:
-    """The Azure queue of these URLs, with storage access."""
-    name = urlsplit(urls["signedPollUrl"]).path.split("/")[2]
-    with QueueClient.from_connection_string(
-        server.connection_string, name, api_version="2021-12-02"
-    ) as client:
-        yield client
 
 
 def _message(element: etree._Element) -> Message:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from .conftest import ON_EACH_STORAGE
 from .http_queue import Json, Queue, definition
 from .processes import LONG, Server, serve
 
@@ -72,6 +73,7 @@ def finish(queue: Queue, claim: Json) -> None:
     assert holder.on_run(run, "completed").status_code == 200
 
 
+@ON_EACH_STORAGE
 def test_a_waiting_worker_gets_a_new_task(queue: Queue, worker_type: str) -> None:
     with in_background(claim_work, queue, worker_type) as claims:
         task_id = queue.create(definition(worker_type))
@@ -81,6 +83,7 @@ def test_a_waiting_worker_gets_a_new_task(queue: Queue, worker_type: str) -> Non
     assert queue.runs(task_id) == [("completed", "completed")]
 
 
+@ON_EACH_STORAGE
 def test_of_many_waiting_workers_each_gets_one_task(queue: Queue, worker_type: str) -> None:
     with ExitStack() as stack:
         waiting = [

@@ -1,14 +1,11 @@
 """Temporary credentials of real clients: those of a claim, and those that a client makes itself."""
 
-import json
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from .http_queue import Json, Queue, definition, in_time, slugid
-from .processes import Server
+from .http_queue import Json, Queue, definition, in_time
 from .real_clients import RealClient, refusal
 from .uploads import body, of_blob, send
 
@@ -16,8 +13,7 @@ from .uploads import body, of_blob, send
 pytestmark = pytest.mark.parametrize("server", ["memory"], indirect=True)
 
 WORKER = {"workerGroup": "group", "workerId": "one"}
-HOUR = timedelta(hours=1)
-INSUFFICIENT, FAILED = (403, "InsufficientScopes"), (401, "AuthenticationFailed")
+INSUFFICIENT = 403, "InsufficientScopes"
 REASON = {"reason": "worker-shutdown"}
 
 # each call that a worker makes about its run
@@ -122,75 +118,6 @@ def upload_blob(call: Callable[..., Any], name: str, content: bytes) -> None:
     call("completeArtifact", name, {"etags": [answer.headers["etag"]]})
 
 
-def test_credentials_restricted_to_the_tasks_scopes_can_use_these_and_cannot_report(
-    client: RealClient, claimant: Claimant, worker_type: str
-) -> None:
-    scopes = [f"queue:create-task:lowest:system/{worker_type}", "queue:scheduler-id:-"]
-    claim = claimant.by_work(scopes=scopes)
-    run, more = (claim["status"]["taskId"], "0"), {"authorized_scopes": claim["task"]["scopes"]}
-    mine = claim["credentials"]
-    assert refusals(client, run, mine, **more) == {INSUFFICIENT}
-    task_id = slugid()
-    created = client.call("createTask", task_id, definition(worker_type), credentials=mine, **more)
-    assert created["status"]["state"] == "pending"
-    elsewhere = slugid(), definition("elsewhere")
-    assert refusal(client.call, "createTask", *elsewhere, credentials=mine, **more) == INSUFFICIENT
-    assert refusal(client.call, "cancelTask", task_id, credentials=mine, **more) == INSUFFICIENT
-    too_much = {"authorized_scopes": [*scopes, "queue:cancel-task:*"]}
-    assert refusal(client.call, "cancelTask", task_id, credentials=mine, **too_much) == FAILED
-
-
-def test_the_credentials_of_a_claim_are_refused_for_any_other_run(
-    client: RealClient, claimant: Claimant
-) -> None:
-    mine, other = claimant.by_task(), claimant.by_work()
-    task_id = mine["status"]["taskId"]
-    assert refusals(client, (other["status"]["taskId"], "0"), mine["credentials"]) == {INSUFFICIENT}
-    client.call("reportException", task_id, "0", REASON, credentials=mine["credentials"])
-    client.call("claimTask", task_id, "1", {**WORKER, "workerId": "two"})
-    assert refusals(client, (task_id, "1"), mine["credentials"]) == {INSUFFICIENT}
-
-
-def test_credentials_assembled_from_parts_of_others_are_refused(
-    client: RealClient, claimant: Claimant
-) -> None:
-    claim, other = claimant.by_task(), claimant.by_work()
-    mine, theirs = claim["credentials"], other["credentials"]
-    certificate, their_certificate = json.loads(mine["certificate"]), json.loads(theirs["certificate"])
-
-    def with_certificate(**changes: Any) -> Json:
-        return {**mine, "certificate": json.dumps({**certificate, **changes})}
-
-    wrong = [
-        {**mine, "accessToken": theirs["accessToken"]},
-        {**mine, "certificate": theirs["certificate"]},
-        {**mine, "clientId": theirs["clientId"]},
-        {key: mine[key] for key in ("clientId", "accessToken")},
-        with_certificate(seed=their_certificate["seed"]),
-        with_certificate(signature=their_certificate["signature"]),
-        with_certificate(issuer="root"),
-        with_certificate(scopes=["*"]),
-        with_certificate(scopes=[*certificate["scopes"], *their_certificate["scopes"]]),
-        with_certificate(expiry=certificate["expiry"] + 1000),
-        with_certificate(start=certificate["start"] - 1000),
-    ]
-    run = claim["status"]["taskId"], "0"
-    assert [refusals(client, run, credentials) for credentials in wrong] == [{FAILED}] * len(wrong)
-    client.call("reportCompleted", *run, credentials=mine)
-
-
-def test_the_credentials_of_a_claim_at_another_server_are_refused(
-    client: RealClient, claimant: Claimant, azurite_server: Server, worker_type: str
-) -> None:
-    claim = claimant.by_task()
-    task_id = claim["status"]["taskId"]
-    there = Queue(azurite_server)
-    there.create(definition(worker_type), task_id)
-    foreign = there.claim_by_name(task_id, 0).json()["credentials"]
-    there.with_credentials(foreign)
-    assert refusals(client, (task_id, "0"), foreign) == {FAILED}
-
-
 def test_a_worker_claims_work_with_credentials_that_a_client_made(
     client: RealClient, claimant: Claimant, queue: Queue, worker_type: str
 ) -> None:
@@ -207,25 +134,3 @@ def test_a_worker_claims_work_with_credentials_that_a_client_made(
         assert refusal(client.call, "claimWork", *elsewhere, credentials=made) == INSUFFICIENT
         assert refusals(client, (task_id, "0"), made) == {INSUFFICIENT}
         client.call("reportCompleted", task_id, "0", credentials=claim["credentials"])
-
-
-def test_credentials_that_a_client_made_are_refused_outside_their_time_and_from_another_issuer(
-    client: RealClient, claimant: Claimant, queue: Queue
-) -> None:
-    claim = claimant.by_task()
-    task_id = claim["status"]["taskId"]
-    scopes = [f"queue:claim-task:{task_id}/0"]
-    another = {"clientId": queue.credentials["clientId"], "accessToken": "of-another-server-" + "x" * 26}
-    unknown = {**another, "clientId": "unknown"}
-    wrong = [
-        client.temporary(scopes, start=-2 * HOUR, expiry=-HOUR),
-        client.temporary(scopes, start=-2 * HOUR, expiry=timedelta(minutes=-6), name="worker/late"),
-        client.temporary(scopes, start=HOUR, expiry=2 * HOUR),
-        client.temporary(scopes, issuer=another),
-        client.temporary(scopes, issuer=unknown),
-        client.temporary(scopes, issuer=unknown, name=queue.credentials["clientId"]),
-    ]
-    assert [refusals(client, (task_id, "0"), credentials) for credentials in wrong] == [{FAILED}] * len(wrong)
-    for time in (timedelta(), timedelta(minutes=-4)):  # clocks may differ by five minutes
-        late = client.temporary(scopes, start=-2 * HOUR, expiry=time)
-        client.call("reclaimTask", task_id, "0", credentials=late)

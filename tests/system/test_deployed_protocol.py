@@ -4,8 +4,11 @@ from urllib.parse import quote
 
 import requests
 
+from .conftest import ON_EACH_STORAGE
 from .http_queue import Queue, definition, delete
 from .processes import LONG
+
+pytestmark = ON_EACH_STORAGE
 
 
 def test_a_task_follows_the_sequence_chart_of_the_deployed_protocol(queue: Queue, worker_type: str) -> None:
@@ -73,22 +76,6 @@ def test_the_task_continues_after_a_second_worker_got_a_conflict_and_deleted_the
     assert delete(urls, message) in (204, 404)
     assert queue.runs(task_id) == [("running", None)]
     assert queue.pending(worker_type) == 0
-
-
-def test_each_report_resolves_the_task_with_its_reason(queue: Queue, worker_type: str) -> None:
-    ends = [
-        ("failed", None, ("failed", "failed")),
-        ("exception", {"reason": "malformed-payload"}, ("exception", "malformed-payload")),
-        ("exception", {"reason": "resources-unavailable"}, ("exception", "resource-unavailable")),
-        ("exception", {"reason": "internal-error"}, ("exception", "internal-error")),
-        ("completed", {"success": False}, ("failed", "failed")),
-    ]
-    for verb, body, expected in ends:
-        task_id = queue.create(definition(worker_type))
-        claim = queue.claim_by_name(task_id, 0).json()
-        reported = queue.with_credentials(claim["credentials"]).on_run((task_id, 0), verb, body)
-        assert reported.status_code == 200, reported.text
-        assert queue.runs(task_id) == [expected]
 
 
 def test_workers_of_both_protocols_share_a_worker_type(queue: Queue, worker_type: str) -> None:

@@ -8,8 +8,11 @@ from threading import Barrier
 import requests
 from lxml import etree
 
+from .conftest import ON_EACH_STORAGE
 from .http_queue import Message, Queue, definition, delete
 from .processes import LONG
+
+pytestmark = ON_EACH_STORAGE
 
 PARTS = [
     "MessageId",
@@ -93,12 +96,6 @@ def test_poll_urls_are_in_the_order_of_priority(queue: Queue, worker_type: str) 
     ]
 
 
-def test_a_task_of_priority_normal_is_in_the_queue_of_priority_lowest(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type, priority="normal"))
-    [message] = queue.poll_one(queue.poll_urls(worker_type)[-1])
-    assert message.task_id == task_id
-
-
 def test_a_worker_polls_32_messages_at_once_and_claims_them_all(queue: Queue, worker_type: str) -> None:
     task = definition(worker_type)
     tasks = {queue.create(task) for _ in range(33)}
@@ -109,12 +106,6 @@ def test_a_worker_polls_32_messages_at_once_and_claims_them_all(queue: Queue, wo
     [last] = queue.poll(worker_type, 32)
     assert {message.task_id for message in [*messages, last]} == tasks
     assert queue.poll(worker_type, 32) == []
-
-
-def test_a_poll_for_more_than_32_messages_is_refused(queue: Queue, worker_type: str) -> None:
-    [urls, *_] = queue.poll_urls(worker_type)
-    polled = requests.get(urls["signedPollUrl"] + "&numofmessages=33", timeout=LONG)
-    assert polled.status_code == 400
 
 
 def test_of_two_workers_that_claim_at_the_same_time_only_one_succeeds(queue: Queue, worker_type: str) -> None:
@@ -135,29 +126,6 @@ def test_of_two_workers_that_claim_at_the_same_time_only_one_succeeds(queue: Que
         assert [(run["state"], run["workerId"]) for run in status["runs"]] == [("running", winner)]
 
 
-def test_a_worker_without_the_claim_can_neither_reclaim_nor_report(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type))
-    [message] = queue.poll(worker_type)
-    assert queue.claim(message, "one").status_code == 200
-    other = queue.create(definition(worker_type))
-    [second] = queue.poll(worker_type)
-    other_worker = queue.with_credentials(queue.claim(second, "two").json()["credentials"])
-    assert second.task_id == other
-    assert [other_worker.on_run((task_id, 0), verb).status_code for verb in ("reclaim", "completed")] == [
-        403,
-        403,
-    ]
-    assert queue.runs(task_id) == [("running", None)]
-
-
-def test_the_same_worker_gets_the_same_claim_again(queue: Queue, worker_type: str) -> None:
-    queue.create(definition(worker_type))
-    [message] = queue.poll(worker_type)
-    first, second = queue.claim(message).json(), queue.claim(message).json()
-    assert first["takenUntil"] == second["takenUntil"]
-    assert first["runId"] == second["runId"] == 0
-
-
 def test_a_delete_after_the_claim_leaves_the_held_message_in_place(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
     urls = queue.poll_urls(worker_type)[-1]
@@ -169,27 +137,3 @@ def test_a_delete_after_the_claim_leaves_the_held_message_in_place(queue: Queue,
     assert holder.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
     [again] = queue.poll(worker_type)
     assert again.run == (task_id, 1)
-
-
-def test_the_message_of_a_retry_is_visible_at_once(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type, retries=2))
-    for run_id, reason in enumerate(["worker-shutdown", "intermittent-task"]):
-        [message] = queue.poll(worker_type)
-        assert message.run == (task_id, run_id)
-        holder = queue.with_credentials(queue.claim(message).json()["credentials"])
-        assert holder.on_run((task_id, run_id), "exception", {"reason": reason}).status_code == 200
-    status = queue.status(task_id)
-    assert status["retriesLeft"] == 0
-    assert [run["reasonCreated"] for run in status["runs"]] == ["scheduled", "retry", "task-retry"]
-
-
-def test_a_canceled_task_cannot_be_claimed_reclaimed_or_reported(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type))
-    [message] = queue.poll(worker_type)
-    holder = queue.with_credentials(queue.claim(message).json()["credentials"])
-    assert queue.ask("POST", f"/task/{task_id}/cancel")["status"]["state"] == "exception"
-    assert holder.on_run((task_id, 0), "reclaim").status_code == 409
-    assert holder.on_run((task_id, 0), "completed").status_code == 409
-    assert queue.claim(message, "two").status_code == 409
-    assert queue.runs(task_id) == [("exception", "canceled")]
-    assert queue.poll(worker_type) == []

@@ -62,43 +62,15 @@ def report(queue: Queue, task_id: str, run_id: int, verb: str, body: Json | None
     assert answer.status_code == 200, answer.text
 
 
-def completed(queue: Queue, task_id: str) -> None:
-    queue.create(definition(TYPE), task_id)
-    holder = claimed(queue, task_id)
-    report(holder, task_id, 0, "reclaim")
-    report(holder, task_id, 0, "completed")
-
-
 def failed(queue: Queue, task_id: str) -> None:
     queue.create(definition(TYPE, schedulerId="scheduler", taskGroupId=slugid()), task_id)
     report(claimed(queue, task_id), task_id, 0, "failed")
-
-
-def malformed(queue: Queue, task_id: str) -> None:
-    queue.create(definition(TYPE), task_id)
-    report(claimed(queue, task_id), task_id, 0, "exception", {"reason": "malformed-payload"})
 
 
 def retried(queue: Queue, task_id: str) -> None:
     queue.create(definition(TYPE, retries=1), task_id)
     report(claimed(queue, task_id), task_id, 0, "exception", {"reason": "worker-shutdown"})
     report(claimed(queue, task_id, 1, "two"), task_id, 1, "exception", {"reason": "intermittent-task"})
-
-
-def canceled_while_it_waits(queue: Queue, task_id: str) -> None:
-    queue.ask("POST", f"/task/{task_id}/define", definition(TYPE))
-    queue.ask("POST", f"/task/{task_id}/cancel")
-
-
-def canceled_while_it_is_pending(queue: Queue, task_id: str) -> None:
-    queue.create(definition(TYPE), task_id)
-    queue.ask("POST", f"/task/{task_id}/cancel")
-
-
-def canceled_while_it_runs(queue: Queue, task_id: str) -> None:
-    queue.create(definition(TYPE), task_id)
-    claimed(queue, task_id)
-    queue.ask("POST", f"/task/{task_id}/cancel")
 
 
 def scheduled_and_run_again(queue: Queue, task_id: str) -> None:
@@ -112,16 +84,11 @@ def scheduled_and_run_again(queue: Queue, task_id: str) -> None:
 
 # the calls of a task's life, and its events in order
 LIVES: dict[Callable[[Queue, str], None], list[str]] = {
-    completed: ["defined", "pending 0", "running 0 one", "completed 0 one"],
     failed: ["defined", "pending 0", "running 0 one", "failed 0 one"],
-    malformed: ["defined", "pending 0", "running 0 one", "exception 0 one malformed-payload"],
     retried: [
         *("defined", "pending 0", "running 0 one", "pending 1"),
         *("running 1 two", "exception 1 two intermittent-task"),
     ],
-    canceled_while_it_waits: ["defined", "exception 0 canceled"],
-    canceled_while_it_is_pending: ["defined", "pending 0", "exception 0 canceled"],
-    canceled_while_it_runs: ["defined", "pending 0", "running 0 one", "exception 0 one canceled"],
     scheduled_and_run_again: [
         *("defined", "pending 0", "running 0 one", "completed 0 one"),
         *("pending 1", "running 1 two", "failed 1 two"),
@@ -139,51 +106,6 @@ def test_each_change_is_published_once_in_order_and_as_documented(
     assert events == LIVES[life], "confirmed before the call was answered"
     group_id = queue.status(task_id)["taskGroupId"]
     wait_until(lambda: "group-resolved" in everything.received([group_id])[group_id])
-
-
-def test_a_repeated_call_publishes_its_event_again(queue: Queue, everything: Listener) -> None:
-    task_id, task = slugid(), definition(TYPE)
-    for _ in range(2):
-        queue.create(task, task_id)
-    holder = claimed(queue, task_id)
-    claimed(queue, task_id)
-    for _ in range(2):
-        report(holder, task_id, 0, "completed")
-    events = [line for line in everything.received([task_id])[task_id] if line != "group-resolved"]
-    assert events == [
-        *("defined", "pending 0") * 2,
-        *("running 0 one",) * 2,
-        *("completed 0 one",) * 2,
-    ]
-
-
-def test_a_refused_call_publishes_nothing(queue: Queue, everything: Listener) -> None:
-    task_id, absent = slugid(), slugid()
-    assert queue.send("PUT", f"/task/{task_id}", definition(TYPE, dependencies=[absent])).status_code == 400
-    assert queue.claim_by_name(absent, 0).status_code == 404
-    other = slugid()
-    canceled_while_it_is_pending(queue, other)
-    assert queue.claim_by_name(other, 0).status_code == 409
-    everything.wait_for({other: [*LIVES[canceled_while_it_is_pending], "group-resolved"], absent: []})
-    assert everything.received([task_id]) == {task_id: []}
-
-
-def test_a_message_with_several_matching_bindings_arrives_once(queue: Queue, listener: Listener) -> None:
-    for pattern in ("route.index.*.done", "route.tc-treeherder.#", "primary.#"):
-        listener.bind("task-pending", pattern)
-    other = queue.create(definition(TYPE))
-    task_id = queue.create(definition(TYPE, routes=["index.a.done", "tc-treeherder.v2.b", "third"]))
-    [_, message] = listener.messages()
-    assert message.headers["CC"] == ["route.index.a.done", "route.tc-treeherder.v2.b", "route.third"]
-    assert message.delivery_info["routing_key"].startswith(f"primary.{task_id}.0._._.system.{TYPE}.")
-    assert other != task_id
-
-
-def test_a_consumer_bound_to_a_route_gets_only_its_messages(queue: Queue, listener: Listener) -> None:
-    listener.bind("task-defined", "route.index.only.#")
-    queue.create(definition(TYPE, routes=["index.other"]))
-    task_id = queue.create(definition(TYPE, routes=["index.only"]))
-    assert [event.about for event in listener.read()] == [task_id]
 
 
 def test_a_consumer_gets_the_events_that_the_python_client_binds(queue: Queue, listener: Listener) -> None:

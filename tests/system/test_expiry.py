@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import PROTOCOLS
-from .http_queue import Message, Queue, definition, delete, storage_access
-from .processes import LONG, SHORT_CLAIM, Server, wait_until, work
+from .http_queue import Message, Queue, definition
+from .processes import LONG, SHORT_CLAIM, wait_until, work
 
 POLL_INTERVAL = 0.2  # seconds between two polls of a worker
 on_memory = pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
@@ -62,73 +61,20 @@ def test_a_poll_after_taken_until_gets_the_next_run(short_claims: Queue, worker_
     assert short_claims.pending(worker_type) == 0
 
 
-def test_the_next_run_cannot_be_claimed_before_taken_until(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type))
-    claim_next(queue, worker_type)
-    early = queue.claim_by_name(task_id, 1, "two")
-    assert early.status_code == 503  # a worker keeps its message after a 503
-    assert "Retry-After" in early.headers
-    assert queue.runs(task_id) == [("running", None)]
-
-
-def test_a_reclaim_replaces_a_lost_held_message(azurite_server: Server, worker_type: str) -> None:
-    queue = Queue(azurite_server)
-    task_id = queue.create(definition(worker_type))
-    _, alive = claim_next(queue, worker_type)
-    with storage_access(azurite_server, queue.poll_urls(worker_type)[-1]) as messages:
-        messages.clear_messages()
-    assert alive.on_run((task_id, 0), "reclaim").status_code == 200
-    with storage_access(azurite_server, queue.poll_urls(worker_type)[-1]) as messages:
-        count = messages.get_queue_properties().approximate_message_count
-        assert count == 1
-        messages.clear_messages()
-    assert alive.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
-    assert next_message(queue, worker_type).run == (task_id, 1)
-
-
 @on_azurite
-def test_without_resolvers_a_lost_held_message_hides_the_next_run_which_can_be_claimed_by_its_id(
-    short_claims: Queue, worker_type: str
-) -> None:
-    """After takenUntil the task looks running, and no poll finds it: resolvers repair this."""
-    task_id = short_claims.create(definition(worker_type))
-    _, dead = claim_next(short_claims, worker_type)
-    urls = short_claims.poll_urls(worker_type)[-1]
-    lost = next_message(short_claims, worker_type)
-    assert delete(urls, lost) == 204
-
-    # no message
-    assert short_claims.pending(worker_type) == 0
-    assert short_claims.poll(worker_type) == []
-    assert short_claims.runs(task_id) == [("running", None)]
-
-    # the table decides
-    assert dead.on_run((task_id, 0), "reclaim").status_code == 409
-    claim = short_claims.claim(lost, "two")
-    assert claim.status_code == 200, claim.text
-    assert claim.json()["runId"] == 1
-    assert short_claims.pending(worker_type) == 0
-    alive = short_claims.with_credentials(claim.json()["credentials"])
-    assert alive.on_run((task_id, 1), "completed").status_code == 200
-    assert short_claims.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
-
-
-@on_azurite
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_next_worker_runs_the_task_of_a_killed_worker_after_taken_until(
-    short_claims: Queue, worker_type: str, tmp_path: Path, protocol: str
+    short_claims: Queue, worker_type: str, tmp_path: Path
 ) -> None:
     queue = short_claims
     command = ["sh", "-c", "echo $$; test $RUN_ID != 0 || exec sleep 60"]
     task_id = queue.create(definition(worker_type, payload={"command": command}))
-    with work(tmp_path / "killed", queue.server, worker_type, "--protocol", protocol) as killed:
+    with work(tmp_path / "killed", queue.server, worker_type) as killed:
         wait_until(lambda: killed.output.endswith("\n"))
         orphan = int(killed.output)
         killed.end(signal.SIGKILL)
         os.kill(orphan, signal.SIGKILL)
     assert queue.runs(task_id) == [("running", None)]
-    options = ("--max-tasks", "1", "--protocol", protocol)
-    with work(tmp_path / "next", queue.server, worker_type, *options) as next_worker:
+    with work(tmp_path / "next", queue.server, worker_type, "--max-tasks", "1") as next_worker:
         assert next_worker.wait() == 0
     claimed = [step["run_id"] for step in next_worker.steps if step["event"] == "claim"]
     assert claimed == [1]

@@ -12,22 +12,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import requests
 
 from . import uploads
-from .conftest import STORAGES, Running
+from .conftest import Running
 from .http_queue import Json, Queue, definition, delete, slugid
 from .processes import LONG, work
 
 
 @pytest.fixture
 def memory(running: Running) -> Queue:
-    return Queue(running("--storage", "memory", "--control"))
+    return Queue(running("memory", "--control"))
 
 
-@pytest.fixture(params=STORAGES)
-def queue(request: pytest.FixtureRequest, running: Running) -> Queue:
-    return Queue(running("--storage", request.param, "--control"))
+@pytest.fixture
+def queue(running: Running) -> Queue:
+    return Queue(running("azurite", "--control"))
 
 
 @contextmanager
@@ -119,30 +118,9 @@ def test_faults_lose_double_and_spoil_messages(queue: Queue, worker_type: str) -
     assert delete(urls, message) == 204
 
 
-def test_a_fault_gives_poll_urls_that_have_expired(queue: Queue, worker_type: str) -> None:
-    with fault(queue, "pollTaskUrls", sas="expired"):
-        urls = queue.poll_urls(worker_type)[-1]
-    answer = requests.get(urls["signedPollUrl"], timeout=LONG)
-    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
-
-
-def test_on_azurite_the_visible_messages_are_listed_and_the_hidden_ones_counted(
-    running: Running, worker_type: str
-) -> None:
-    queue = Queue(running("--storage", "azurite", "--control"))
-    waiting, claimed = (queue.create(definition(worker_type)) for _ in range(2))
-    [first] = queue.poll(worker_type)
-    assert queue.claim(first).status_code == 200
-    seen = queue.ask("GET", f"/control/v1/messages/system/{worker_type}")
-    assert first.task_id == waiting
-    assert [(message["taskId"], message["visibleIn"]) for message in seen["messages"]] == [(claimed, 0)]
-    assert seen["hidden"] == 1
-
-
 def test_the_journal_lists_the_requests_of_a_worker_on_azurite(
-    running: Running, worker_type: str, tmp_path: Path
+    queue: Queue, worker_type: str, tmp_path: Path
 ) -> None:
-    queue = Queue(running("--storage", "azurite", "--control"))
     task_id = queue.create(definition(worker_type))
     after = journal(queue)[-1]["sequence"]
     with (

@@ -1,13 +1,9 @@
-"""A server is killed after it wrote and before it published: the next server publishes within half a minute.
+"""A server is killed after it wrote and before it published: the next publishes within half a minute."""
 
-Meanwhile the next server handles a group of 120 tasks.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from azure.storage.queue import QueueServiceClient
@@ -15,15 +11,13 @@ from azure.storage.queue import QueueServiceClient
 from legacy_queue.adapters.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
-from .accounts import ROOT, as_root, on_account
+from .accounts import as_root, on_account
 from .http_queue import Queue, definition, slugid
 from .listeners import Gate, Listener, listening
 from .processes import serve, wait_until
-from .real_clients import CLIENTS, real_client
 
-TYPE, GROUPED = "interrupted", "grouped"  # worker types
+TYPE = "interrupted"  # worker type
 AT_ONCE = 8
-MANY, DEPENDENCIES = 120, 100
 
 
 @dataclass(frozen=True)
@@ -171,72 +165,6 @@ def test_writes_of_a_killed_server_stand_although_their_events_were_not_publishe
     calls = story.calls
     assert calls.states(story.queue) == {name: cut.written for name, cut in CUTS.items()}
     assert story.before == {calls.tasks[name]: list(cut.before) for name, cut in CUTS.items()}
-
-
-@dataclass(frozen=True)
-class Group:
-    """Many tasks; ``waiting`` depends on a hundred of ``others``."""
-
-    group_id: str
-    others: Sequence[str]
-    waiting: str
-
-
-@pytest.fixture(scope="module")
-def group(story: Story) -> Group:
-    group_id = slugid()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        others = list(pool.map(lambda _: join(story.queue, group_id), range(MANY - 1)))
-    waiting = join(story.queue, group_id, dependencies=others[:DEPENDENCIES], requires="all-resolved")
-    return Group(group_id, others, waiting)
-
-
-def join(queue: Queue, group_id: str, **changes: Any) -> str:
-    task_id = slugid()
-    queue.ask("PUT", f"/task/{task_id}", definition(GROUPED, taskGroupId=group_id, **changes))
-    return task_id
-
-
-def cancel(queue: Queue, task_id: str) -> None:
-    queue.ask("POST", f"/task/{task_id}/cancel")
-
-
-@pytest.mark.parametrize(("name", "limit"), list(zip(CLIENTS, (12, 120, 36), strict=True)))
-def test_a_large_group_is_listed_page_by_page(story: Story, group: Group, name: str, limit: int) -> None:
-    with real_client(name, story.queue.server, ROOT) as client:
-        pages = client.pages("listTaskGroup", group.group_id, limit=limit)
-    listed = [entry["status"]["taskId"] for page in pages for entry in page["tasks"]]
-    assert len(listed) == MANY
-    assert set(listed) == {*group.others, group.waiting}
-    assert max(len(page["tasks"]) for page in pages) == limit
-
-
-def test_the_last_of_a_hundred_dependencies_releases_a_task_and_the_last_task_resolves_the_group(
-    story: Story, group: Group
-) -> None:
-    queue, listener, group_id = story.queue, story.listener, group.group_id
-    last, *rest = group.others
-
-    def wait_for(task_ids: Iterable[str], *lines: str) -> None:
-        # events may repeat if all this takes longer than half a minute
-        listener.wait_for(dict.fromkeys(task_ids, lines), may_repeat=True)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda task_id: cancel(queue, task_id), rest))
-    wait_for(rest, *PENDING, "exception 0 canceled")
-    assert queue.status(group.waiting)["state"] == "unscheduled"
-    cancel(queue, last)
-    wait_for([last], *PENDING, "exception 0 canceled")
-    wait_for([group.waiting], *PENDING)
-    assert listener.received([group_id]) == {group_id: []}
-    cancel(queue, group.waiting)
-    wait_for([group_id], "group-resolved")
-
-    late = join(queue, group_id)
-    before = listener.received([group_id])[group_id]
-    cancel(queue, late)
-    wait_for([late], *PENDING, "exception 0 canceled")
-    wait_until(lambda: len(listener.received([group_id])[group_id]) > len(before))
 
 
 def test_unpublished_events_are_published_in_order(story: Story) -> None:

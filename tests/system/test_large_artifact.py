@@ -14,7 +14,7 @@ from .http_queue import Queue, definition, in_time
 from .processes import LONG, Server
 
 MIB = 1024**2
-SIZE = 256 * MIB
+SIZE = 128 * MIB
 PIECE = bytes(range(256)) * 4096  # a MiB
 MAX_GROWTH = 64  # MiB: a few blocks, and the memory of a request
 
@@ -48,7 +48,7 @@ def put(url: str) -> str:
     return str(answer.headers["etag"])
 
 
-def test_an_artifact_of_256_mib_needs_less_than_64_mib_of_memory(azurite_server: Server) -> None:
+def test_an_artifact_of_128_mib_needs_less_than_64_mib_of_memory(azurite_server: Server) -> None:
     queue = Queue(azurite_server)
     task_id = queue.create(definition("large"))
     assert queue.claim_by_name(task_id, 0).status_code == 200

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,13 @@ import pytest
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
+from .fleet import PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
 from .http_queue import Json, Queue
 from .processes import LONG, WorkerProcess, serve, wait_until, work
 
 TASKS = 24
 WORKERS_EACH = 2  # workers over HTTP of each protocol
 SHORT_WAIT = ("--claim-work-wait", "1s")
-SHORT_CLAIMS = ("--claim-timeout", "15s", *SHORT_WAIT)
 
 
 @pytest.fixture
@@ -91,75 +89,3 @@ def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[lis
 
 
 OLD, NEW = ("draft", "deployed"), ("claimwork",)
-IN_FLIGHT = 3  # claims of each worker when the fleet changes its protocol
-
-
-@dataclass
-class Move:
-    """A fleet on a worker type of its own changes its protocols while tasks are in flight."""
-
-    queue: Queue
-    worker_type: str
-    before: Sequence[str]
-    after: Sequence[str]
-
-    def __post_init__(self) -> None:
-        self.work = Work(self.queue, self.worker_type)
-        self.old, self.new = (
-            [HttpWorker(self.queue, self.worker_type, protocol, protocol) for protocol in protocols]
-            for protocols in (self.before, self.after)
-        )
-        self.ended: dict[str, tuple[str, str]] = {}  # the end of run 0 of a task, if not completed
-
-    def begin(self) -> None:
-        """Create tasks; each old worker claims some of them, others stay pending."""
-        self.work.create(IN_FLIGHT * len(self.old) + 4)
-        for worker in self.old:
-            for _ in range(IN_FLIGHT):
-                worker.wait_for_claim()
-
-    def stop_old(self) -> None:
-        """Each old worker completes a task, reports worker-shutdown for another, and dies."""
-        for worker in self.old:
-            done, shut_down, *held = worker.claims
-            worker.finish(done)
-            assert worker.report(shut_down, "exception", {"reason": "worker-shutdown"}) == 200
-            self._ends([shut_down], "worker-shutdown")
-            self._ends(held, "claim-expired")
-
-    def _ends(self, claims: Sequence[Json], reason: str) -> None:
-        self.ended |= {claim["status"]["taskId"]: ("exception", reason) for claim in claims}
-
-    def check(self) -> None:
-        """All tasks completed, only lost runs cost a retry, and the claim of a dead worker is void."""
-        statuses = self.work.statuses()
-        runs = self.work.runs()
-        assert runs == {
-            task_id: [self.ended[task_id], COMPLETED] if task_id in self.ended else [COMPLETED]
-            for task_id in runs
-        }
-        assert [status["retriesLeft"] for status in statuses] == [
-            4 if status["taskId"] in self.ended else 5 for status in statuses
-        ]
-        ran = sorted(
-            (status["taskId"], run["runId"], run["workerId"]) for status in statuses for run in status["runs"]
-        )
-        assert ran == claimed_by([*self.old, *self.new])
-        for worker in self.old:
-            lost = worker.claims[-1]
-            assert [worker.report(lost, verb) for verb in ("reclaim", "completed", "failed")] == [409] * 3
-        assert self.queue.pending(self.worker_type) == 0
-
-
-def test_a_fleet_changes_to_claim_work_and_back_with_tasks_in_flight(tmp_path: Path) -> None:
-    with serve(tmp_path, *SHORT_CLAIMS) as server:
-        queue = Queue(server)
-        moves = [Move(queue, "there", OLD, NEW), Move(queue, "back", NEW, OLD)]
-        for move in moves:
-            move.begin()
-            with at_work(move.new):
-                move.stop_old()
-        with at_work([worker for move in moves for worker in move.new]) as check:
-            wait_for_completion(check, *(move.work for move in moves))
-        for move in moves:
-            move.check()

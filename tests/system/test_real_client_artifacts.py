@@ -2,14 +2,11 @@
 
 import gzip
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import requests
-from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient
 
 from .conftest import EACH_CLIENT
@@ -62,21 +59,6 @@ def test_curl_uploads_an_s3_artifact_and_the_client_downloads_it(run: Run, tmp_p
     assert run.call("getArtifact", "public/a.json") == downloaded.json()
 
 
-@one_client
-def test_an_artifact_uploaded_with_an_encoding_is_downloaded_with_it(run: Run, tmp_path: Path) -> None:
-    packed = gzip.compress(CONTENT)
-    (tmp_path / "log.gz").write_bytes(packed)
-    put_url = run.call("createArtifact", "public/log", body("s3"))["putUrl"]
-    headers = f"Content-Type: {TEXT}", "Content-Encoding: gzip"
-    assert curl_upload(tmp_path / "log.gz", put_url, *headers)[0] == 200
-    downloaded = run.get("public/log")
-    assert (downloaded.headers["content-encoding"], downloaded.headers["content-type"]) == ("gzip", TEXT)
-    assert downloaded.content == CONTENT
-    url = run.signed_url("public/log")
-    assert curl("-L", url) == (200, packed)
-    assert curl("-L", "-r", "4-9", url) == (206, packed[4:10])
-
-
 def by_curl(url: str, file: Path) -> None:
     assert curl_upload(file, url, "x-ms-blob-type: BlockBlob", f"Content-Type: {TEXT}")[0] == 201
 
@@ -106,37 +88,6 @@ def test_an_azure_artifact_is_uploaded_to_its_signed_url(run: Run, tmp_path: Pat
         with BlobClient.from_blob_url(redirect.headers["location"], api_version="2021-12-02") as blob:
             assert blob.download_blob().readall() == CONTENT
             assert blob.download_blob(2, 3).readall() == CONTENT[2:5]
-
-
-@one_client
-def test_the_signed_urls_of_an_azure_artifact_allow_nothing_else(run: Run) -> None:
-    put_url = run.call("createArtifact", "public/log", body("azure"))["putUrl"]
-    other_url = run.call("createArtifact", "public/other", body("azure"))["putUrl"]
-    by_azure_bytes(put_url, CONTENT)
-    get_url = run.redirect("public/log").headers["location"]
-    mixed = urlsplit(other_url)._replace(query=urlsplit(put_url).query).geturl()
-    attempts: list[Callable[[], object]] = [
-        lambda: BlobClient.from_blob_url(put_url, api_version="2021-12-02").download_blob(),
-        lambda: BlobClient.from_blob_url(put_url, api_version="2021-12-02").delete_blob(),
-        lambda: BlobClient.from_blob_url(get_url, api_version="2021-12-02").upload_blob(
-            b"forged", overwrite=True
-        ),
-        lambda: BlobClient.from_blob_url(get_url, api_version="2021-12-02").delete_blob(),
-        lambda: BlobClient.from_blob_url(mixed, api_version="2021-12-02").upload_blob(b"forged"),
-        lambda: BlobClient.from_blob_url(f"{put_url}a", api_version="2021-12-02").upload_blob(
-            b"forged", overwrite=True
-        ),
-    ]
-    for attempt in attempts:
-        with pytest.raises(HttpResponseError) as refused:
-            attempt()
-        assert refused.value.status_code == 403
-    assert run.get("public/log").content == CONTENT
-
-
-def by_azure_bytes(url: str, content: bytes) -> None:
-    with BlobClient.from_blob_url(url, api_version="2021-12-02") as blob:
-        blob.upload_blob(content)
 
 
 @EACH_CLIENT
@@ -194,16 +145,6 @@ def test_the_upload_client_of_that_time_uploads_a_blob(
 
 
 @in_memory
-def test_a_reference_redirects_to_its_newest_url(run: Run) -> None:
-    urls = ["https://elsewhere.example.com/live.log?a=%2F&b=c#d", "http://127.0.0.1:60099/log"]
-    for url in urls:
-        run.call("createArtifact", "public/live.log", body("reference", url=url))
-        redirect = run.redirect("public/live.log")
-        assert (redirect.status_code, redirect.headers["location"]) == (303, url)
-        assert redirect.headers["x-taskcluster-artifact-storage-type"] == "reference"
-
-
-@in_memory
 def test_an_error_artifact_is_answered_424_with_its_reason(run: Run) -> None:
     run.call("createArtifact", "public/no", body("error"))
     with pytest.raises(Refused) as refused:
@@ -257,22 +198,3 @@ def test_similar_names_are_different_artifacts_and_are_listed_in_pages(run: Run)
     ):
         assert [artifact for page in pages for artifact in page["artifacts"]] == whole["artifacts"]
         assert [len(page["artifacts"]) for page in pages] == [3, 3, 2]
-
-
-@in_memory
-def test_artifacts_can_be_created_after_an_exception_and_not_after_completion(
-    queue: Queue, run: Run, worker_type: str
-) -> None:
-    artifact = body("s3")
-    for _ in range(2):
-        created = run.call("createArtifact", "public/log", artifact)
-        assert created["putUrl"]
-    run.put("public/log", CONTENT, expires=in_time(hours=2))
-    run.call("reportException", {"reason": "worker-shutdown"})
-    run.put("public/why", b"it was shut down")
-    assert run.get("public/why").content == b"it was shut down"
-    done = claimed(queue, run.client, worker_type)
-    put_url = done.call("createArtifact", "public/log", artifact)["putUrl"]
-    done.call("reportCompleted")
-    assert done.refusal("createArtifact", "public/late", artifact) == (409, "RequestConflict")
-    assert requests.put(put_url, data=b"x", headers={"Content-Type": TEXT}, timeout=LONG).status_code == 409

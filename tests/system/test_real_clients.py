@@ -7,7 +7,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
-from .conftest import EACH_CLIENT
+from .conftest import EACH_CLIENT, ON_EACH_STORAGE
 from .http_queue import Json, Queue, definition, slugid
 from .real_clients import RealClient, refusal
 
@@ -153,6 +153,7 @@ def azure_queue(urls: Json) -> QueueClient:
     return QueueClient.from_queue_url(address, credential=sas, api_version="2021-12-02")
 
 
+@ON_EACH_STORAGE
 def test_azures_sdk_receives_and_deletes_messages_with_a_signed_poll_url(
     queue: Queue, worker_type: str
 ) -> None:
@@ -167,6 +168,7 @@ def test_azures_sdk_receives_and_deletes_messages_with_a_signed_poll_url(
     assert queue.pending(worker_type) == 3  # counts tasks, not messages
 
 
+@ON_EACH_STORAGE
 def test_azures_sdk_is_refused_every_other_operation_with_a_signed_poll_url(
     queue: Queue, worker_type: str
 ) -> None:

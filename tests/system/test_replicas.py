@@ -1,10 +1,8 @@
 """Several servers on an account share tasks and workers, and each streams its own events."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
@@ -12,17 +10,16 @@ import requests
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .http_queue import Queue, definition, in_time
+from .http_queue import Queue, definition
 from .processes import LONG, serve, wait_until
 from .test_event_stream import following, pending
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """The queue at each of two servers, and their environment."""
+    """The queue at each of two servers."""
 
     queues: list[Queue]
-    env: Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +28,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite) -> Iter
     with ExitStack() as stack:
         folders = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
         servers = [stack.enter_context(serve(folder, env=env)) for folder in folders]
-        yield Replicas([as_root(server) for server in servers], env)
+        yield Replicas([as_root(server) for server in servers])
 
 
 def test_servers_on_an_account_share_a_queue(replicas: Replicas, azurite: Azurite, worker_type: str) -> None:
@@ -69,45 +66,3 @@ def test_each_server_streams_its_own_events(replicas: Replicas, worker_type: str
         assert (here.read(2), there.read(2)) == (pending(first), pending(second))
         mine = two.create(definition(worker_type, routes=["mine"]))
         assert routed.read(2) == pending(mine)
-
-
-def recent_tasks(queue: Queue, worker: str) -> list[str]:
-    """The recentTasks of a worker; empty if the server does not know it."""
-    answer = queue.send("GET", f"/provisioners/system/worker-types/shared/workers/group/{worker}")
-    return [run["taskId"] for run in answer.json().get("recentTasks", ())]
-
-
-def wait_for_recent_tasks(queue: Queue, tasks: list[str]) -> None:
-    wait_until(lambda: sorted(recent_tasks(queue, "one")) == sorted(tasks))
-
-
-def claimed(queue: Queue, worker: str) -> tuple[str, int, Any]:
-    """Create a task and claim it; the task id, and status and body of the answer."""
-    task_id = queue.create(definition("shared"))
-    answer = queue.claim_by_name(task_id, 0, worker)
-    return task_id, answer.status_code, answer.json()
-
-
-def test_servers_share_recent_tasks_and_quarantine_and_write_them_when_they_end(
-    replicas: Replicas, tmp_path: Path
-) -> None:
-    """The last test: it ends both servers."""
-    queues = replicas.queues
-    path = "/provisioners/system/worker-types/shared/workers/group/one"
-    tasks = [claimed(queues[number % 2], "one")[0] for number in range(4)]
-    for queue in queues:
-        wait_for_recent_tasks(queue, tasks)
-    until = in_time(days=1)
-    queues[0].ask("PUT", path, {"quarantineUntil": until})
-    task_id, status, body = claimed(queues[0], "one")
-    assert (status, body["code"]) == (409, "RequestConflict")
-    assert until in body["message"]
-    wait_until(lambda: claimed(queues[1], "one")[1] == 409)
-    assert queues[1].claim_by_name(task_id, 0, "two").status_code == 200
-    assert [queue.server.end() for queue in queues] == [0, 0]
-    with serve(tmp_path, env=replicas.env) as third:
-        queue = as_root(third)
-        assert recent_tasks(queue, "two") == [task_id]
-        assert claimed(queue, "one")[1] == 409
-        queue.ask("PUT", path, {"quarantineUntil": in_time()})
-        assert claimed(queue, "one")[1] == 200

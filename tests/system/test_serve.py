@@ -9,7 +9,6 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -86,12 +85,6 @@ def test_both_prefixes_and_ready_are_served(server: Server) -> None:
         assert requests.get(f"{url}/ping", timeout=LONG).json()["alive"] is True
     reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
     assert "claimTask" in [entry["name"] for entry in reference["entries"]]
-
-
-def test_signed_urls_are_below_the_queue_endpoint_of_the_ready_line(queue: Queue, worker_type: str) -> None:
-    endpoint = queue.server.line["storage"]["queue"]
-    for urls in queue.poll_urls(worker_type):
-        assert all(url.startswith(f"{endpoint}/") for url in urls.values())
 
 
 # Uploads that could delay other requests
@@ -252,9 +245,7 @@ def create_request(server: Server) -> tuple[bytes, bytes]:
     return "".join(f"{line}\r\n" for line in [*head, ""]).encode(), body
 
 
-def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_signed_urls(
-    tmp_path: Path, worker_type: str
-) -> None:
+def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
     data_dir = tmp_path / "data"
     with serve(tmp_path / "first", "--storage", "azurite", "--workers", "2", data_dir=data_dir) as first:
         queue = Queue(first)
@@ -270,22 +261,17 @@ def test_restarts_after_sigterm_and_sigkill_keep_tasks_credentials_messages_and_
         assert queue.runs(held.task_id) == [("running", None)]
         [message] = queue.poll_one(urls, 32)
         assert {held.task_id, message.task_id} == {running, waiting}
-        second.end(signal.SIGKILL)
-        wait_until(lambda: not processes_of(data_dir))
-    with serve(tmp_path / "third", "--storage", "azurite", data_dir=data_dir) as third:
-        queue = Queue(third)
         assert queue.claim(message).status_code == 200
         holder = queue.with_credentials(claim["credentials"])
         assert holder.on_run(held.run, "reclaim").status_code == 200
         assert holder.on_run(held.run, "completed").status_code == 200
-        assert third.end() == 0
+        assert second.end() == 0
     mode = (data_dir / "development.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
 
 
-@pytest.mark.parametrize("command", ["serve", "resolve"])
 def test_an_azure_account_with_tasks_of_an_earlier_version_is_refused(
-    tmp_path: Path, azurite: Azurite, command: str
+    tmp_path: Path, azurite: Azurite
 ) -> None:
     prefix = f"t{secrets.token_hex(4)}"
     account = AzureAccount(azurite.connection_string, prefix)
@@ -293,31 +279,24 @@ def test_an_azure_account_with_tasks_of_an_earlier_version_is_refused(
     tasks = account.table(f"{prefix}tasks")
     account.check()
     tasks.insert(slugid(), "task", {"state": "running"})
-    port = ("--port", "0") if command == "serve" else ()
     env = {"LEGACY_QUEUE_CONNECTION_STRING": azurite.connection_string}
-    with run(tmp_path, command, *port, "--storage", "azure", "--queue-prefix", prefix, env=env) as process:
+    options = ("--port", "0", "--storage", "azure", "--queue-prefix", prefix)
+    with run(tmp_path, "serve", *options, env=env) as process:
         assert (process.wait(), process.output) == (1, ""), process.errors
     assert f"{azurite.table_url} holds tasks of an earlier version of legacy-queue" in process.errors
 
 
-@pytest.fixture
-def expendable_server(tmp_path: Path) -> Iterator[Server]:
-    """A server whose Azurite the test may kill."""
+def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) -> None:
     with serve(tmp_path, "--storage", "azurite") as server:
-        yield server
-
-
-def test_a_server_ends_with_an_error_after_its_azurite_has_died(expendable_server: Server) -> None:
-    server = expendable_server
-    server.send(signal.SIGSTOP)  # so that the parent cannot be faster than this test
-    dead = azurite_of(server.data_dir)
-    os.kill(dead, signal.SIGKILL)
-    wait_until(lambda: has_ended(dead))
-    assert ready(server) == 503
-    unavailable = Queue(server).send("PUT", f"/task/{slugid()}", definition("any"))
-    assert (unavailable.status_code, "Retry-After" in unavailable.headers) == (503, True)
-    server.send(signal.SIGCONT)
-    assert server.wait() == 1
+        server.send(signal.SIGSTOP)  # so that the parent cannot be faster than this test
+        dead = azurite_of(server.data_dir)
+        os.kill(dead, signal.SIGKILL)
+        wait_until(lambda: has_ended(dead))
+        assert ready(server) == 503
+        unavailable = Queue(server).send("PUT", f"/task/{slugid()}", definition("any"))
+        assert (unavailable.status_code, "Retry-After" in unavailable.headers) == (503, True)
+        server.send(signal.SIGCONT)
+        assert server.wait() == 1
     assert server.errors.count("azurite-ended") == 1
     assert "azurite-not-saved" not in server.errors
 
@@ -357,66 +336,7 @@ def test_data_of_azurite_are_not_left_behind_in_silence(tmp_path: Path) -> None:
         )
 
 
-def test_a_second_server_on_a_data_directory_is_refused_in_one_sentence(
-    azurite_server: Server, tmp_path: Path
-) -> None:
-    options = ("--port", "0", "--storage", "azurite", "--data-dir", str(azurite_server.data_dir))
-    with refused_to_start(tmp_path, *options) as [sentence]:
-        assert f"{azurite_server.data_dir}/azurite is in use by process {azurite_server.process.pid}" in (
-            sentence
-        )
-    assert ready(azurite_server) == 200
-
-
-def test_an_azurite_that_ends_at_its_start_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    program = tmp_path / "broken/node_modules/.bin/azurite"
-    program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\necho Error: out of order")
-    program.chmod(0o755)
-    options = ("--port", "0", "--storage", "azurite", "--azurite-dir", str(tmp_path / "broken"))
-    with refused_to_start(tmp_path / "server", *options) as [sentence]:
-        assert "Azurite ended while it started" in sentence
-        assert "out of order" in sentence
-
-
-def test_a_wrong_setting_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    env = {"LEGACY_QUEUE_CLAIM_TIMEOT": "6s"}
-    with refused_to_start(tmp_path, "--port", "0", env=env) as [sentence]:
-        assert "the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT" in sentence
-
-
-def test_an_unusable_data_directory_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with refused_to_start(tmp_path / "server", "--data-dir", str(tmp_path / "file")) as [sentence]:
-        assert str(tmp_path / "file") in sentence
-
-
 # Settings
-
-
-def test_settings_come_from_the_environment(tmp_path: Path, worker_type: str) -> None:
-    data_dir = tmp_path / "elsewhere"
-    with run(
-        tmp_path / "server",
-        "serve",
-        env={
-            "LEGACY_QUEUE_PORT": "0",
-            "LEGACY_QUEUE_STORAGE": "memory",
-            "LEGACY_QUEUE_DATA_DIR": str(data_dir),
-            "LEGACY_QUEUE_CLAIM_TIMEOUT": "6s",
-            "LEGACY_QUEUE_WORKER_TYPES": json.dumps({f"system/{worker_type}": "required"}),
-        },
-    ) as running:
-        wait_until(lambda: "\n" in running.output)
-        queue = Queue(Server(running.process, running.folder, data_dir, json.loads(running.output), 0))
-        task_id = queue.create(definition(worker_type))
-        assert queue.claim_by_name(task_id, 0).status_code == 400
-        [message] = queue.poll(worker_type)
-        claim = queue.claim(message).json()
-        [run_0] = claim["status"]["runs"]
-        length = datetime.fromisoformat(run_0["takenUntil"]) - datetime.fromisoformat(run_0["started"])
-        assert length == timedelta(seconds=6)
-        assert running.end() == 0
 
 
 def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
@@ -459,9 +379,8 @@ def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
 # Secrets and the log
 
 
-def test_the_log_holds_no_secret_of_any_request(expendable_server: Server, worker_type: str) -> None:
+def test_the_log_holds_no_secret_of_any_request(server: Server, worker_type: str) -> None:
     """``serve`` asserts the same at the end of each server."""
-    server = expendable_server
     queue = Queue(server)
     task_id = queue.create(definition(worker_type))
     [message] = queue.poll(worker_type)
@@ -495,10 +414,4 @@ def test_the_log_holds_no_secret_of_any_request(expendable_server: Server, worke
             except ConnectionResetError:
                 answer = b""
             assert b" 500 " not in answer
-    server.send(signal.SIGSTOP)
-    os.kill(azurite_of(server.data_dir), signal.SIGKILL)
-    assert queue.claim(message).status_code == 503
-    assert queue.send("GET", f"/poll-task-url/system/{worker_type}-2").status_code == 503
-    server.send(signal.SIGCONT)
-    assert server.wait() == 1
     assert server.leaks() == []

@@ -1,9 +1,7 @@
 """https with a local authority: clients that trust only this, and a worker with a built-in URL."""
 
 import json
-import signal
 import socket
-import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -20,7 +18,6 @@ from legacy_queue.worker.worker_settings import WorkerClock
 from .http_queue import Queue, definition
 from .processes import LONG, Server, serve, work
 from .real_clients import CLIENTS, TODAY, real_client
-from .test_claim_work import answered, claim_work, connect, request_for_work
 
 NAME = "queue.taskcluster.net"
 OPTIONS = ("--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
@@ -45,13 +42,6 @@ def trusted(monkeypatch: pytest.MonkeyPatch, server: Server) -> str:
     return trust(server, monkeypatch)
 
 
-@contextmanager
-def secured(server: Server, trusted: str) -> Iterator[ssl.SSLSocket]:
-    context = ssl.create_default_context(cafile=trusted)
-    with connect(server) as plain, context.wrap_socket(plain, server_hostname="localhost") as connection:
-        yield connection
-
-
 @pytest.mark.usefixtures("trusted")
 def test_a_worker_polls_claims_uploads_and_reports_over_https_only(server: Server, tmp_path: Path) -> None:
     queue = Queue(server)
@@ -70,7 +60,7 @@ def test_a_worker_polls_claims_uploads_and_reports_over_https_only(server: Serve
 
 
 @pytest.mark.usefixtures("trusted")
-@pytest.mark.parametrize("name", [*CLIENTS, *TODAY])
+@pytest.mark.parametrize("name", [*CLIENTS[:2], TODAY[1]])
 def test_real_clients_connect_over_https(server: Server, name: str) -> None:
     task = definition(f"of-{name}".replace(".", "-"))
     with real_client(name, server) as client:
@@ -128,34 +118,6 @@ def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
         ]
         ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert "Verify return code: 0 (ok)" in ended.stdout
-
-
-def test_clients_that_disconnected_over_tls_claim_nothing(server: Server, trusted: str) -> None:
-    queue = Queue(server)
-    request = request_for_work(queue, "left")
-    for _ in range(10):
-        with secured(server, trusted) as client:
-            client.sendall(request)
-            with suppress(OSError):
-                client.settimeout(0)
-                client.unwrap()  # close_notify comes before the end of the connection
-    tasks = {queue.create(definition("left", retries=0)) for _ in range(10)}
-    claimed: list[object] = []
-    while len(claimed) < len(tasks):
-        claimed += claim_work(queue, "left", tasks=32)
-    assert all(queue.status(task_id)["retriesLeft"] == 0 for task_id in tasks)
-
-
-def test_sigterm_answers_a_waiting_worker_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(tmp_path, "--storage", "memory", "--tls", "auto") as server:
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", server.line["ca"]["certificate"])
-        queue = Queue(server)
-        with secured(server, server.line["ca"]["certificate"]) as waiting:
-            waiting.sendall(request_for_work(queue, "none"))
-            queue.ask("GET", "/ping")
-            server.send(signal.SIGTERM)
-            assert answered(waiting) == []
-        assert server.wait() == 0
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.sqlite_connection import connect
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports.table import KEY, PARTITION, Condition
 from tests.memory_server import FakeClock
@@ -156,5 +155,3 @@ def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:
     with closing(connect(database.file.path if database.file else None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert EmbeddedQueue("empty", database, FakeClock(NOW)).receive(32, HOUR) == []
-        with pytest.raises(ServiceUnavailable):
-            EmbeddedQueue("empty", database, FakeClock(NOW)).put("text", timedelta(0))

@@ -1,76 +1,92 @@
 """Processes on one file: killed under load they lose nothing that they acknowledged, and they share it."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Sequence
+import multiprocessing
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from itertools import count
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
-
-ROOT = Path(__file__).parents[3]
-KILLS = 20
-OPENING = """
-import json, sys
-from datetime import timedelta
-from pathlib import Path
-from legacy_queue.adapters.clock import SystemClock
-from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.ports import Changed
 
-account = EmbeddedAccount(StorageFile(Path(sys.argv[1])), SystemClock(), "http://127.0.0.1:1", "q")
-table, queue, number = account.table("t"), account.queue("q"), int(sys.argv[2])
-"""
-# each line is printed after the storage has acknowledged it
-WRITING = """
-for count in range(10**9):
-    key = f"{number}-{count}"
-    etag = table.insert("p", key, {"state": "pending", "text": "x" * 500})
-    lease = queue.put(key, timedelta(hours=1))
-    table.merge("p", key, {"state": "running"}, etag)
-    lease = queue.update(lease, key + "+", timedelta(hours=1))
-    if count % 3 == 0:
-        queue.delete(lease)
-    if count % 50 == 0:
-        account.container.put(key, key.encode() * 10_000, "text/plain", None)
-    print(key, flush=True)
-"""
-COUNTING = """
-for _ in range(300):
-    while True:
-        row = table.get("p", "counter")
-        try:
-            table.merge("p", "counter", {"count": row.values["count"] + 1}, row.etag)
-            break
-        except Changed:
-            pass
-received = []
-while messages := queue.receive(32, timedelta(hours=1)):
-    received += [message.text for message in messages]
-print(json.dumps(received))
-"""
+KILLS = 20
+# each process is forked from one that has imported this module
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload([__name__])
 
 
-def start(code: str, folder: Path, numbers: Sequence[int]) -> list[subprocess.Popen[str]]:
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", OPENING + code, str(folder), str(number)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for number in numbers
-    ]
+def connected(folder: Path) -> EmbeddedAccount:
+    return EmbeddedAccount(StorageFile(folder), SystemClock(), "http://127.0.0.1:1", "q")
+
+
+def write(folder: Path, number: int, acknowledged: Connection) -> None:
+    """Send each key after the storage has acknowledged all that is about it."""
+    account = connected(folder)
+    table, queue = account.table("t"), account.queue("q")
+    for at in count():
+        key = f"{number}-{at}"
+        etag = table.insert("p", key, {"state": "pending", "text": "x" * 500})
+        lease = queue.put(key, timedelta(hours=1))
+        table.merge("p", key, {"state": "running"}, etag)
+        lease = queue.update(lease, key + "+", timedelta(hours=1))
+        if at % 3 == 0:
+            queue.delete(lease)
+        if at % 50 == 0:
+            account.container.put(key, key.encode() * 10_000, "text/plain", None)
+        acknowledged.send(key)
+
+
+def increment_and_receive(folder: Path, _: int, received: Connection) -> None:
+    account = connected(folder)
+    table, queue = account.table("t"), account.queue("q")
+    for _ in range(300):
+        while True:
+            row = table.get("p", "counter")
+            assert row
+            counted = row.values["count"]
+            assert isinstance(counted, int)
+            with suppress(Changed):
+                table.merge("p", "counter", {"count": counted + 1}, row.etag)
+                break
+    while messages := queue.receive(32, timedelta(hours=1)):
+        for message in messages:
+            received.send(message.text)
+
+
+def start(
+    target: Callable[[Path, int, Connection], None], folder: Path, numbers: Sequence[int]
+) -> list[tuple[ForkServerProcess, Connection]]:
+    """The processes, and what each sends."""
+    started = []
+    for number in numbers:
+        here, there = FORKING.Pipe(duplex=False)
+        process = FORKING.Process(target=target, args=(folder, number, there))
+        process.start()
+        there.close()
+        started.append((process, here))
+    return started
+
+
+def rest(process: ForkServerProcess, sent: Connection) -> list[str]:
+    """What the process has sent until its end; so short a message is sent whole or not at all."""
+    received = []
+    with suppress(EOFError), sent:
+        while True:
+            received.append(sent.recv())
+    process.join()
+    process.close()
+    return received
 
 
 def opened(folder: Path) -> EmbeddedAccount:
-    file = StorageFile(folder)
-    file.prepare()
-    account = EmbeddedAccount(file, SystemClock(), "http://127.0.0.1:1", "q")
+    StorageFile(folder).prepare()
+    account = connected(folder)
     account.queue("q").create({})
     return account
 
@@ -80,13 +96,12 @@ def test_twenty_kills_under_load_lose_nothing_acknowledged(tmp_path: Path, proce
     account = opened(tmp_path)
     acknowledged: list[str] = []
     for number in range(0, KILLS, processes):
-        writers = start(WRITING, tmp_path, range(number, number + processes))
-        for writer in writers:
-            assert writer.stdout
-            acknowledged += [writer.stdout.readline().strip() for _ in range(20)]
-        for writer in writers:
-            writer.kill()
-            acknowledged += writer.communicate()[0].split("\n")[:-1]  # a cut line was not printed whole
+        writers = start(write, tmp_path, range(number, number + processes))
+        for _, sent in writers:
+            acknowledged += [sent.recv() for _ in range(20)]
+        for process, sent in writers:
+            process.kill()
+            acknowledged += rest(process, sent)
     account.close()
     account = opened(tmp_path)  # which checks the file
     table, messages = account.table("t"), {message.text for message in account.queue("q").messages()}
@@ -94,9 +109,9 @@ def test_twenty_kills_under_load_lose_nothing_acknowledged(tmp_path: Path, proce
         row = table.get("p", key)
         assert row
         assert row.values["state"] == "running", key
-        count = int(key.partition("-")[2])
-        assert len(messages) == 5000 or (f"{key}+" in messages) == (count % 3 > 0), key
-        if count % 50 == 0:
+        at = int(key.partition("-")[2])
+        assert len(messages) == 5000 or (f"{key}+" in messages) == (at % 3 > 0), key
+        if at % 50 == 0:
             blob = account.container.read(key)
             assert blob
             assert b"".join(blob[1]) == key.encode() * 10_000
@@ -110,8 +125,8 @@ def test_four_processes_lose_no_increment_and_receive_each_message_once(tmp_path
     texts = [str(number) for number in range(800)]
     for text in texts:
         account.queue("q").put(text, timedelta(0))
-    counters = start(COUNTING, tmp_path, range(4))
-    received = [text for counter in counters for text in json.loads(counter.communicate()[0])]
+    counters = start(increment_and_receive, tmp_path, range(4))
+    received = [text for counter in counters for text in rest(*counter)]
     row = account.table("t").get("p", "counter")
     assert row
     assert row.values["count"] == 1200
