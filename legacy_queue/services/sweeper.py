@@ -69,11 +69,11 @@ class Sweeper:
         late = now - FIRST_LOOK  # until then its timer handles it
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
+        waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
         if due and due <= late:
             self._advance(task.task_id)
-        elif (run is None or run.state == "pending") and is_due(waits_since, last_pass, now):
-            if run is None or self._lacks_messages(task):
-                self._advance.offer_again(task.task_id)
+        elif waits and (run is None or self._lacks_messages(task)):
+            self._advance.offer_again(task.task_id)
 
     def _lacks_messages(self, task: Task) -> bool:
         """Whether the task's worker type has fewer messages than tasks that are pending or running.

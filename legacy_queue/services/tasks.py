@@ -55,15 +55,13 @@ class Tasks:
         definition = TaskDefinition.from_wire(task_id, body, now)
         waits_for = self._dependencies.waits_for(task_id, definition)
         outcome = transitions.create(task_id, definition, waits_for, now)
-        was_unfinished = self._timers.is_unfinished(task_id)
         with self._changes.writing(task_id, now, definition.task_group_id):
             self._groups.join(task_id, definition)
             try:
                 self._tasks.insert(outcome.task)
             except AlreadyExists:
-                outcome = self._created_before(outcome.task)
-                if not was_unfinished:  # it has its message, or will get it from another process
-                    outcome = replace(outcome, after=None)
+                # a timer offers what is missing
+                outcome = replace(self._created_before(outcome.task), after=None)
             if self._clock.now() - now > LEASE:  # another process may have taken this one for dead
                 self._groups.join(task_id, definition)
 
