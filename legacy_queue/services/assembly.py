@@ -52,7 +52,7 @@ def build_services(
     ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads`` makes
     the executors of concurrent store calls.
     """
-    event_feed = EventFeed(broker, clock.now(), settings.max_streams)
+    event_feed = EventFeed(broker, clock.now, settings.max_streams)
     publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=settings.resolves)
     stopping, gate = Event(), Gate()

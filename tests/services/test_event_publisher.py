@@ -70,7 +70,7 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
 
 
 def test_without_a_broker_events_go_to_the_feed() -> None:
-    feed = EventFeed(None, NOW)
+    feed = EventFeed(None, lambda: NOW)
     publisher = EventPublisher(None, feed)
     publisher.publish([ONE, TWO])
     publisher.check()
@@ -81,11 +81,11 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
 
 def test_publishing_no_events_makes_no_call_to_the_broker(broker: FakeBroker) -> None:
     broker.capacity = 0
-    EventPublisher(broker, EventFeed(broker, NOW)).publish([])
+    EventPublisher(broker, EventFeed(broker, lambda: NOW)).publish([])
 
 
 def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) -> None:
-    publisher = EventPublisher(broker, EventFeed(broker, NOW))
+    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW))
     broker.capacity = 0
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
@@ -357,7 +357,7 @@ def test_the_broker_is_closed_with_the_publisher() -> None:
             self.is_closed = True
 
     broker = Closing()
-    EventPublisher(broker, EventFeed(broker, NOW)).close()
+    EventPublisher(broker, EventFeed(broker, lambda: NOW)).close()
     assert broker.is_closed
 
 
