@@ -3,6 +3,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,26 +17,21 @@ LONG = 60.0  # seconds: the timeout of whatever a test waits for
 
 
 class FakeClock(WorkerClock):
-    """The machine's clock, which a test moves forward. Pauses below a minute are recorded and cut short."""
+    """The machine's clock, which a test moves forward; waits are recorded and cut short."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)
-        self.pauses: list[float] = []
+        self.waits: list[float] = []
 
     def now(self) -> datetime:
         return super().now() + self.ahead
 
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead.total_seconds()
 
-    def wait(self, event: threading.Event, duration: timedelta) -> bool:
-        end = self.now() + duration
-        if duration < timedelta(minutes=1):
-            self.pauses.append(duration.total_seconds())
-            return event.wait(0.01)
-        while not (is_set := event.wait(0.01)) and self.now() < end:
-            pass
-        return is_set
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return super().wait(event, min(seconds, 0.01))
 
 
 def wait_until(happens: Callable[[], bool]) -> bool:
@@ -50,11 +46,13 @@ def wait_until(happens: Callable[[], bool]) -> bool:
 class Session:
     """A worker in a thread, and the steps that it reports."""
 
-    def __init__(self, settings: WorkerSettings, clock: WorkerClock) -> None:
+    def __init__(self, settings: WorkerSettings, clock: WorkerClock, output: Path) -> None:
         self.steps: list[tuple[Step, Mapping[str, Any]]] = []
         self._acts: dict[Step, tuple[Callable[[], object], ...]] = {}
+        self.output = output
+        self.file = output.open("wb")
         self._reported = threading.Condition()
-        self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock)
+        self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock, output=self.file)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work)
 
@@ -88,12 +86,13 @@ class Session:
     def fields(self, step: Step) -> list[Mapping[str, Any]]:
         return [fields for reported, fields in self.steps if reported is step]
 
-    def failures(self) -> list[str]:
-        return [str(fields["detail"]) for fields in self.fields(Step.FAILURE)]
+    def wait_for_output(self) -> None:
+        """Wait until the command has printed a whole line."""
+        assert wait_until(lambda: self.output.read_text().endswith("\n"))
 
     def names(self) -> list[Step]:
         """The steps without polls and artifacts."""
-        return [step for step, _ in self.steps if step not in (Step.POLL, Step.ARTIFACT)]
+        return [step for step, _ in self.steps if step not in (Step.POLL, Step.CLAIM_WORK, Step.ARTIFACT)]
 
     def end(self) -> None:
         """Wait until the worker ends by itself; raises its error."""
@@ -107,6 +106,7 @@ class Session:
         if self._thread.ident:
             self.worker.stop()
             self._thread.join(LONG)
+        self.file.close()
         assert not self._thread.is_alive()
 
 
@@ -138,12 +138,12 @@ Prepare = Callable[..., Session]
 
 
 @pytest.fixture
-def prepare(settings: WorkerSettings, clock: FakeClock) -> Iterator[Prepare]:
+def prepare(settings: WorkerSettings, clock: FakeClock, tmp_path: Path) -> Iterator[Prepare]:
     """Make a session with some settings changed, which the test starts; it is stopped after the test."""
     sessions: list[Session] = []
 
     def prepare_session(**changes: Any) -> Session:
-        session = Session(replace(settings, **changes), clock)
+        session = Session(replace(settings, **changes), clock, tmp_path / f"output-{len(sessions)}")
         sessions.append(session)
         return session
 

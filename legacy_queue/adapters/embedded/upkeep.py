@@ -53,7 +53,7 @@ class Upkeep:
         self._identity = self._identities()
         self._begun_wal = 0  # its length when nothing else is in it
         self._checkpoint_at = _SHORT_WAL
-        self._changes = 0
+        self._changes, self._is_behind = 0, False
         self._wake, self._is_stopped = threading.Event(), False
         self._is_removed = self._is_blocked = False
         self._warned: set[str] = set()
@@ -68,12 +68,16 @@ class Upkeep:
         """
         self._refuse_removed()
         self._changes += 1
+        if self._changes % _PACE_AFTER and not self._is_behind:
+            return
         end = time.monotonic() + _PACE_TIMEOUT
-        while not self._changes % _PACE_AFTER and (length := _length(self._wal)) > self._checkpoint_at:
+        while (length := _length(self._wal)) > self._checkpoint_at:
             self._wake.set()
-            if length <= 2 * self._checkpoint_at or self._is_blocked or time.monotonic() > end:
-                break
-            time.sleep(_PACE_PAUSE)
+            self._is_behind = length > 2 * self._checkpoint_at and not self._is_blocked
+            if not self._is_behind or time.monotonic() > end:
+                return
+            time.sleep(_PACE_PAUSE)  # and other changes, which look too
+        self._is_behind = False
 
     def wake(self) -> None:
         """A disk is full: a checkpoint may free space."""
@@ -108,7 +112,7 @@ class Upkeep:
         while not self._is_stopped:
             try:
                 has_more = outside_loop(self._round)
-            except (OSError, sqlite3.Error) as error:
+            except Exception as error:  # noqa: BLE001 - the thread must go on
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
                 has_more = code == sqlite3.SQLITE_BUSY
                 self._is_blocked = self._is_blocked or not has_more
@@ -223,7 +227,7 @@ def _outcome(act: Callable[[], Answer]) -> tuple[Any, Exception | None]:
     """What it returns, or raises: gevent's threads would print a traceback."""
     try:
         return act(), None
-    except (OSError, sqlite3.Error) as error:
+    except Exception as error:  # noqa: BLE001 - raised by the caller
         return None, error
 
 
