@@ -1,9 +1,9 @@
 """A certificate authority in a folder, and the server certificate that it signs.
 
-The authority can sign only for its names, by name constraints of DNS and IP. The constraints are not
-critical, because Go before 1.10 refuses certificates with critical constraints of IP addresses (crypto/x509,
-parseCertificate). Clients that implement name constraints enforce them either way. Keys are EC P-256, which
-TLS libraries of 2016 accept. Source: RFC 5280, 4.2.1.10.
+The authority can sign only for its DNS names, by name constraints, and for any IP address: OpenSSL 1.0.2, and
+so Node.js 6 to 8, refuses each certificate for an address whose authority has constraints of addresses
+("unsupported name constraint type"). Keys are EC P-256, which TLS libraries of 2016 accept. Source: RFC 5280,
+4.2.1.10.
 """
 
 import ipaddress
@@ -59,7 +59,7 @@ class LocalAuthority:
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
 
-        Of several concurrent processes, only one does so. An authority that lacks a name is replaced by an
+        Of several concurrent processes, only one does so. An authority without a DNS name is replaced by an
         authority for the old names and the new, which clients must then trust: so two servers with different
         names do not replace each other's authority. A damaged file counts as missing.
         """
@@ -84,9 +84,11 @@ class LocalAuthority:
     def _good_authority(self, now: datetime) -> Issued:
         old = read_issued(self._authority)
         constrained = _constraints_of(old) if old else ()
-        if old and _ends_after(old, now + _SERVER_LIFE) and set(self._names) <= set(constrained):
+        wanted = _dns_names(self._names)
+        is_good = set(wanted) <= set(constrained) == set(_dns_names(constrained))
+        if old and _ends_after(old, now + _SERVER_LIFE) and is_good:
             return old
-        names = tuple(dict.fromkeys((*self._names, *constrained)))
+        names = tuple(dict.fromkeys((*wanted, *_dns_names(constrained))))
         issued = _authority(names, now)
         self._write(self._authority, private_pem(issued))
         log.warning(
@@ -166,7 +168,7 @@ def _authority(names: Sequence[str], now: datetime) -> Issued:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(f"{_AUTHORITY_NAME} {os.urandom(4).hex()}")  # OpenSSL looks an issuer up by its name
     usage = _usage(key_cert_sign=True, crl_sign=True)
-    constraints = x509.NameConstraints([_subtree(name) for name in names], None)
+    constraints = x509.NameConstraints([x509.DNSName(name) for name in names], None)
     certificate = (
         _builder(subject, key, now, _AUTHORITY_LIFE)
         .issuer_name(subject)
@@ -228,9 +230,8 @@ def _general_name(name: str) -> _Name:
         return x509.DNSName(name)
 
 
-def _subtree(name: str) -> _Name:
-    general = _general_name(name)
-    return general if isinstance(general, x509.DNSName) else x509.IPAddress(ipaddress.ip_network(name))
+def _dns_names(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if isinstance(_general_name(name), x509.DNSName))
 
 
 def private_pem(issued: Issued) -> str:

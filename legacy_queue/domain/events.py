@@ -168,7 +168,8 @@ def events_since(
     runId.
     """
     is_new = not task.runs or task.runs[0].scheduled >= since
-    events = [task_event("task-defined", task.up_to(0))] if is_new else []
+    first = task.when_pending(0) if task.runs else task
+    events = [task_event("task-defined", first)] if is_new else []
     changes = deque(change for change in task.priority_changes if change.changed >= since)
 
     def add_changes(then: Task, before: datetime | None = None) -> None:
@@ -177,14 +178,15 @@ def events_since(
 
     for run in task.runs:
         add_changes(task.up_to(run.run_id - 1), run.scheduled)
-        then = task.up_to(run.run_id)
+        pending, then = task.when_pending(run.run_id), task.up_to(run.run_id)
         if run.reason_created != "exception" and run.scheduled >= since:  # else it was never pending
-            events.append(task_event("task-pending", then))
-        add_changes(then, run.started or run.scheduled)
+            events.append(task_event("task-pending", pending))
+        add_changes(pending, run.started or run.scheduled)
+        running = task.when_running(run.run_id)
         if run.worker and run.started and run.started >= since:
-            events.append(task_event("task-running", then))
+            events.append(task_event("task-running", running))
         events += artifacts.get(run.run_id, ())
-        add_changes(then, run.resolved)
+        add_changes(running if run.worker else pending, run.resolved)
         if task.ended_with(run.run_id) and run.resolved and run.resolved >= since:
             events.append(task_event(f"task-{run.state}", then))
     add_changes(task)

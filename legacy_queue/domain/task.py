@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
+from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
@@ -160,8 +161,28 @@ class Task:
         return replace(self, priority_changes=changes[-MAX_PRIORITY_CHANGES:])
 
     def up_to(self, run_id: int) -> Self:
-        """The task when that run was its last run."""
-        return replace(self, runs=self.runs[: run_id + 1])
+        """The task when that run was its last run; -1 for a task without runs."""
+        runs, retries_left = self.runs[: run_id + 1], self.definition.retries
+        for run in runs:
+            if run.reason_created == "rerun":
+                retries_left = min(self.definition.retries, MAX_RUNS - 1 - run.run_id)
+            elif run.reason_created in ("retry", "task-retry"):
+                retries_left -= 1
+        return replace(self, runs=runs, retries_left=retries_left)
+
+    def when_pending(self, run_id: int) -> Self:
+        """The task when that run was created; it was pending, unless it only says why the task ended."""
+        *earlier, run = self.up_to(run_id).runs
+        if run.reason_created == "exception":
+            return self.up_to(run_id - 1)
+        pending = Run(run_id, "pending", run.reason_created, run.scheduled)
+        return replace(self.up_to(run_id), runs=(*earlier, pending))
+
+    def when_running(self, run_id: int) -> Self:
+        """The task when that run had been claimed; its takenUntil may be of a later reclaim."""
+        *earlier, run = self.up_to(run_id).runs
+        running = replace(run, state="running", reason_resolved=None, resolved=None)
+        return replace(self.up_to(run_id), runs=(*earlier, running))
 
     def activation(self, run_id: int) -> int:
         """The run, 0 or a rerun, with which the task last became active in its group up to ``run_id``."""

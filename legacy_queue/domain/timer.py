@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Self
 
 from legacy_queue.domain.ids import MAX_RUNS, TASK_ID
@@ -69,7 +70,7 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
     """The texts of as few messages as possible, each with its timers."""
     messages: list[list[Timer]] = []
     left = 0
-    for timer in timers:
+    for timer in chain.from_iterable(map(_parts, timers)):
         length = text_length(timer)
         if not messages or length > left:
             messages.append([])
@@ -78,6 +79,16 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
         left -= length
     for message in messages:
         yield _json({"timers": [timer.to_wire() for timer in message]}), message
+
+
+def _parts(timer: Timer) -> Iterator[Timer]:
+    """The timer, in as many parts as its artifacts need: each fits in a message."""
+    if text_length(timer) <= MAX_TEXT:
+        yield timer
+    else:
+        half = len(timer.artifacts) // 2
+        yield from _parts(replace(timer, artifacts=timer.artifacts[:half]))
+        yield from _parts(replace(timer, artifacts=timer.artifacts[half:]))
 
 
 def text_length(timer: Timer) -> int:

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from decimal import Decimal, InvalidOperation
 from functools import cache
+from io import StringIO
 from itertools import islice
 from typing import Any
 
@@ -91,6 +92,19 @@ def cut(text: str, max_length: int = MAX_ECHO) -> str:
     if len(text) <= max_length and len(json.dumps(text)) <= max_length + 2:
         return text
     return text[:max_length].encode("ascii", "backslashreplace").decode()[: max_length - 10] + " (cut)"
+
+
+def indented(value: Any, max_length: int) -> str:
+    """The value as JSON for a person, or its begin that is longer than ``max_length`` characters.
+
+    Two megabytes of nested arrays would be indented to hundreds.
+    """
+    text = StringIO()
+    for part in json.JSONEncoder(indent=2).iterencode(value):
+        text.write(part)
+        if text.tell() > max_length:
+            break
+    return text.getvalue()
 
 
 def _without_secrets(value: Any) -> Any:

@@ -19,7 +19,7 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.times import format_time, whole_seconds
-from legacy_queue.http.bodies import MAX_BODY, MAX_ECHO, cut, shown
+from legacy_queue.http.bodies import MAX_BODY, MAX_ECHO, cut, indented, shown
 from legacy_queue.http.request_log import RequestRecord
 from legacy_queue.ports import Clock, Corrupt
 
@@ -35,7 +35,7 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     record.refusal = error
     message = cut(error.message)
     if error.details:
-        message = "\n\n".join([message, cut(json.dumps(error.details, indent=2), 2 * MAX_ECHO)])
+        message = "\n\n".join([message, cut(indented(error.details, 2 * MAX_ECHO), 2 * MAX_ECHO)])
     response = _answer(error.status, error.code, message, record, clock)
     if error.status == 401:
         response.headers["www-authenticate"] = "hawk"

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from legacy_queue.domain.messages import MessageLease
 
+MAX_COUNT = 5_000
 _MAX_TEXT = 48 * 1024
 
 
@@ -77,7 +78,7 @@ class Queue(Protocol):
         """Delete the leased message; raises LeaseLost."""
 
     def count(self) -> int:
-        """How many messages there are, visible or not."""
+        """How many messages there are, visible or not; a storage may stop at MAX_COUNT."""
 
     def remove(self) -> None:
         """Delete the queue and its messages. Safe to repeat."""

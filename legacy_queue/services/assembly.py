@@ -52,7 +52,7 @@ def build_services(
     ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads`` makes
     the executors of concurrent store calls.
     """
-    event_feed = EventFeed(broker, clock.now(), settings.max_streams)
+    event_feed = EventFeed(broker, clock.now, settings.max_streams)
     publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=settings.resolves)
     stopping, gate = Event(), Gate()
@@ -80,9 +80,11 @@ def build_services(
     advance = Advance(
         storage.tasks, storage.artifacts, changes, messages, dependencies, groups, publisher, clock
     )
-    periodic_jobs = None
+    periodic_jobs, task_queues = None, TaskQueues(storage.tasks, listing, clock)
     if settings.resolves:
-        sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
+        sweeper = Sweeper(
+            storage.tasks, storage.groups, storage.work_queues, task_queues, timers, advance, clock
+        )
         jobs = _periodic_jobs(storage, sweeper, artifacts, clock)
         periodic_jobs = PeriodicJobs(
             jobs, storage.leases, clock, settings.page_pause, settings.renew_interval
@@ -97,7 +99,7 @@ def build_services(
         polling=Polling(
             storage.work_queues, clock, settings.sas_life, settings.poll_visibility, usage, workers
         ),
-        task_queues=TaskQueues(storage.tasks, listing, clock),
+        task_queues=task_queues,
         groups=groups,
         group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes, threads),
         listing=listing,

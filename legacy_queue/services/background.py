@@ -65,7 +65,7 @@ class Background:
         self.stopping, self._wakes = stopping, (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
-            partial(self._repeat, publisher.check, pace.check),
+            partial(self._repeat, self._check_broker, pace.check),
             partial(self._repeat, flush_soon, pace.flush_soon),
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
@@ -112,6 +112,10 @@ class Background:
         end = time.monotonic() + _STOP_TIMEOUT
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
+
+    def _check_broker(self) -> None:
+        if self._publisher.check():
+            self._timers.retry_now()
 
     def _receive(self) -> None:
         while not self.stopping.is_set() and self._timers.receive():

@@ -107,18 +107,17 @@ class Changes:
     def finish(
         self,
         outcome: Outcome,
-        before: Task | None = None,
+        stored: StoredTask | None = None,
         register: Callable[[Task], Task] = lambda task: task,
     ) -> Task:
         """Apply the effects of a successful write: publish first, so that no worker acts before the event.
 
-        ``before`` is the task before the write, None for a new task, which ``register`` then registers.
+        ``stored`` is the task before the write, None for a new task, which ``register`` then registers.
         Raises nothing. The timer applies failed effects, and always the effects of a task's end on others.
         """
-        task, is_done = outcome.task, False
-        was_unpublished = before is not None and before.is_unpublished
+        task, is_done, before = outcome.task, False, stored.task if stored else None
         try:
-            events = events_since(task, EVER) if was_unpublished else outcome.events
+            events = events_since(task, EVER) if stored and _lacks_events(stored) else outcome.events
             is_published = self._publish(task, events)
             self._messages.apply_effect(task, outcome.after)
             task, is_done = register(task), is_published  # only the effects on other tasks are missing
@@ -134,8 +133,12 @@ class Changes:
         return task
 
     def _publish(self, task: Task, events: Sequence[Event]) -> bool:
-        """Publish the events, unless earlier events of the task are unpublished; returns whether it did."""
+        """Publish the events, unless earlier events of the task are unpublished; returns whether it did.
+
+        Until the timer publishes them, the task is marked: another process may change it.
+        """
         if self._timers.is_unpublished(task.task_id):
+            self._mark_unpublished(task.task_id)
             return False
         try:
             self._publisher.publish(events)
@@ -204,7 +207,7 @@ class Changes:
         if not is_transition:
             return task if current == task else None
         if current == task:
-            self.finish(replace(outcome, task=task), before)
+            self.finish(replace(outcome, task=task), stored)
             return task
         if any(run not in before.runs and _was_written(run, current) for run in task.runs):
             self._timers.retry_later(task_id)  # it was written, and another process wrote after it
@@ -227,6 +230,13 @@ class Changes:
     def _delete_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
             self._messages.delete(queue, lease)
+
+
+def _lacks_events(stored: StoredTask) -> bool:
+    """Whether earlier events may be unpublished. Only a task that never ran needs no message to be changed,
+    and so can be changed by another process before the call that created it has published.
+    """
+    return stored.task.is_unpublished or not (stored.task.runs or stored.is_own)
 
 
 def _was_written(run: Run, task: Task) -> bool:

@@ -85,6 +85,7 @@ class ClaimWork:
         worker: Worker,
         is_quarantined: Callable[[], bool],
     ) -> Sequence[Claim]:
+        claims: list[Claim] = []
         while not self._stopping.is_set():
             polled = poller.wait(request, end - self._clock.wall_time())
             if not polled:
@@ -93,13 +94,16 @@ class ClaimWork:
                 for queue, message in polled:
                     self._pollers.release(queue, message)
                 break
-            claims = self._claim_polled(polled, worker)
-            if claims and request.is_disconnected():
-                self._release_claims(claims, worker)
+            claimed = self._claim_polled(polled, worker)
+            claims += claimed
+            if len(claimed) == len(polled):
                 break
-            if claims:
-                return claims
-        return []
+            if claims:  # a duplicate has left room: for what is there now, without a wait
+                request.count, request.polls_once = request.count - len(claimed), True
+        if claims and request.is_disconnected():
+            self._release_claims(claims, worker)
+            return []
+        return claims
 
     def _claim_polled(self, polled: Sequence[PolledMessage], worker: Worker) -> list[Claim]:
         def claim(queue_and_message: PolledMessage) -> Claim | None:

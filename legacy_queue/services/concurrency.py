@@ -41,5 +41,6 @@ class SingleFlight(Generic[Answer]):
             except BaseException as error:  # noqa: BLE001 - raised by each caller, also where a thread is ended
                 flight.set_exception(error)
             finally:
-                self._flight = None
+                with self._lock:
+                    self._flight = None
         return flight.result()

@@ -50,18 +50,22 @@ class EventFeed:
     """Hands events to streams. With ``broker`` None they are the events of this process.
 
     It reads the broker only while streams are open. At most ``max_streams`` are open; each follower may open
-    a tenth of them, and four at least. An id has 16 digits, and ids begin at the time ``started``: ids of an
-    earlier process are lower.
+    a tenth of them, and four at least. An id has 16 digits, and ids begin at the time of the first use: ids
+    of an earlier process are lower, also of one that was forked from the same parent.
     """
 
     def __init__(
-        self, broker: Broker | None, started: datetime, max_streams: int = 500, tick: timedelta = _TICK
+        self,
+        broker: Broker | None,
+        now: Callable[[], datetime],
+        max_streams: int = 500,
+        tick: timedelta = _TICK,
     ) -> None:
         self._broker, self._tick = broker, tick.total_seconds()
         self._max_streams, self._max_per_follower = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may close a stream while this thread holds it
         self._events: deque[FedEvent] = deque(maxlen=MAX_EVENTS)
-        self._last_id = epoch_milliseconds(started) * 1000
+        self._now, self._last_id = now, 0
         self._streams: set[_EventStream] = set()
         self._topics: TopicIndex[_EventStream] = TopicIndex()
         self._reader: Future[None] | None = None  # done once the broker sends events
@@ -69,6 +73,7 @@ class EventFeed:
     def append(self, events: Sequence[Event]) -> None:
         """Keep the events, in this order, and hand them to the streams. The oldest events are dropped."""
         with self._lock:
+            self._begin()
             for event in events:
                 self._last_id += 1
                 self._events.append((f"{self._last_id:016}", event))
@@ -113,6 +118,7 @@ class EventFeed:
         if resumes and not _ID.fullmatch(after):
             raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
         with self._lock:
+            self._begin()
             self._open(stream)
             reader, last_id = self._reader, self._last_id
         try:
@@ -135,6 +141,10 @@ class EventFeed:
                 yield entry
         finally:
             self._close(stream)
+
+    def _begin(self) -> None:
+        if not self._last_id:
+            self._last_id = epoch_milliseconds(self._now()) * 1000
 
     def _close(self, stream: _EventStream) -> None:
         with self._lock:

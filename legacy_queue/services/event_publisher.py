@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
@@ -33,14 +34,14 @@ class EventPublisher:
                 self._is_away.set()
                 raise
 
-    def check(self) -> None:
-        """If the broker is away, ask it whether it is back. To be called about once a second."""
+    def check(self) -> bool:
+        """If the broker is away, ask it whether it is back, and return that. To be called once a second."""
         if self._broker and self.is_away:
-            try:
+            with suppress(BrokerAway):
                 self._broker.check()
-            except BrokerAway:
-                return
-            self._is_away.clear()
+                self._is_away.clear()
+                return True
+        return False
 
     def close(self) -> None:
         """Close the connection to the broker."""

@@ -81,10 +81,16 @@ class Groups:
             )
 
     def leave(self, task_id: str, task_group_id: str) -> None:
-        """Undo ``join`` for a task that was not created; publishes if all others are resolved."""
+        """Undo ``join`` for a task that was not created; publishes if all others are resolved.
+
+        A task that is created meanwhile joins again.
+        """
         group = self._groups.load(task_group_id) if task_group_id != task_id else None
         active = self._groups.leave(task_id, task_group_id) if group else 0
-        if group and not active and self.members(task_group_id, "", 1):
+        stored = self._tasks.load(task_id) if group else None
+        if stored and stored.task.definition.task_group_id == task_group_id:
+            self.join(task_id, stored.task.definition)
+        elif group and not active and self.members(task_group_id, "", 1):
             self._publish_unless_active(task_group_id, group.scheduler_id)
 
     def activate(self, task: Task, run_id: int) -> None:

@@ -14,14 +14,15 @@ from legacy_queue.services.advance import Advance
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.timer_state import FiredTimer
-from legacy_queue.services.timers import LEASE, Timers
+from legacy_queue.services.timers import Timers
 
 log = structlog.get_logger()
 
 RESOLVERS = 2  # threads: few, so that many timers do not slow calls
 _MAX_TRIES = 10
-_RETRY_DELAY = timedelta(seconds=2)  # while storage or the broker is away
-_MAX_DELAY = timedelta(minutes=2)  # between tries after an error
+_RETRY_DELAY = timedelta(seconds=2)  # while storage is away; while the broker is, the first
+_MAX_DELAY = timedelta(minutes=2)  # between tries after an error, or while the broker is away
+_JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by then joins its group again
 _WRITTEN_WITHIN = timedelta(minutes=10)  # a call that has not written by then never will
 
 
@@ -38,6 +39,7 @@ class Resolver:
                 fired = self._timers.next_fired(timeout=1)
                 if fired:
                     self._handle(fired)
+                    time.sleep(0)  # let other greenlets run
 
     def wake(self) -> None:
         """End the waits of all threads."""
@@ -50,7 +52,7 @@ class Resolver:
         while fired := self._timers.next_fired(timeout=None):
             self._handle(fired)
             count += 1
-            time.sleep(0)  # let other greenlets run
+            time.sleep(0)
         return count
 
     def _handle(self, fired: FiredTimer) -> None:
@@ -81,28 +83,34 @@ class Resolver:
             )
             next_due, now = result.due, self._clock.now()
             age = now - fired.since if fired.since else None
-            if age is not None and age < _WRITTEN_WITHIN and not result.exists:
-                self._retry(fired, max(LEASE, age), fired.tries)  # the call may still create it
+            if age is not None and age < _JOINED_WITHIN and not result.exists:
+                self._retry(fired, _JOINED_WITHIN - age, fired.tries)  # the call may still create it
                 return
             if fired.task_group_id and not result.exists:
                 self._groups.leave(fired.task_id, fired.task_group_id)
         except BrokerAway:
             self._advance_without_broker(fired)
             return
-        if age is not None and fired.is_foreign and age < _WRITTEN_WITHIN:
+        if age is not None and result.exists and fired.is_foreign and age < _WRITTEN_WITHIN:
             last_check = now + _WRITTEN_WITHIN
             next_due = min(next_due, last_check) if next_due else last_check
         self._timers.complete(fired.task_id, next_due)
 
     def _advance_without_broker(self, fired: FiredTimer) -> None:
-        """Retry later. The effects without the broker are applied now, once, and when the task is due."""
+        """Retry when the broker is back, or later and later. What needs no broker is done now, once, and when
+        the task is due.
+        """
         next_due = fired.due
         if not fired.is_published and (not fired.tries or (next_due and self._clock.now() >= next_due)):
             next_due = self._advance(fired.task_id).due
             if next_due is None:  # it has ended
                 with suppress(BrokerAway):  # its group is resolved
                     self._advance(fired.task_id, fired.since, is_published=True)
-        self._retry(replace(fired, due=next_due), _RETRY_DELAY, max(fired.tries, 1))
+        now = self._clock.now()
+        delay = max(_RETRY_DELAY, min(_MAX_DELAY, now - (fired.since or now)))
+        if next_due:
+            delay = min(delay, max(_RETRY_DELAY, next_due - now))
+        self._retry(replace(fired, due=next_due), delay, max(fired.tries, 1))
 
     def _retry(self, fired: FiredTimer, delay: timedelta, tries: int) -> None:
         self._timers.retry_later(

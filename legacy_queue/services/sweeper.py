@@ -11,12 +11,15 @@ from datetime import datetime
 import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timer import FIRST_LOOK, is_due, next_due
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
+from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.advance import Advance
+from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.timers import Timers
-from legacy_queue.stores import ActiveTask, GroupStore, TaskStore
+from legacy_queue.stores import ActiveTask, GroupStore, TaskStore, WorkQueues
 
 log = structlog.get_logger()
 
@@ -28,13 +31,24 @@ class Sweeper:
     """
 
     def __init__(
-        self, tasks: TaskStore, groups: GroupStore, timers: Timers, advance: Advance, clock: Clock
+        self,
+        tasks: TaskStore,
+        groups: GroupStore,
+        work_queues: WorkQueues,
+        task_queues: TaskQueues,
+        timers: Timers,
+        advance: Advance,
+        clock: Clock,
     ) -> None:
         self._tasks, self._groups, self._timers = tasks, groups, timers
+        self._work_queues, self._task_queues = work_queues, task_queues
         self._advance, self._clock = advance, clock
+        self._lacking: dict[str, bool] = {}  # by taskQueueId, in this pass
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
+        if not after:
+            self._lacking.clear()
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
             with _logging_failures(task_id=stored.task.task_id):
@@ -55,10 +69,25 @@ class Sweeper:
         late = now - FIRST_LOOK  # until then its timer handles it
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
+        waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
         if due and due <= late:
             self._advance(task.task_id)
-        elif (run is None or run.state == "pending") and is_due(waits_since, last_pass, now):
+        elif waits and (run is None or self._lacks_messages(task)):
             self._advance.offer_again(task.task_id)
+
+    def _lacks_messages(self, task: Task) -> bool:
+        """Whether the task's worker type has fewer messages than tasks that are pending or running.
+
+        A message too many, of a task that ended, hides a lost one until a worker has polled it.
+        """
+        queue = task.work_queue
+        task_queue_id = queue.task_queue_id
+        if task_queue_id not in self._lacking:
+            queues = work_queues(queue.provisioner_id, queue.worker_type)
+            (counts,) = self._task_queues.counts([task_queue_id])
+            messages = sum(map(self._work_queues.count, queues))
+            self._lacking[task_queue_id] = messages < min(sum(counts), MAX_COUNT)
+        return self._lacking[task_queue_id]
 
     def _check_active(self, active: ActiveTask) -> None:
         """A timer ends the membership of a resolved task: a crash here must not lose the end of the group."""

@@ -1,6 +1,7 @@
 """Tasks: created, scheduled, read, resolved, rerun, canceled."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups, sealed_before
-from legacy_queue.services.timers import Timers
+from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.stores import ArtifactStore, TaskStore
 
 _MAX_DEPENDENCIES = 100
@@ -59,7 +60,10 @@ class Tasks:
             try:
                 self._tasks.insert(outcome.task)
             except AlreadyExists:
-                outcome = self._created_before(outcome.task)
+                # a timer offers what is missing
+                outcome = replace(self._created_before(outcome.task), after=None)
+            if self._clock.now() - now > LEASE:  # another process may have taken this one for dead
+                self._groups.join(task_id, definition)
 
         def register(task: Task) -> Task:
             self._dependencies.register(task)  # now: not pending before task-defined is published

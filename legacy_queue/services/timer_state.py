@@ -135,16 +135,18 @@ class Schedule:
     def put(self, key: str, when: datetime) -> None:
         """The timer fires at ``when``, and not before."""
         self._states[key].again = when
+        if len(self._heap) > 2 * len(self._states):  # most are outdated: of tasks that ended early
+            self._heap = [*{entry[2]: entry for entry in self._heap if self._is_current(entry)}.values()]
+            heapq.heapify(self._heap)
         heapq.heappush(self._heap, (when, next(self._order), key))
 
     def pop_due(self, now: datetime) -> Iterator[str]:
         """Remove and yield the due timers, in the order of their times."""
         while self._heap and self._heap[0][0] <= now:
-            when, _, key = heapq.heappop(self._heap)
-            state = self._states.get(key)
-            if state and state.again == when:
-                state.again = None
-                yield key
+            entry = heapq.heappop(self._heap)
+            if self._is_current(entry):
+                self._states[entry[2]].again = None
+                yield entry[2]
 
     def next_due(self, end: datetime) -> datetime | None:
         """When the next timer fires, None if it is later than ``end``.
@@ -154,14 +156,18 @@ class Schedule:
         """
         while self._heap and self._heap[0][0] <= end:
             when, _, key = self._heap[0]
-            state = self._states.get(key)
-            if state and state.again == when:
+            if self._is_current(self._heap[0]):
+                state = self._states[key]
                 later = state.due if state.due and when <= state.due < end else end
                 if not state.tries or when == later:
                     return when
                 self.put(key, later)
             heapq.heappop(self._heap)
         return None
+
+    def _is_current(self, entry: tuple[datetime, int, str]) -> bool:
+        when, _, key = entry
+        return key in self._states and self._states[key].again == when
 
 
 def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]:

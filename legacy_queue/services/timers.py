@@ -7,7 +7,7 @@ process receives them within 15 s of its death. Source: docs/explanation/recover
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
@@ -133,6 +133,13 @@ class Timers:
             for key in self._schedule.pop_due(self._clock.now()):
                 self._ready.put(key)
 
+    def retry_now(self) -> None:
+        """Fire the timers of missing effects: the broker is back."""
+        with self._lock:
+            for key, state in self._states.items():
+                if state.is_behind and state.again:
+                    self._fire_at(key, state, self._clock.now())
+
     def next_due(self, end: datetime) -> datetime | None:
         """See ``Schedule.next_due``."""
         with self._lock:
@@ -181,6 +188,10 @@ class Timers:
 
     def _add(self, message: SharedMessage) -> None:
         self._messages[message.lease.message_id] = message
+        if len(self._renewals) > 2 * len(self._messages):  # most are outdated
+            current = {due[2]: due for due in self._renewals if due[2].lease.message_id in self._messages}
+            self._renewals = [*current.values()]
+            heapq.heapify(self._renewals)
         heapq.heappush(self._renewals, (message.fires - _RENEWED_BEFORE, next(self._order), message))
 
     def _drop(self, key: str, state: State) -> None:
@@ -239,23 +250,26 @@ class Timers:
         for timers, hidden_for, is_open in ((urgent, lease, lease > _NO_DELAY), *others):
             for put in self._store.put(timers, hidden_for):
                 message = SharedMessage(put.lease, now + hidden_for, is_open)
-                self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
+                self._moved(message, {timer.task_id for timer in put.timers}, old)
 
     @property
     def _keeps_more(self) -> bool:
         return self._fires and len(self._states) <= self._max_kept
 
-    def _moved(self, message: SharedMessage, old: Mapping[str, SharedMessage]) -> None:
-        """Give its timers the new message, unless a call moved them to another message meanwhile."""
+    def _moved(self, message: SharedMessage, task_ids: Iterable[str], old: dict[str, SharedMessage]) -> None:
+        """Give its timers the new message, unless a call moved them to another message meanwhile.
+
+        A timer that needs several messages is in ``old`` until its first, and then has that as its newest.
+        """
         with self._lock:
             keeps = message.is_open or self._keeps_more
             self._add(message)
-            for key, before in old.items():
-                state = self._states.get(key)
-                if state is None or state.message is not before:
+            for key in task_ids:
+                state, before = self._states.get(key), old.pop(key, None)
+                if state is None or (before and state.message is not before):
                     pass
                 elif keeps or state.is_unfinished:  # the timer may have fired meanwhile
-                    self._move(key, state, message, says_all=True)
+                    self._move(key, state, message, says_all=before is not None)
                 else:
                     self._drop(key, state)
             if not message.task_ids and keeps:

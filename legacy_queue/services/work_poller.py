@@ -98,7 +98,12 @@ class WorkPoller:
         Raises ServiceUnavailable if it cannot get any.
         """
         if self.add(request):
-            threading.Thread(target=self._run, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, daemon=True).start()
+            except RuntimeError:  # the system has no thread left: the next request tries again
+                with self._lock:
+                    self._is_running = False
+                self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
         request.ready.wait(max(0.0, timeout.total_seconds()))
         self.remove(request)
         polled, request.polled = request.polled, []

@@ -276,14 +276,24 @@ def test_a_derived_change_of_priority_shows_the_task_without_later_runs() -> Non
     assert events_since(task, NOW)[1].payload["status"] == changed(unscheduled(), NOW).status()
 
 
-def test_a_derived_event_shows_the_task_up_to_its_run() -> None:
+def test_a_derived_event_shows_the_task_as_it_was() -> None:
     defined, pending_0, running_0, completed_0, pending_1 = events_since(rerun(), NOW)
-    ended = completed()
-    assert defined == task_event("task-defined", ended)
-    assert pending_0 == task_event("task-pending", ended)
-    assert running_0 == task_event("task-running", ended)
-    assert completed_0 == task_event("task-completed", ended)
+    assert defined == task_event("task-defined", pending())
+    assert pending_0 == task_event("task-pending", pending())
+    assert running_0 == task_event("task-running", running())
+    assert completed_0 == task_event("task-completed", completed())
     assert pending_1 == task_event("task-pending", rerun())
+
+
+def test_the_derived_events_of_a_retried_run_show_the_retries_that_were_left() -> None:
+    events = events_since(taken_over(), NOW)
+    left = [event.payload["status"]["retriesLeft"] for event in events]
+    retries = pending().retries_left
+    assert left == [retries] * 3 + [retries - 1] * 2
+
+
+def test_a_task_that_was_canceled_unscheduled_was_defined_without_a_run() -> None:
+    assert events_since(canceled(), NOW)[0] == task_event("task-defined", unscheduled())
 
 
 def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:

@@ -48,9 +48,16 @@ def test_timers_share_as_few_messages_as_possible() -> None:
     assert len(written) == -(-sum(map(text_length, timers)) // MAX_TEXT)
 
 
-def test_a_timer_that_is_longer_than_a_message_has_its_own_message() -> None:
-    long = replace(LONG, artifacts=((0, "x" * MAX_TEXT),))
-    assert [some for _, some in texts([SHORT, long, SHORT])] == [[SHORT], [long], [SHORT]]
+def test_a_timer_that_is_longer_than_a_message_is_put_into_several() -> None:
+    long = replace(LONG, artifacts=tuple((0, f"{number:01000}") for number in range(50)))
+    written = [some for _, some in texts([SHORT, long, SHORT])]
+    assert [len(some) for some in written] == [2, 2]
+    (first, *half), (*other_half, last) = written
+    parts = [*half, *other_half]
+    assert (first, last) == (SHORT, SHORT)
+    assert tuple(name for part in parts for name in part.artifacts) == long.artifacts
+    assert {replace(part, artifacts=()) for part in parts} == {replace(long, artifacts=())}
+    assert all(len(text) <= MAX_TEXT + 20 for text, _ in texts([long]))
 
 
 @pytest.mark.parametrize(

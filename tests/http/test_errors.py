@@ -2,6 +2,7 @@
 checks their form."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -213,6 +214,19 @@ def test_an_error_echoes_4_kib_at_most(queue: Queue, what: str) -> None:
     assert len(message) <= MAX_ECHO
     assert "bytes, which are not shown" in answer.get_json()["requestInfo"]["payload"]
     assert len(answer.data) <= 16 * 1024
+
+
+def test_a_conflict_over_a_deep_definition_costs_little_memory(queue: Queue) -> None:
+    deep = json.loads("[" * 190 + "]" * 190)
+    succeeded(queue.call("createTask", task_body(payload={"deep": [deep] * 500}), taskId=TASK_ID))
+    tracemalloc.start()
+    try:
+        answer = queue.call("createTask", task_body(payload={"deep": [deep] * 501}), taskId=TASK_ID)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    refused(answer, 409, "RequestConflict", "payload differs")
+    assert peak < 20 * 1024 * 1024  # indented as a whole, the two have 70 MB
 
 
 def test_an_error_names_20_places_at_most(queue: Queue) -> None:

@@ -216,9 +216,13 @@ def test_each_declared_property_needs_its_own_scope(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DECLARING)
-def test_a_declaration_without_properties_needs_no_scope_and_changes_only_the_times(name: str) -> None:
+def test_a_declaration_without_properties_needs_any_declare_scope_and_changes_only_the_times(
+    name: str,
+) -> None:
+    kind = {"declareProvisioner": "provisioner", "declareWorkerType": "worker-type"}.get(name, "worker")
+    scope = f"queue:declare-{kind}:{'/'.join(of_workers(name).values())}#expires"
     tested = Credentials("tested", "the-access-token-of-the-tested-client")
-    queue = Queue(Client(tested.client_id, tested.access_token, ()))
+    queue = Queue(Client(tested.client_id, tested.access_token, (scope,)))
     before = succeeded(queue.call(name, scene(name).body, **of_workers(name))).get_json()
     queue.clock.advance(HOUR)
     after = succeeded(queue.call(name, {}, tested, **of_workers(name))).get_json()
@@ -228,9 +232,14 @@ def test_a_declaration_without_properties_needs_no_scope_and_changes_only_the_ti
 
 
 @pytest.mark.parametrize("name", DECLARING)
-def test_a_declaration_without_credentials_is_refused_and_makes_no_record(queue: Queue, name: str) -> None:
-    answer = queue.call(name, {}, None, **of_workers(name))
-    refused(answer, 403, "InsufficientScopes", "without credentials")
+@pytest.mark.parametrize("has_client", [False, True])
+def test_a_declaration_without_a_declare_scope_is_refused_and_makes_no_record(
+    name: str, has_client: bool
+) -> None:
+    tested = Credentials("tested", "the-access-token-of-the-tested-client")
+    queue = Queue(Client(tested.client_id, tested.access_token, ("queue:declare-provisioner:other#*",)))
+    answer = queue.call(name, {}, tested if has_client else None, **of_workers(name))
+    refused(answer, 403, "InsufficientScopes", "queue:declare-")
     assert names(ask(queue, "listProvisioners")) == []
 
 

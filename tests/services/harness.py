@@ -183,7 +183,8 @@ class Harness:
         self.clock.advance(advance)
         total, handled = 0, 1
         while handled:
-            services.publisher.check()
+            if services.publisher.check():
+                services.timers.retry_now()
             services.timers.tick()
             services.timers.receive()
             handled = services.resolver.handle_all()

@@ -187,10 +187,11 @@ def test_the_sweeper_offers_in_the_queue_of_the_new_priority(harness: Harness) -
     task_id = harness.create()
     change(harness, task_id)
     for queue in QUEUES.values():
-        harness.receive(queue=queue)
+        for message in harness.receive(queue=queue):
+            harness.delete(message, queue)
     harness.lose_timers()
     harness.sweep(HOUR)
-    assert runs_in(harness)["high"] == [0, 0]
+    assert runs_in(harness)["high"] == [0]
 
 
 def test_a_changed_priority_is_published(harness: Harness) -> None:

@@ -238,6 +238,16 @@ def test_claim_work_gives_no_second_claim_for_a_duplicate_message(worker: Worker
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
+def test_the_room_that_a_duplicate_message_leaves_is_filled() -> None:
+    harness = Harness()
+    first = harness.create()
+    harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
+    others = [harness.create() for _ in range(2)]
+    claims = claim_work(harness.services, count=2)
+    assert [claim["status"]["taskId"] for claim in claims] == [first, others[0]]
+    assert harness.states(others[1]) == ["pending"]
+
+
 def test_the_wait_goes_on_after_a_stale_message() -> None:
     harness = Harness()
     resolved = harness.create()

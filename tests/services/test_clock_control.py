@@ -265,7 +265,8 @@ def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
     assert [server.runs(task_id) for task_id in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
     assert server.clock.moves < 10
     server.broker.capacity = None
-    server.services.publisher.check()
+    assert server.services.publisher.check()
+    server.services.timers.retry_now()
     server.control.advance(MINUTE)
     assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in tasks)
 

@@ -2,15 +2,16 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
-    ALICE,
-    BOB,
+    MINUTE,
     NOW,
     SECOND,
     CallRecorder,
+    FaultAt,
     Harness,
+    failing,
     task_body,
 )
 
@@ -39,26 +40,24 @@ def test_a_task_created_within_a_second_of_its_deadline_gets_no_message() -> Non
     assert harness.messages() == []
 
 
-def test_a_repeated_create_answers_the_same_and_offers_the_task_again() -> None:
+def test_a_repeated_create_answers_the_same_and_offers_the_task_once() -> None:
     harness = Harness()
     task_id = slugid()
     first = harness.services.tasks.create(task_id, task_body())
     harness.clock.advance(SECOND)
     assert harness.services.tasks.create(task_id, task_body()) == first
-    assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [0]
 
 
-def test_the_duplicate_message_of_a_repeated_create_gives_no_second_claim() -> None:
+def test_a_create_that_is_repeated_after_a_lost_answer_offers_the_task_once() -> None:
     harness = Harness()
-    task_id = slugid()
-    for _ in range(2):
-        harness.services.tasks.create(task_id, task_body())
-    first, second = harness.receive()
-    harness.claim(first, ALICE)
-    with pytest.raises(RequestConflict):
-        harness.claim(second, BOB)
-    assert harness.states(task_id) == ["running by alice"]
-    assert [run_id for run_id, _ in harness.offered_runs()] == [1]  # the duplicate was deleted
+    task_id, lost = slugid(), failing(ServiceUnavailable("the answer of storage was lost"))
+    server = harness.replica(FaultAt(0, of="insert", after=lost))
+    with pytest.raises(ServiceUnavailable):
+        server.tasks.create(task_id, task_body())
+    server.tasks.create(task_id, task_body())
+    harness.run_timers(MINUTE, services=server)
+    assert [run_id for run_id, _ in harness.offered_runs()] == [0]
 
 
 def test_a_repeated_create_of_a_claimed_task_offers_nothing() -> None:

@@ -253,7 +253,8 @@ def test_an_unresolved_task_ends_once_at_its_deadline(harness: Harness, state: s
     assert resolved
     assert resolved <= NOW + DAY + 11 * SECOND
     expected = [("task-exception", task_id, runs - 1), ("task-group-resolved", task_id, None)]
-    assert list(dict.fromkeys(harness.events())) == expected
+    again = ("task-defined", task_id, None)  # by a process that did not create it
+    assert [event for event in dict.fromkeys(harness.events()) if event != again] == expected
     harness.run_timers()
     harness.run_timers(10 * MINUTE)
     assert (harness.messages(), harness.timers()) == ([], [])

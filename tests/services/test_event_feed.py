@@ -12,6 +12,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.event_feed import BeginsAnew, EventFeed, FedEvent
+from tests.memory_server import FakeClock
 from tests.services.harness import HOUR, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
 from tests.services.ports import FakeBroker, Intercept, events_in, intercept_port
 from tests.system.processes import wait_until
@@ -43,7 +44,7 @@ class Place:
     def __init__(self, *, has_broker: bool = False, intercept: Intercept = call_through) -> None:
         self.broker = BoundBroker() if has_broker else None
         broker = intercept_port(Broker, self.broker, intercept, "broker.") if self.broker else None
-        self.feed = EventFeed(broker, NOW, tick=TICK)
+        self.feed = EventFeed(broker, lambda: NOW, tick=TICK)
 
     def publish_numbers(self, *numbers: int, key: str = "a.b") -> None:
         self.publish([event(number, key=key) for number in numbers])
@@ -218,7 +219,7 @@ def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
 
 
 def test_the_end_of_the_feed_ends_streams_without_waiting_for_a_tick() -> None:
-    feed = EventFeed(BoundBroker(), NOW, tick=HOUR)
+    feed = EventFeed(BoundBroker(), lambda: NOW, tick=HOUR)
     streams = [feed.follow(None, "#", "") for _ in range(3)]
     feed.end()
     assert [take(stream, 1) for stream in streams] == [[], [], []]
@@ -349,16 +350,18 @@ def last_id(feed: EventFeed) -> str:
 
 
 def test_after_a_restart_a_resumed_stream_begins_anew() -> None:
-    before, after = EventFeed(None, NOW, tick=TICK), EventFeed(None, NOW + SECOND / 1000, tick=TICK)
+    clock = FakeClock(NOW)
+    before, after = (EventFeed(None, clock.now, tick=TICK) for _ in range(2))  # both forked from one parent
     before.append([event(number) for number in range(999)])
     last = last_id(before)
+    clock.advance(SECOND / 1000)
     assert marked(after.follow(None, "#", last)) == ["begins-anew"]
     after.append([event(2), event(3)])
     assert marked(after.follow(None, "#", last)) == ["begins-anew", 2, 3]
 
 
 def test_an_id_of_a_later_process_begins_anew(process: Place) -> None:
-    other = EventFeed(None, NOW + SECOND)
+    other = EventFeed(None, lambda: NOW + SECOND)
     other.append([event(0)])
     following = process.feed.follow(None, "#", last_id(other))
     assert next(following) == "begins-anew"

@@ -70,7 +70,7 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
 
 
 def test_without_a_broker_events_go_to_the_feed() -> None:
-    feed = EventFeed(None, NOW)
+    feed = EventFeed(None, lambda: NOW)
     publisher = EventPublisher(None, feed)
     publisher.publish([ONE, TWO])
     publisher.check()
@@ -81,11 +81,11 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
 
 def test_publishing_no_events_makes_no_call_to_the_broker(broker: FakeBroker) -> None:
     broker.capacity = 0
-    EventPublisher(broker, EventFeed(broker, NOW)).publish([])
+    EventPublisher(broker, EventFeed(broker, lambda: NOW)).publish([])
 
 
 def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) -> None:
-    publisher = EventPublisher(broker, EventFeed(broker, NOW))
+    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW))
     broker.capacity = 0
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
@@ -151,6 +151,32 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
     server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
     harness.run_timers(SECOND, services=server)
     assert of_task(harness.events(), task_id) == LIFE[:3]
+
+
+def test_another_process_does_not_overtake_a_repeated_call_whose_first_answer_was_lost(
+    harness: Harness,
+) -> None:
+    task_id = slugid()
+    lost = failing(ServiceUnavailable("the answer of storage was lost"))
+    server = harness.replica(FaultAt(0, of="insert", after=lost))
+    with pytest.raises(ServiceUnavailable):
+        server.tasks.create(task_id, task_body())
+    server.tasks.create(task_id, task_body())
+    other = harness.replica()
+    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
+    assert of_task(harness.events(), task_id) == LIFE[:3]
+
+
+def test_a_task_whose_create_was_not_answered_is_defined_before_another_process_schedules_it(
+    harness: Harness,
+) -> None:
+    task_id = slugid()
+    lost = failing(ServiceUnavailable("the answer of storage was lost"))
+    server = harness.replica(FaultAt(0, of="insert", after=lost))
+    with pytest.raises(ServiceUnavailable):
+        server.tasks.define(task_id, task_body())
+    harness.replica().tasks.schedule(task_id)
+    assert of_task(harness.events(), task_id) == LIFE[:2]
 
 
 def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
@@ -331,7 +357,7 @@ def test_the_broker_is_closed_with_the_publisher() -> None:
             self.is_closed = True
 
     broker = Closing()
-    EventPublisher(broker, EventFeed(broker, NOW)).close()
+    EventPublisher(broker, EventFeed(broker, lambda: NOW)).close()
     assert broker.is_closed
 
 

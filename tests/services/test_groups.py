@@ -275,25 +275,6 @@ def test_a_timer_undoes_a_refused_join_after_the_server_died(
     assert list(harness.storage.groups.members(GROUP, "", 9)) == []
 
 
-def test_a_timer_undoes_the_join_of_a_task_that_was_not_stored_after_some_minutes(
-    harness: Harness,
-) -> None:
-    harness.run(member(harness))
-    assert resolutions(harness) == 1
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(
-            slugid(), task_body(taskGroupId=GROUP)
-        )
-    for _ in range(9):
-        harness.run_timers(MINUTE)
-    assert active(harness) == 1  # the write may still come
-    for _ in range(9):
-        harness.run_timers(MINUTE)
-    assert active(harness) == 0
-    assert harness.timers() == []
-    assert resolutions(harness) == 1
-
-
 def test_the_timer_of_a_task_that_was_not_stored_ends_though_its_group_expired(harness: Harness) -> None:
     expires = format_time(NOW + 2 * MINUTE)
     body = task_body(taskGroupId=GROUP, deadline=format_time(NOW + MINUTE), expires=expires)

@@ -459,7 +459,8 @@ class Life(RuleBasedStateMachine):
 
     @staticmethod
     def _look(server: Services) -> None:
-        server.publisher.check()
+        if server.publisher.check():
+            server.timers.retry_now()
         server.resolver.handle_all()
 
     @staticmethod
@@ -781,7 +782,8 @@ class Life(RuleBasedStateMachine):
                 "no timer or message will ever end a task"
             )
             self._wait_for(min(coming if coming and not self.ever_lost else [next_sweep, *coming]))
-            server.publisher.check()
+            if server.publisher.check():
+                server.timers.retry_now()
             server.timers.tick()
             server.timers.receive()
             server.resolver.handle_all()

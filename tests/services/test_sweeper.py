@@ -50,14 +50,22 @@ def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(har
         assert wanted <= at <= wanted + 10
 
 
-def test_a_run_that_still_has_a_message_is_offered_twice_and_runs_once(harness: Harness) -> None:
-    task_id = harness.create()
+def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: Harness) -> None:
+    for _ in range(3):
+        harness.create(deadline=format_time(NOW + 5 * DAY))
+    harness.claim(harness.receive(1)[0])
+    for _ in range(5 * 24 - 1):
+        harness.sweep(HOUR - SECOND)
+        harness.run_timers(SECOND)  # the claim expires, and its run is offered
+    assert len(harness.messages()) == 3
+
+
+def test_all_runs_of_a_worker_type_are_offered_where_a_message_is_missing(harness: Harness) -> None:
+    """Which one is missing cannot be seen."""
+    tasks = [harness.create() for _ in range(2)]
+    harness.delete(harness.receive(1)[0])
     harness.sweep(11 * MINUTE)
-    assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
-    first, _ = harness.receive()
-    harness.claim(first)
-    harness.complete(task_id)
-    assert harness.states(task_id) == ["completed completed"]
+    assert {message.task_id for message in harness.receive()} == {*tasks}
 
 
 def test_the_sweeper_offers_no_run_in_its_first_ten_minutes(harness: Harness) -> None:

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -711,6 +712,39 @@ def test_timers_that_exceed_a_message_are_put_into_several() -> None:
     assert len(texts) == 3
     assert max(map(len, texts)) <= MAX_TEXT + 20
     assert sorted(timer.task_id for text in texts for timer in timers_of(text)) == sorted(tasks)
+
+
+def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:
+    kept = Kept()
+    kept.waiting(DAY, B)
+    tracemalloc.start()
+    for number in range(3000):
+        kept.waiting(DAY, A)
+        kept.schedule()
+        kept.timers.complete(A, None)
+        kept.timers.tick()
+        if number == 1000:
+            before, _ = tracemalloc.get_traced_memory()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 2000 * 20  # bytes: an entry of a heap has more
+
+
+def test_the_artifacts_of_one_timer_that_exceed_a_message_are_put_into_several() -> None:
+    kept = Kept()
+    artifacts = [(0, f"public/{number:01000}") for number in range(100)]
+    for artifact in artifacts:
+        kept.schedule(artifacts=[artifact])
+        kept.timers.retry_later(A)
+    for _ in range(2):
+        kept.clock.advance(RENEWAL)
+        kept.timers.tick()
+    other = kept.another()
+    kept.clock.advance(LEASE)
+    assert [sorted(timer.artifacts) for timer in kept.received(other)] == [artifacts]
+    other.complete(A, None)
+    other.tick()
+    assert kept.messages() == []
 
 
 def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -> None:

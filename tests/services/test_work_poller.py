@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.work_poller import LEASE, WaitingRequest, WorkPoller
+from legacy_queue.services.work_poller import LEASE, PolledMessage, WaitingRequest, WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
@@ -326,6 +326,20 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
     scene.stopping.set()
     threads[0].join(60)
     assert requests[0].ready.is_set()
+
+
+def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
+    def wait() -> Sequence[PolledMessage]:
+        return scene.poller.wait(WaitingRequest(1, lambda: False, scene.clock.now()), HOUR)
+
+    scene.offer("a task")
+    usual = threading.stack_size(2**46)  # no machine has that much
+    try:
+        with pytest.raises(ServiceUnavailable, match="work cannot be polled now"):
+            wait()
+    finally:
+        threading.stack_size(usual)
+    assert [message.text for _, message in wait()] == ["a task"]
 
 
 def test_the_poller_ends_when_no_request_waits(scene: Scene) -> None:

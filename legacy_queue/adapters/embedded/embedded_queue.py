@@ -16,6 +16,7 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch, whole_seconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import (
+    MAX_COUNT,
     LeaseLost,
     MessageNotFound,
     PopReceiptMismatch,
@@ -28,7 +29,6 @@ from legacy_queue.ports.queue import (
 _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
 _REMOVED = 500  # expired messages at once
-_MAX_COUNTED = 5_000
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
 _VISIBLE = "FROM messages WHERE queue = ? AND visible <= ? ORDER BY visible, rank LIMIT ?"
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
@@ -106,9 +106,7 @@ class EmbeddedQueue(Queue):
         sql = (
             f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
         )
-        return [
-            _message(*found) for found in self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))
-        ]
+        return [_message(*found) for found in self._database.rows(sql, (self.name, self._now(), MAX_COUNT))]
 
     def peek(self) -> Sequence[QueuedMessage]:
         now = self._clock.now()
@@ -143,7 +141,7 @@ class EmbeddedQueue(Queue):
     def count(self) -> int:
         self._require()
         sql = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE queue = ? AND expires > ? LIMIT ?)"
-        return int(self._database.rows(sql, (self.name, self._now(), _MAX_COUNTED))[0][0])
+        return int(self._database.rows(sql, (self.name, self._now(), MAX_COUNT))[0][0])
 
     def remove(self) -> None:
         def delete(db: sqlite3.Connection) -> None:
