@@ -59,9 +59,10 @@ class LocalAuthority:
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
 
-        Of several concurrent processes, only one does so. An authority without a DNS name is replaced by an
-        authority for the old names and the new, which clients must then trust: so two servers with different
-        names do not replace each other's authority. A damaged file counts as missing.
+        Of several concurrent processes, only one does so. An authority that lacks a DNS name, or has
+        constraints of addresses, is replaced by one for the old names and the new, which clients must then
+        trust: so two servers with different names do not replace each other's authority. A damaged file
+        counts as missing.
         """
         make_private(self._folder)
         with FileLock(self._folder / "lock", mode=0o600):

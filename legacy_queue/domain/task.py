@@ -172,17 +172,19 @@ class Task:
 
     def when_pending(self, run_id: int) -> Self:
         """The task when that run was created; it was pending, unless it only says why the task ended."""
-        *earlier, run = self.up_to(run_id).runs
+        then = self.up_to(run_id)
+        *earlier, run = then.runs
         if run.reason_created == "exception":
             return self.up_to(run_id - 1)
         pending = Run(run_id, "pending", run.reason_created, run.scheduled)
-        return replace(self.up_to(run_id), runs=(*earlier, pending))
+        return replace(then, runs=(*earlier, pending))
 
     def when_running(self, run_id: int) -> Self:
         """The task when that run had been claimed; its takenUntil may be of a later reclaim."""
-        *earlier, run = self.up_to(run_id).runs
+        then = self.up_to(run_id)
+        *earlier, run = then.runs
         running = replace(run, state="running", reason_resolved=None, resolved=None)
-        return replace(self.up_to(run_id), runs=(*earlier, running))
+        return replace(then, runs=(*earlier, running))
 
     def activation(self, run_id: int) -> int:
         """The run, 0 or a rerun, with which the task last became active in its group up to ``run_id``."""

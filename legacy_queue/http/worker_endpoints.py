@@ -4,12 +4,10 @@ The queue keeps a record of each that was declared or has called it. They may be
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from legacy_queue.domain.errors import InsufficientScopes
-from legacy_queue.domain.scopes import AllOf, ForEach
+from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.domain.times import given_time
 from legacy_queue.domain.worker_record import Path, WorkerRecord
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
@@ -31,8 +29,11 @@ _getting = partial(_experimental, "GET")
 
 
 def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Handler], Endpoint]:
-    scopes = AllOf((ForEach("property", "properties", f"queue:declare-{scope}#<property>"),))
+    """A declaration without properties needs the scope of any: else every client could add records."""
     request, response = f"update-{schema}-request", f"{schema}-response"
+    of_each = ForEach("property", "properties", f"queue:declare-{scope}#<property>")
+    of_any = AnyOf(tuple(f"queue:declare-{scope}#{name}" for name in SCHEMAS[request]["properties"]))
+    scopes = AllOf((of_each, of_any))
     return _experimental("PUT", route, title, scopes=scopes, input=request, output=response)
 
 
@@ -134,16 +135,7 @@ def _get(call: Call) -> Answer:
 
 
 def _declare(call: Call) -> Answer:
-    """A declaration without properties needs the scope of any: else every client could add records."""
-    request = call.endpoint.input
-    assert request  # noqa: S101
-    *others, last = [sorted(call.body)] if call.body else [[name] for name in SCHEMAS[request]["properties"]]
-    services = None
-    for properties in others:
-        with suppress(InsufficientScopes):
-            services = services or call.authorize(properties=properties)
-    services = services or call.authorize(properties=last)
-    return services.workers.declare(_path(call), call.body)
+    return call.authorize(properties=sorted(call.body)).workers.declare(_path(call), call.body)
 
 
 def _page(call: Call, name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answer:

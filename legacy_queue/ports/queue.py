@@ -7,7 +7,7 @@ from typing import Protocol
 
 from legacy_queue.domain.messages import MessageLease
 
-MAX_COUNT = 5_000
+MAX_COUNT = 5_000  # messages
 _MAX_TEXT = 48 * 1024
 
 
@@ -78,7 +78,7 @@ class Queue(Protocol):
         """Delete the leased message; raises LeaseLost."""
 
     def count(self) -> int:
-        """How many messages there are, visible or not; a storage may stop at MAX_COUNT."""
+        """How many messages there are, visible or not; a storage may count no further than MAX_COUNT."""
 
     def remove(self) -> None:
         """Delete the queue and its messages. Safe to repeat."""

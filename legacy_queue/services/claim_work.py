@@ -87,7 +87,12 @@ class ClaimWork:
     ) -> Sequence[Claim]:
         claims: list[Claim] = []
         while not self._stopping.is_set():
-            polled = poller.wait(request, end - self._clock.wall_time())
+            try:
+                polled = poller.wait(request, end - self._clock.wall_time())
+            except ServiceUnavailable:
+                if not claims:
+                    raise
+                break  # the claims must reach the worker
             if not polled:
                 break
             if request.is_disconnected() or is_quarantined():

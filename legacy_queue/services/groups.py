@@ -89,9 +89,14 @@ class Groups:
         active = self._groups.leave(task_id, task_group_id) if group else 0
         stored = self._tasks.load(task_id) if group else None
         if stored and stored.task.definition.task_group_id == task_group_id:
-            self.join(task_id, stored.task.definition)
+            self.join_again(task_id, stored.task.definition)
         elif group and not active and self.members(task_group_id, "", 1):
             self._publish_unless_active(task_group_id, group.scheduler_id)
+
+    def join_again(self, task_id: str, definition: TaskDefinition) -> None:
+        """As ``join``, for a task that is stored: a group that was sealed meanwhile does without it."""
+        with suppress(RequestConflict):
+            self.join(task_id, definition)
 
     def activate(self, task: Task, run_id: int) -> None:
         """The task will be active again, with this run."""

@@ -43,12 +43,13 @@ class Sweeper:
         self._tasks, self._groups, self._timers = tasks, groups, timers
         self._work_queues, self._task_queues = work_queues, task_queues
         self._advance, self._clock = advance, clock
-        self._lacking: dict[str, bool] = {}  # by taskQueueId, in this pass
+        self._lacking: dict[str, bool] = {}  # by taskQueueId, in the pass after this one:
+        self._last_pass: datetime | None = None
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
-        if not after:
-            self._lacking.clear()
+        if self._last_pass != last_pass:
+            self._last_pass, self._lacking = last_pass, {}
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
             with _logging_failures(task_id=stored.task.task_id):

@@ -62,8 +62,9 @@ class Tasks:
             except AlreadyExists:
                 # a timer offers what is missing
                 outcome = replace(self._created_before(outcome.task), after=None)
-            if self._clock.now() - now > LEASE:  # another process may have taken this one for dead
-                self._groups.join(task_id, definition)
+            else:
+                if self._clock.now() - now > LEASE:  # another process may have taken this one for dead
+                    self._groups.join_again(task_id, definition)
 
         def register(task: Task) -> Task:
             self._dependencies.register(task)  # now: not pending before task-defined is published

@@ -248,6 +248,16 @@ def test_the_room_that_a_duplicate_message_leaves_is_filled() -> None:
     assert harness.states(others[1]) == ["pending"]
 
 
+def test_a_failure_of_storage_beside_a_duplicate_message_loses_no_claim() -> None:
+    harness = Harness()
+    task_id = harness.create()
+    harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
+    fails = FaultAt(7, of="receive", before=failing(ServiceUnavailable("storage is away")))  # after 7 queues
+    claims = claim_work(harness.replica(fails), count=3)
+    assert fails.happened
+    assert [claim["status"]["taskId"] for claim in claims] == [task_id]
+
+
 def test_the_wait_goes_on_after_a_stale_message() -> None:
     harness = Harness()
     resolved = harness.create()

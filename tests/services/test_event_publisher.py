@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -153,14 +154,19 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
+def unanswered(harness: Harness, **definition: Any) -> tuple[Services, str]:
+    """A process whose createTask failed, though it stored the task, and the taskId."""
+    task_id, lost = slugid(), failing(ServiceUnavailable("the answer of storage was lost"))
+    server = harness.replica(FaultAt(0, of="insert", after=lost))
+    with pytest.raises(ServiceUnavailable):
+        server.tasks.create(task_id, task_body(**definition))
+    return server, task_id
+
+
 def test_another_process_does_not_overtake_a_repeated_call_whose_first_answer_was_lost(
     harness: Harness,
 ) -> None:
-    task_id = slugid()
-    lost = failing(ServiceUnavailable("the answer of storage was lost"))
-    server = harness.replica(FaultAt(0, of="insert", after=lost))
-    with pytest.raises(ServiceUnavailable):
-        server.tasks.create(task_id, task_body())
+    server, task_id = unanswered(harness, dependencies=[])
     server.tasks.create(task_id, task_body())
     other = harness.replica()
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
@@ -170,11 +176,8 @@ def test_another_process_does_not_overtake_a_repeated_call_whose_first_answer_wa
 def test_a_task_whose_create_was_not_answered_is_defined_before_another_process_schedules_it(
     harness: Harness,
 ) -> None:
-    task_id = slugid()
-    lost = failing(ServiceUnavailable("the answer of storage was lost"))
-    server = harness.replica(FaultAt(0, of="insert", after=lost))
-    with pytest.raises(ServiceUnavailable):
-        server.tasks.define(task_id, task_body())
+    required = harness.create()
+    _, task_id = unanswered(harness, dependencies=[required])
     harness.replica().tasks.schedule(task_id)
     assert of_task(harness.events(), task_id) == LIFE[:2]
 

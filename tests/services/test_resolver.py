@@ -267,6 +267,34 @@ def test_a_create_that_stood_still_is_in_its_group() -> None:
     assert harness.storage.groups.members(group, "", 10) == [task_id]
 
 
+def test_a_create_that_stood_still_while_its_group_was_sealed_is_pending() -> None:
+    harness = Harness()
+    group, task_id = slugid(), slugid()
+    harness.create(taskGroupId=group, schedulerId="scheduler")
+
+    def stand_still() -> None:
+        harness.run_timers(16 * SECOND)
+        harness.services.groups.seal(group)
+
+    slow = harness.replica(FaultAt(0, of="insert", before=stand_still))
+    slow.tasks.create(task_id, task_body(taskGroupId=group, schedulerId="scheduler"))
+    assert [message.task_id for message in harness.receive()].count(task_id) == 1
+
+
+def test_a_repeated_create_that_stood_still_leaves_its_group_resolved() -> None:
+    harness = Harness()
+    group, task_id = slugid(), slugid()
+    body = task_body(taskGroupId=group, schedulerId="scheduler")
+    harness.services.tasks.create(task_id, body)
+    harness.run(task_id)
+    harness.run_timers(SECOND)
+    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.clock.advance(16 * SECOND)))
+    slow.tasks.create(task_id, body)
+    loaded = harness.storage.groups.load(group)
+    assert loaded
+    assert loaded.active == 0
+
+
 def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group() -> None:
     harness = Harness()
     group, task_id = slugid(), slugid()

@@ -128,9 +128,11 @@ class Database:
 
     def _pace(self) -> None:
         """Before a change: what keeps a file or the memory small gets its turn."""
-        self._changes += 1
         if self._upkeep:
             self._upkeep.pace()
-        elif self.file is None and not self._changes % _REMOVE_AFTER:  # nothing else removes what has expired
+        if self.file:
+            return
+        self._changes += 1
+        if not self._changes % _REMOVE_AFTER:  # nothing else removes what has expired
             now, wall = self._clock.now(), self._clock.wall_time()
             self._run(lambda connection: in_transaction(connection, lambda db: remove_expired(db, now, wall)))
