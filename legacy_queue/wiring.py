@@ -134,6 +134,7 @@ def _build(
         Authenticator(clients, Roles(settings.roles)),
         root_url,
         trusts_proxy=settings.trusted_proxy,
+        shape=settings.answer_shape,
         is_development=settings.development,
         project=settings.project,
         has_legacy_stubs=settings.legacy_stubs,
@@ -284,6 +285,7 @@ def _service_settings(
         resolves=settings.resolvers,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
         page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
+        has_todays_events=settings.event_shape == "today",
     )
 
 

@@ -16,11 +16,12 @@ import legacy_queue.domain
 import legacy_queue.services
 import legacy_queue.stores
 from legacy_queue.adapters.azurite import Azurite
-from tests import process_stacks
+from tests import process_stacks, shapes
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 process_stacks.prepare(os.environ)
+shapes.watch()
 
 # even if this shell forbids it: otherwise each process of a test compiles all that it imports
 sys.dont_write_bytecode = False
@@ -88,6 +89,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report.sections += item.stash.get(STACKS, [])
     item.stash[STACKS] = []
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """No answer and no event of the test had another shape than its generation's."""
+    if faults := shapes.faults():
+        pytest.fail(faults, pytrace=False)
 
 
 @contextmanager

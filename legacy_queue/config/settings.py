@@ -18,6 +18,7 @@ from legacy_queue.config import values
 from legacy_queue.config.azure_problem import azure_problem
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
+from legacy_queue.domain.generations import BY_PATH
 
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
@@ -125,6 +126,12 @@ class Settings:
     project: str = _setting(
         values.project, PROJECT, "The project in the exchanges' names: exchange/<project>/v1/..."
     )
+    answer_shape: str = _setting(
+        values.answer_shape,
+        BY_PATH,
+        "The clients that answers are for: by-path (of 2018 under /v1, else of today), 2018 or today.",
+    )
+    event_shape: str = _setting(values.event_shape, "2018", "The readers that events are for: 2018 or today.")
     claim_work_wait: timedelta = _setting(
         values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
     )

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.generations import BY_PATH, SHAPES
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.scopes import is_scope
 
@@ -78,6 +79,8 @@ claim_work_wait = _duration(
 storage = _one_of("embedded", "azurite", "azure", "memory")
 synchronous = _one_of("normal", "full")
 tls = _one_of("off", "auto")
+answer_shape = _one_of(BY_PATH, *SHAPES)
+event_shape = _one_of(*SHAPES)
 log_format = _one_of(*LOG_FORMATS)
 log_level = _one_of(*LOG_LEVELS)
 prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from legacy_queue.domain.generations import SINCE_2018, as_of_2018
 from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 
@@ -93,12 +94,20 @@ EXCHANGES: Mapping[str, Exchange] = {
 
 @dataclass(frozen=True)
 class Event:
-    """A message on an exchange of EXCHANGES; ``routes`` are CC'ed as ``route.<route>``."""
+    """A message on an exchange of EXCHANGES; ``routes`` are CC'ed as ``route.<route>``.
+
+    ``is_todays``: the queue of 2018 had no such message.
+    """
 
     exchange: str
     routing_key: str
     routes: tuple[str, ...]
     payload: Mapping[str, Any]
+    is_todays: bool = False
+
+    def as_of_2018(self) -> "Event":
+        """The event in the shape of 2018."""
+        return replace(self, payload=as_of_2018(self.payload, SINCE_2018.get(self.exchange, {})))
 
 
 def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
@@ -107,6 +116,8 @@ def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
     worker = run.worker if run else None
     wire = task.definition.wire
     about: dict[str, Any] = {"version": 1, "status": task.status()}
+    if name != "artifact-created":
+        about["task"] = {"tags": wire["tags"]}
     if run and name != "task-defined":
         about["runId"] = run.run_id
         if worker and name != "task-pending":
@@ -126,6 +137,11 @@ def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
         "_",
     )
     return Event(name, ".".join(words), tuple(wire["routes"]), about)
+
+
+def run_retried(task: Task, run_id: int) -> Event:
+    """The run was resolved as exception, and ``task`` has the run that retries it."""
+    return replace(task_event("task-exception", task, run_id), is_todays=True)
 
 
 def group_resolved(task_group_id: str, scheduler_id: str) -> Event:
@@ -180,6 +196,8 @@ def events_since(
         add_changes(task.up_to(run.run_id - 1), run.scheduled)
         pending, then = task.when_pending(run.run_id), task.up_to(run.run_id)
         if run.reason_created != "exception" and run.scheduled >= since:  # else it was never pending
+            if run.is_retry:
+                events.append(run_retried(pending, run.run_id - 1))
             events.append(task_event("task-pending", pending))
         add_changes(pending, run.started or run.scheduled)
         running = task.when_running(run.run_id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.errors import QueueError
-from legacy_queue.domain.events import Event, task_event
+from legacy_queue.domain.events import Event, run_retried, task_event
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
@@ -69,6 +69,12 @@ def task_pending(task: Task, held: MessageLease | None = None) -> Outcome:
     if task.state != "pending":
         return Outcome(task)
     return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
+
+
+def task_retried(task: Task, held: MessageLease | None = None) -> Outcome:
+    """The last run but one was resolved as exception, and the last run is pending instead."""
+    pending = task_pending(task, held)
+    return replace(pending, events=(run_retried(task, len(task.runs) - 2), *pending.events))
 
 
 def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:

@@ -53,6 +53,11 @@ class Run:
         return self.state not in ("pending", "running")
 
     @property
+    def is_retry(self) -> bool:
+        """Whether it was created because the run before was resolved as exception."""
+        return self.reason_created in ("retry", "task-retry")
+
+    @property
     def summary(self) -> str:
         """``run 0 is exception (claim-expired)``, for a sentence."""
         return f"run {self.run_id} is {self.state}" + (
@@ -166,7 +171,7 @@ class Task:
         for run in runs:
             if run.reason_created == "rerun":
                 retries_left = min(self.definition.retries, MAX_RUNS - 1 - run.run_id)
-            elif run.reason_created in ("retry", "task-retry"):
+            elif run.is_retry:
                 retries_left -= 1
         return replace(self, runs=runs, retries_left=retries_left)
 

@@ -12,7 +12,8 @@ running, expired or no retries. "resolved" is completed or failed, "canceled" is
 resolved with all runs used. All these are before the deadline, "late" is after it, "any" is both. A call
 with a detail after a comma has rows only where it differs from the call without the detail. "unchanged" is
 the same task, "refused" a RequestConflict once the task is written. Each event begins with "task-". Nothing
-is held just before the deadline.
+is held just before the deadline. "retry" is pending after the task-exception of the run before, which the
+queue of 2018 did not publish.
 
 call                        | state                    | new state          | events           | message
 ----------------------------|--------------------------|--------------------|------------------|-------------
@@ -39,7 +40,7 @@ claim                       | pending                  | running            | ru
                             | any other                | RequestConflict    | -                | -
 claim, another worker       | running                  | RequestConflict    | -                | -
 claim, next run             | running                  | ServiceUnavailable | -                | -
-                            | expired                  | running            | pending, running | hold
+                            | expired                  | running            | retry, running   | hold
                             | no retries               | exception, refused | exception        | -
 claim, next run, duplicate  | running                  | RequestConflict    | -                | -
 reclaim                     | running                  | running            | -                | hold
@@ -50,14 +51,14 @@ resolve                     | any unscheduled          | ResourceNotFound   | - 
 resolve, completed          | claimed, late running    | completed          | completed        | delete
                             | any resolved, 50 runs    | unchanged          | completed        | -
 resolve, failed             | claimed, late running    | failed             | failed           | delete
-resolve, worker-shutdown    | running, expired         | pending            | pending          | offer
+resolve, worker-shutdown    | running, expired         | pending            | retry            | offer
                             | no retries, late running | exception          | exception        | delete
 cancel                      | unscheduled, pending     | exception          | exception        | -
                             | claimed                  | exception          | exception        | delete
                             | canceled                 | unchanged          | exception        | -
                             | late                     | RequestConflict    | -                | -
                             | any other                | unchanged          | -                | -
-expire                      | expired                  | pending            | pending          | offer
+expire                      | expired                  | pending            | retry            | offer
                             | no retries, late running | exception          | exception        | delete
                             | late pending             | exception          | exception        | -
                             | late unscheduled         | exception          | exception        | -
@@ -90,6 +91,7 @@ from legacy_queue.domain.outcome import (
     task_defined,
     task_pending,
     task_resolved,
+    task_retried,
 )
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
@@ -169,7 +171,7 @@ def claim(
             if task.state != "pending":
                 refusal = task.conflict("its claim expired and no retries are left")
                 return replace(task_resolved(task), refusal=refusal)
-            retried = (task_event("task-pending", task),)
+            retried = task_retried(task).events
         elif last.is_resolved:
             raise task.conflict(f"it was resolved as {last.state} ({last.reason_resolved})")
         run_id = len(task.runs) - 1
@@ -204,7 +206,8 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
             return task_resolved(task)
-        return task_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
+        is_retried = run_id == len(task.runs) - 2 and task.state == "pending"
+        return task_retried(task) if is_retried else Outcome(task)
     if run.state != "running":
         raise task.conflict(f"{run.summary}, only a running run can be reported {state}")
     return _end(task, state, reason, now)
@@ -266,7 +269,7 @@ def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
     if not task.runs:
         task = _with_new_run(task, "exception", now)
     ended = _resolve_last_run(task, state, reason, now)
-    return task_pending(ended, task.held) if ended.state == "pending" else task_resolved(ended, task.held)
+    return task_retried(ended, task.held) if ended.state == "pending" else task_resolved(ended, task.held)
 
 
 def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) -> None:

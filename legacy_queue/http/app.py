@@ -15,6 +15,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.fault import SIGNED_URLS
+from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.http import (
     artifact_endpoints,
     group_endpoints,
@@ -106,6 +107,7 @@ def create_app(
     root_url: str,
     *,
     trusts_proxy: bool = False,
+    shape: str = BY_PATH,
     is_development: bool = False,
     project: str = PROJECT,
     has_legacy_stubs: bool = False,
@@ -130,6 +132,7 @@ def create_app(
         services,
         authenticator,
         trusts_proxy=trusts_proxy,
+        shape=shape,
         control=control,
         injection=injection,
     )

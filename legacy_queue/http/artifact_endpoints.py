@@ -17,7 +17,7 @@ from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.http.paging import PAGED, Render, page_answer
 from legacy_queue.services import Services
 from legacy_queue.services.artifacts import ArtifactLocation
 from legacy_queue.services.pages import Page
@@ -132,8 +132,8 @@ latest_artifact_info = _of_latest_run(
 def list_artifacts(call: Call) -> Response:
     """The artifacts of a run, in pages like those of listTaskGroup."""
     services = call.authorize()
-    ask = partial(services.artifacts.list, call.task_id, call.run_id, render=_listed)
-    return page_answer(call, services, "artifacts", _NAME, ask)
+    ask = partial(services.artifacts.list, call.task_id, call.run_id)
+    return page_answer(call, services, "artifacts", _NAME, ask, Artifact.to_wire)
 
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run")
@@ -141,13 +141,13 @@ def list_latest_artifacts(call: Call) -> Response:
     """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
     services = call.authorize()
 
-    def ask(after: str, limit: int) -> Page[str]:
+    def ask(after: str, limit: int, render: Render) -> Page[str]:
         run, _, name = after.partition(" ")
         run_id = int(run) if run else services.artifacts.latest_run(call.task_id)
-        page = services.artifacts.list(call.task_id, run_id, name, limit, _listed)
+        page = services.artifacts.list(call.task_id, run_id, name, limit, render)
         return replace(page, after=page.after and f"{run_id} {page.after}")
 
-    return page_answer(call, services, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask)
+    return page_answer(call, services, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, Artifact.to_wire)
 
 
 def _as_creator(call: Call) -> Services:
@@ -240,10 +240,6 @@ def _location_headers(artifact: Artifact) -> Mapping[str, str]:
         "content-type": artifact.content_type,
     }
     return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
-
-
-def _listed(artifact: Artifact) -> bytes:
-    return render(artifact.to_wire())
 
 
 def upload_view(

@@ -12,7 +12,7 @@ from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time, given_duration
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
-from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.services.clock_control import ClockState
 from legacy_queue.services.peeking import PeekedMessage
 
@@ -62,12 +62,8 @@ def control_tasks(call: Call) -> Answer:
     They are in the order of their taskIds, in pages like those of listTaskGroup.
     """
     services = call.authorize()
-    ask = partial(services.listing.all_tasks, call.query.get("state") == "all", render=_status)
-    return page_answer(call, services, "tasks", TASK_ID, ask)
-
-
-def _status(task: Task) -> bytes:
-    return render(task.status())
+    ask = partial(services.listing.all_tasks, call.query.get("state") == "all")
+    return page_answer(call, services, "tasks", TASK_ID, ask, Task.status)
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")

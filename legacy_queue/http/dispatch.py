@@ -20,6 +20,7 @@ from legacy_queue.domain.errors import (
     MalformedPayload,
     ResourceNotFound,
 )
+from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import reference
@@ -33,6 +34,7 @@ from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, recor
 from legacy_queue.services import Services
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
+_OF_2018 = re.compile("/*v1/")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
@@ -52,11 +54,12 @@ class Dispatcher:
         authenticator: Authenticator,
         *,
         trusts_proxy: bool = False,
+        shape: str = BY_PATH,
         control: ControlServices | None = None,
         injection: FaultInjection | None = None,
     ) -> None:
         self._rest, self._services, self._control = rest, services, control
-        self._authenticator, self._trusts_proxy = authenticator, trusts_proxy
+        self._authenticator, self._trusts_proxy, self._shape = authenticator, trusts_proxy, shape
         self._inject = injection.handle if injection else None
         by_service = groupby(prefixed, lambda endpoint: endpoint.service)
         routes = [
@@ -84,7 +87,7 @@ class Dispatcher:
             answer = render(error, record, self._services.clock)
         if isinstance(answer, Response):
             return answer(environ, start_response)
-        body = to_json(answer, is_sorted=True) + b"\n"
+        body = to_json(call.shaped(answer), is_sorted=True) + b"\n"
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
         return () if record.method == "HEAD" else (body,)
 
@@ -102,6 +105,7 @@ class Dispatcher:
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         check_escapes(record.target)
         query = _query(endpoint, environ) if environ.get("QUERY_STRING") else {}
+        is_todays = self._shape == "today" or (self._shape == BY_PATH and not _OF_2018.match(record.path))
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
@@ -121,7 +125,18 @@ class Dispatcher:
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.call = endpoint.name, params
-        return Call(endpoint, params, query, body, environ, identity, failure, self._services, self._control)
+        return Call(
+            endpoint,
+            params,
+            query,
+            body,
+            environ,
+            is_todays,
+            identity,
+            failure,
+            self._services,
+            self._control,
+        )
 
     def _authenticate(
         self, environ: Environ, record: RequestRecord, raw: bytes

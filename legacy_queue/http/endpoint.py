@@ -13,6 +13,7 @@ from flask import Response
 
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
+from legacy_queue.domain.generations import SINCE_2018, as_of_2018
 from legacy_queue.domain.scopes import AllOf, Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.control_services import ControlServices
@@ -31,7 +32,8 @@ _PARAMETER = re.compile(r"<(\w+)>")
 class Call:
     """One request to an endpoint, with checked parameters and a validated body; ``environ`` is that of WSGI.
 
-    ``_failure`` says why the credentials are invalid, if they are.
+    ``is_todays``: the answer has today's shape, else that of 2018. ``_failure`` says why the credentials are
+    invalid, if they are.
     """
 
     endpoint: "Endpoint"
@@ -39,6 +41,7 @@ class Call:
     query: Mapping[str, str]
     body: Any
     environ: Environ
+    is_todays: bool
     _identity: Identity | None
     _failure: AuthenticationFailed | None
     _services: Services
@@ -65,6 +68,11 @@ class Call:
     @property
     def run_id(self) -> int:
         return int(self.params["runId"])
+
+    def shaped(self, answer: Any) -> Any:
+        """The answer, or a page with one item of it, in the shape of the call's generation."""
+        since = None if self.is_todays else SINCE_2018.get(self.endpoint.output or "")
+        return as_of_2018(answer, since) if since else answer
 
     def task(self) -> Task:
         """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""

@@ -11,7 +11,7 @@ from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Answer, Call, endpoint
-from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.services import Services
 from legacy_queue.stores import Group
 
@@ -161,8 +161,8 @@ def _may(call: Call, direction: str) -> bool:
 def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Answer:
     services = call.authorize()
     task_ids = list(dict.fromkeys(call.body.get("taskIds", ())))
-    ask = partial(services.listing.tasks, task_ids, render=lambda task: render(to_wire(task)))
-    return page_answer(call, services, name, "[0-9]{1,3}", ask)
+    ask = partial(services.listing.tasks, task_ids)
+    return page_answer(call, services, name, "[0-9]{1,3}", ask, to_wire)
 
 
 def group_wire(group: Group) -> dict[str, str]:

@@ -20,12 +20,8 @@ from legacy_queue.services.pages import Page
 PAGED = ("continuationToken", "limit")
 _MAX_LIMIT = 1000
 
-Ask = Callable[[str, int], Page[str]]
-
-
-def render(item: Any) -> bytes:
-    """JSON."""
-    return json.dumps(item).encode()
+Render = Callable[[Any], bytes]
+ToWire = Callable[[Any], Any]  # a task or the like
 
 
 def page_answer(
@@ -33,23 +29,28 @@ def page_answer(
     services: Services,
     name: str,
     pattern: str,
-    ask: Ask,
+    ask: Callable[[str, int, Render], Page[str]],
+    to_wire: ToWire,
     beside: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
     """The page that ``ask`` returns, as the list ``name``, and the properties ``beside`` it.
 
-    ``ask`` gets the place after which the page begins, "" at first, and a limit. The pattern matches each
-    place. Raises InvalidRequestArguments for a continuationToken of another list. The page counts towards the
-    memory of all listings until it is sent.
+    ``ask`` gets the place after which the page begins, "" at first, a limit, and what renders an item, which
+    ``to_wire`` makes JSON of. The pattern matches each place. Raises InvalidRequestArguments for a
+    continuationToken of another list. The page counts towards the memory of all listings until it is sent.
     """
     begin = _place(call, pattern)
     memory = services.page_memory.acquire()
     try:
-        page = ask(begin, int(call.query.get("limit", _MAX_LIMIT)))
+        page = ask(
+            begin,
+            int(call.query.get("limit", _MAX_LIMIT)),
+            lambda item: _json(call.shaped({name: to_wire(item)})[name]),
+        )
         properties = dict(beside)
         if page.after is not None:
             properties["continuationToken"] = _token(call, page.after)
-        start = render({**properties, name: []}).removesuffix(b"]}")
+        start = _json(call.shaped({**properties, name: []})).removesuffix(b"]}")
         body = b"".join((start, b", ".join(page.items), b"]}"))
         memory.shrink(len(body))
         response = Response(body, content_type="application/json")
@@ -61,15 +62,20 @@ def page_answer(
 
 
 def path_page_answer(
-    call: Call, services: Services, name: str, depth: int, ask: Callable[[Path, int], Page[Path]]
+    call: Call,
+    services: Services,
+    name: str,
+    depth: int,
+    ask: Callable[[Path, int, Render], Page[Path]],
+    to_wire: ToWire,
 ) -> Response:
     """As ``page_answer``, for a list whose places are paths of ``depth`` identifiers, () at first."""
 
-    def ask_text(after: str, limit: int) -> Page[str]:
-        page = ask(tuple(after.split("/")) if after else (), limit)
+    def ask_text(after: str, limit: int, render: Render) -> Page[str]:
+        page = ask(tuple(after.split("/")) if after else (), limit, render)
         return Page(page.items, "/".join(page.after) if page.after else None)
 
-    return page_answer(call, services, name, "/".join([IDENTIFIER] * depth), ask_text)
+    return page_answer(call, services, name, "/".join([IDENTIFIER] * depth), ask_text, to_wire)
 
 
 def _place(call: Call, pattern: str) -> str:
@@ -99,7 +105,11 @@ def _token(call: Call, place: str) -> str:
 
 
 def _list_id(call: Call) -> str:
-    of_body = f"the body with the hash {hashlib.sha256(render(call.body)).hexdigest()}" if call.body else ""
+    of_body = f"the body with the hash {hashlib.sha256(_json(call.body)).hexdigest()}" if call.body else ""
     # taskQueueId repeats the provisionerId and the workerType
     ids = [value for name, value in call.params.items() if name != "taskQueueId"]
     return "/".join(ids) or of_body or "all"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()

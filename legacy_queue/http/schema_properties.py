@@ -3,6 +3,7 @@
 Lengths are limited, so that each accepted value fits into an entity of the table storage.
 """
 
+from legacy_queue.domain.generations import MAX_DEPENDENCIES
 from legacy_queue.domain.ids import IDENTIFIER, PROJECT_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.worker_record import ACTION_CONTEXTS, STABILITIES
@@ -22,6 +23,7 @@ from legacy_queue.http.schema_helpers import (
 REASONS = "worker-shutdown malformed-payload resource-unavailable internal-error superseded intermittent-task"
 MAX_PARTS = 10_000  # of a blob
 URL = "https?://[!-~]+"
+SOURCE = "(?:(?:https?|ssh)://|git@)[!-~]+"
 RUN_STATES = "pending running completed failed exception"
 POOL = "provisionerId workerType"
 NAMED_POOL = f"{POOL} taskQueueId"
@@ -53,8 +55,8 @@ PROPERTIES: dict[str, Schema] = {
     "name": text(255),
     # of tasks
     "owner": {**text(255), "format": "email"},
-    "source": text(4096, URL),
-    "dependencies": unique(identifier(TASK_ID, 22), 100),
+    "source": text(4096, SOURCE),
+    "dependencies": unique(identifier(TASK_ID, 22), MAX_DEPENDENCIES),
     "requires": enum("all-completed all-resolved"),
     "routes": unique(text(249, "[ -~]+"), 64),
     "priority": {"enum": [*PRIORITIES, "normal"]},
@@ -109,11 +111,12 @@ def page_of(name: str, item: Schema, beside: str = "", optional: str = "") -> Sc
 DEFINITION = "created deadline payload metadata"
 DEFAULTED = "schedulerId taskGroupId dependencies requires routes priority retries expires scopes tags extra"
 PROPERTIES["metadata"] = object_of("name description owner source", description=text(32_768))
-PROPERTIES["task"] = object_of(f"{NAMED_POOL} projectId {DEFINITION} {DEFAULTED}")
+PROPERTIES["task"] = object_of(f"{POOL} {DEFINITION} {DEFAULTED}", "taskQueueId projectId")
 _RESOLVED = f"reasonResolved {WORKER} takenUntil started resolved"
 _RUN = object_of("runId state reasonCreated scheduled", _RESOLVED, state=enum(RUN_STATES))
 PROPERTIES["status"] = object_of(
-    f"taskId {NAMED_POOL} schedulerId projectId taskGroupId deadline expires priority retriesLeft state runs",
+    f"taskId {POOL} schedulerId taskGroupId deadline expires retriesLeft state runs",
+    "taskQueueId projectId priority",  # since 2018
     state=enum(f"unscheduled {RUN_STATES}"),
     runs=array(_RUN),
 )

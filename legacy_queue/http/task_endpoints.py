@@ -4,13 +4,15 @@ from collections.abc import Callable
 from functools import partial
 
 from legacy_queue.domain.definition import NO_PROJECT, pool_in
+from legacy_queue.domain.errors import InputError
+from legacy_queue.domain.generations import MAX_DEPENDENCIES, MAX_DEPENDENCIES_2018
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
 from legacy_queue.http.group_endpoints import group_wire
-from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.services import Services
 
 _POOL = "<provisionerId>/<workerType>"
@@ -64,7 +66,8 @@ def create_task(call: Call) -> Answer:
 @_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
 def define_task(call: Call) -> Answer:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
-    return _status(_as_creator(call).tasks.define(call.task_id, call.body))
+    services = _as_creator(call, call.task_id)
+    return _status(services.tasks.define(call.task_id, call.body))
 
 
 @_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
@@ -103,20 +106,25 @@ def list_task_group(call: Call) -> Answer:
     services, task_group_id = call.authorize(), call.params["taskGroupId"]
     group = services.groups.find(task_group_id)
     beside = group_wire(group) if group else call.params
-    ask = partial(services.listing.group, task_group_id, render=_listed)
-    return page_answer(call, services, "tasks", TASK_ID, ask, beside=beside)
+    ask = partial(services.listing.group, task_group_id)
+    return page_answer(call, services, "tasks", TASK_ID, ask, _listed, beside)
 
 
 @_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
 def list_dependent_tasks(call: Call) -> Answer:
     """The tasks that depend on a task, in pages like those of listTaskGroup."""
     services = call.authorize()
-    ask = partial(services.listing.dependents, call.task_id, render=_listed)
-    return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
+    ask = partial(services.listing.dependents, call.task_id)
+    return page_answer(call, services, "tasks", TASK_ID, ask, _listed, call.params)
 
 
-def _as_creator(call: Call) -> Services:
+def _as_creator(call: Call, *more_dependencies: str) -> Services:
     body, (provisioner_id, worker_type) = call.body, pool_in(call.body)
+    dependencies = {*body.get("dependencies", ()), *more_dependencies}
+    accepted = MAX_DEPENDENCIES if call.is_todays else MAX_DEPENDENCIES_2018
+    if len(dependencies) > accepted:
+        itself = ", with the task itself" if more_dependencies else ""
+        raise InputError(f"dependencies: there are {len(dependencies)}{itself}; {accepted} are accepted")
     project_id = body.get("projectId", NO_PROJECT)
     priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
     return call.authorize(
@@ -146,5 +154,5 @@ def _status(task: Task) -> Answer:
     return {"status": task.status()}
 
 
-def _listed(task: Task) -> bytes:
-    return render({"status": task.status(), "task": task.wire})
+def _listed(task: Task) -> Answer:
+    return {"status": task.status(), "task": task.wire}

@@ -1,15 +1,17 @@
 """Endpoints about task queues, the name of worker types since 2020: their pending and claimed tasks."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 
-from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.ids import TASK_ID, TODAYS_TASK_QUEUE_ID
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.http.endpoint import Answer, Call, endpoint
-from legacy_queue.http.paging import PAGED, page_answer, path_page_answer, render
+from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
 
 _QUEUES = "/task-queues"
 _QUEUE = f"{_QUEUES}/<taskQueueId>"
@@ -31,6 +33,11 @@ def pending_tasks(call: Call) -> Answer:
     """How many tasks of a worker type are pending. The count includes the changes of this server process at
     once, and those of others within 2 s, or later if storage takes longer than half a second to count.
     """
+    task_queue_id = call.params.get("taskQueueId")
+    if call.is_todays and task_queue_id and not re.fullmatch(TODAYS_TASK_QUEUE_ID, task_queue_id):
+        raise InvalidRequestArguments(
+            f"taskQueueId is {task_queue_id!r}: it must match {TODAYS_TASK_QUEUE_ID}, as in today's queue"
+        )
     wire = _counts(call, [f"{call.params['provisionerId']}/{call.params['workerType']}"])[0]
     del wire["claimedTasks"]
     return wire
@@ -96,9 +103,7 @@ def list_claimed_tasks(call: Call) -> Answer:
 def list_task_queues(call: Call) -> Answer:
     """The known worker types of all provisioners, in pages like those of listProvisioners."""
     services = call.authorize()
-
-    ask = partial(services.workers.task_queues, render=lambda record: render(_described(record)))
-    return path_page_answer(call, services, "taskQueues", 2, ask)
+    return path_page_answer(call, services, "taskQueues", 2, services.workers.task_queues, _described)
 
 
 @_getting(
@@ -133,31 +138,22 @@ def _counts(call: Call, task_queue_ids: list[str]) -> list[dict[str, str | int]]
     ]
 
 
-def _tasks(call: Call, state: str, rendered: Callable[[Task], bytes]) -> Answer:
+def _tasks(call: Call, state: str, to_wire: Callable[[Task], Answer]) -> Answer:
     services = call.authorize()
-    ask = partial(services.task_queues.tasks, call.params["taskQueueId"], state, render=rendered)
-    return page_answer(call, services, "tasks", _PLACE, ask)
+    ask = partial(services.task_queues.tasks, call.params["taskQueueId"], state)
+    return page_answer(call, services, "tasks", _PLACE, ask, to_wire)
 
 
-def _pending(task: Task) -> bytes:
-    return render(
-        {
-            "taskId": task.task_id,
-            "runId": len(task.runs) - 1,
-            "inserted": format_time(task.since),
-            "task": task.wire,
-        }
-    )
+def _pending(task: Task) -> Answer:
+    return {
+        "taskId": task.task_id,
+        "runId": len(task.runs) - 1,
+        "inserted": format_time(task.since),
+        "task": task.wire,
+    }
 
 
-def _claimed(task: Task) -> bytes:
+def _claimed(task: Task) -> Answer:
     run = task.runs[-1].to_wire()
     worker = {name: run[name] for name in ("runId", "workerGroup", "workerId")}
-    return render(
-        {
-            "taskId": task.task_id,
-            **worker,
-            "claimed": format_time(task.since),
-            "task": task.wire,
-        }
-    )
+    return {"taskId": task.task_id, **worker, "claimed": format_time(task.since), "task": task.wire}

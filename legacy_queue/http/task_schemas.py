@@ -20,6 +20,7 @@ _CLAIM = f"status runId {WORKER} takenUntil credentials"
 _CLAIMED = object_of(f"{_CLAIM} task")
 _TASK = object_of("status task")
 _OF_WORKER = f"version status runId {WORKER}"
+_TAGS = object_of("tags")
 
 TASK_SCHEMAS: dict[str, Schema] = {
     # the pool in either spelling or both; the domain checks which
@@ -45,13 +46,13 @@ TASK_SCHEMAS: dict[str, Schema] = {
     "task-group-priority-change-response": object_of(
         "taskGroupId schedulerId newPriority tasksAffected taskIds"
     ),
-    "task-defined-message": object_of("version status"),
-    "task-pending-message": object_of("version status runId"),
-    "task-running-message": object_of(f"{_OF_WORKER} takenUntil"),
-    "task-completed-message": object_of(_OF_WORKER),
-    "task-failed-message": object_of(_OF_WORKER),
+    "task-defined-message": object_of("version status", "task", task=_TAGS),
+    "task-pending-message": object_of("version status runId", "task", task=_TAGS),
+    "task-running-message": object_of(f"{_OF_WORKER} takenUntil", "task", task=_TAGS),
+    "task-completed-message": object_of(_OF_WORKER, "task", task=_TAGS),
+    "task-failed-message": object_of(_OF_WORKER, "task", task=_TAGS),
     # without a run if the task was canceled, or its deadline passed, before it had one
-    "task-exception-message": object_of("version status", f"runId {WORKER}"),
+    "task-exception-message": object_of("version status", f"runId {WORKER} task", task=_TAGS),
     "task-group-resolved": object_of("version taskGroupId schedulerId"),
     "task-group-changed-message": object_of("version taskGroupId schedulerId expires sealed"),
     "task-priority-changed-message": object_of("version status oldPriority newPriority"),

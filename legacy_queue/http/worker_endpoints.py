@@ -11,7 +11,7 @@ from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.domain.times import given_time
 from legacy_queue.domain.worker_record import Path, WorkerRecord
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
-from legacy_queue.http.paging import PAGED, path_page_answer, render
+from legacy_queue.http.paging import PAGED, Render, path_page_answer
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.services.pages import Page
 
@@ -142,14 +142,12 @@ def _page(call: Call, name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answ
     services, parent = call.authorize(), _path(call)
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
-    def ask(after: Path, limit: int) -> Page[Path]:
+    def ask(after: Path, limit: int, render: Render) -> Page[Path]:
         begin = (*parent, *after) if after else ()
-        page = services.workers.list(
-            parent, begin, limit, lambda record: render(to_wire(record)), is_quarantined
-        )
+        page = services.workers.list(parent, begin, limit, render, is_quarantined)
         return Page(page.items, page.after and page.after[len(parent) :])
 
-    return path_page_answer(call, services, name, 2 if name == "workers" else 1, ask)
+    return path_page_answer(call, services, name, 2 if name == "workers" else 1, ask, to_wire)
 
 
 def _summary(record: WorkerRecord) -> dict[str, Any]:

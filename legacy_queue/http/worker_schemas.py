@@ -1,7 +1,7 @@
 """The JSON schemas of provisioners, worker types and workers. Source: the original's ``schemas/`` of 2018."""
 
 from legacy_queue.http.schema_helpers import Schema, array, enum, text, unique
-from legacy_queue.http.schema_properties import NAMED_POOL, PROPERTIES, WORKER, object_of, page_of
+from legacy_queue.http.schema_properties import NAMED_POOL, POOL, PROPERTIES, WORKER, object_of, page_of
 
 _ACTION = object_of(
     "name title context url method description",
@@ -20,10 +20,10 @@ _PROVISIONER = object_of(f"provisionerId {_ACTIVE} actions")
 _TASK_QUEUE = object_of(f"taskQueueId {_ACTIVE}")
 _COUNTS = object_of(f"{NAMED_POOL} pendingTasks claimedTasks")
 _OF_TASK = "taskId runId task"
-_SEEN = f"{WORKER} firstClaim lastDateActive"
+_SEEN = f"{WORKER} firstClaim"
 
 WORKER_SCHEMAS: dict[str, Schema] = {
-    "pending-tasks-response": object_of(f"{NAMED_POOL} pendingTasks"),
+    "pending-tasks-response": object_of(f"{POOL} pendingTasks", "taskQueueId"),
     "task-queue-counts-response": _COUNTS,
     "task-queue-counts-request": object_of(
         "taskQueueIds", taskQueueIds=unique(PROPERTIES["taskQueueId"], 1000)
@@ -34,15 +34,15 @@ WORKER_SCHEMAS: dict[str, Schema] = {
     "taskqueue-response": _TASK_QUEUE,
     "list-taskqueues-response": page_of("taskQueues", _TASK_QUEUE),
     "provisioner-response": _PROVISIONER,
-    "workertype-response": object_of(f"{NAMED_POOL} {_ACTIVE} actions"),
-    "worker-response": object_of(f"{NAMED_POOL} {_SEEN} expires recentTasks actions", _QUARANTINE),
+    "workertype-response": object_of(f"{POOL} {_ACTIVE} actions", "taskQueueId"),
+    "worker-response": object_of(
+        f"{POOL} {_SEEN} expires recentTasks actions", f"taskQueueId lastDateActive {_QUARANTINE}"
+    ),
     "update-provisioner-request": object_of("", f"{_DECLARED} actions"),
     "update-workertype-request": object_of("", _DECLARED),
     "update-worker-request": object_of("", "expires"),
     "quarantine-worker-request": object_of("quarantineUntil", "quarantineInfo"),
     "list-provisioners-response": page_of("provisioners", _PROVISIONER),
-    "list-workertypes-response": page_of("workerTypes", object_of(f"{NAMED_POOL} {_ACTIVE}")),
-    "list-workers-response": page_of(
-        "workers", object_of(_SEEN, "quarantineUntil quarantineDetails latestTask")
-    ),
+    "list-workertypes-response": page_of("workerTypes", object_of(f"{POOL} {_ACTIVE}", "taskQueueId")),
+    "list-workers-response": page_of("workers", object_of(_SEEN, f"lastDateActive {_QUARANTINE} latestTask")),
 }

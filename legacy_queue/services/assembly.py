@@ -53,7 +53,7 @@ def build_services(
     the executors of concurrent store calls.
     """
     event_feed = EventFeed(broker, clock.now, settings.max_streams)
-    publisher = EventPublisher(broker, event_feed)
+    publisher = EventPublisher(broker, event_feed, is_todays=settings.has_todays_events)
     timers = Timers(storage.timers, clock, fires=settings.resolves)
     stopping, gate = Event(), Gate()
     pollers = PollerRegistry(storage.work_queues, clock, stopping, gate, storage.account.version)

@@ -1,6 +1,6 @@
 """Which tasks a task waits for, and which tasks wait for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -32,20 +32,14 @@ class Dependencies:
 
         Raises InputError if a dependency does not exist or expires before the task's deadline.
         """
-        tasks = self._load([required_id for required_id in definition.dependencies if required_id != task_id])
-        wrong = []
-        for required_id, required in tasks.items():
-            if required is None:
-                wrong.append(f"{required_id} does not exist")
-            elif required.definition.expires < definition.deadline:
-                wrong.append(f"{required_id} expires at {format_time(required.definition.expires)}")
+        others = [required_id for required_id in definition.dependencies if required_id != task_id]
+        satisfied, wrong = self._satisfied(others, definition)
         if wrong:
             more = f" and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
             raise InputError(
                 f"dependencies: {', '.join(wrong[:_MAX_SHOWN])}{more}. A task can depend on tasks that exist "
                 f"and do not expire before its deadline, {format_time(definition.deadline)}"
             )
-        satisfied = _satisfied(tasks, definition)
         return [required_id for required_id in definition.dependencies if required_id not in satisfied]
 
     def register(self, task: Task) -> None:
@@ -61,7 +55,8 @@ class Dependencies:
     def recheck(self, task: Task) -> Task:
         """Satisfy the dependencies that were resolved before the task was registered."""
         required_ids = [required_id for required_id in task.waits_for if required_id != task.task_id]
-        for required_id in _satisfied(self._load([] if task.runs else required_ids), task.definition):
+        satisfied, _ = self._satisfied([] if task.runs else required_ids, task.definition)
+        for required_id in satisfied:
             task = self._satisfy(task.task_id, required_id)
         return task
 
@@ -82,13 +77,24 @@ class Dependencies:
     def _satisfy(self, task_id: str, required_id: str) -> Task:
         return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))
 
-    def _load(self, task_ids: Sequence[str]) -> Mapping[str, Task | None]:
-        rows = map_concurrently(self._tasks.load, task_ids, self._threads)
-        pairs = zip(task_ids, rows, strict=True)
-        return {task_id: stored.task if stored else None for task_id, stored in pairs}
+    def _satisfied(
+        self, required_ids: Sequence[str], definition: TaskDefinition
+    ) -> tuple[list[str], list[str]]:
+        """The dependencies that no longer keep the defined task from being pending, and what is wrong with
+        others.
 
+        Of thousands of tasks, few are in memory at a time.
+        """
 
-def _satisfied(tasks: Mapping[str, Task | None], definition: TaskDefinition) -> list[str]:
-    """The tasks that no longer keep the defined task from being pending."""
-    requires = definition.requires
-    return [task_id for task_id, task in tasks.items() if task and task.satisfies(requires)]
+        def look(required_id: str) -> tuple[str, bool, str]:
+            stored = self._tasks.load(required_id)
+            if stored is None:
+                return required_id, False, f"{required_id} does not exist"
+            expires, wrong = stored.task.definition.expires, ""
+            if expires < definition.deadline:
+                wrong = f"{required_id} expires at {format_time(expires)}"
+            return required_id, stored.task.satisfies(definition.requires), wrong
+
+        found = map_concurrently(look, required_ids, self._threads)
+        satisfied = [required_id for required_id, is_satisfied, _ in found if is_satisfied]
+        return satisfied, [wrong for *_, wrong in found if wrong]

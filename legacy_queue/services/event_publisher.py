@@ -10,10 +10,13 @@ from legacy_queue.services.event_feed import EventFeed
 
 
 class EventPublisher:
-    """While the broker is away, ``publish`` fails at once instead of waiting for a timeout."""
+    """While the broker is away, ``publish`` fails at once instead of waiting for a timeout.
 
-    def __init__(self, broker: Broker | None, feed: EventFeed) -> None:
-        self._broker, self._feed = broker, feed
+    ``is_todays``: the events have today's shape, else that of 2018.
+    """
+
+    def __init__(self, broker: Broker | None, feed: EventFeed, *, is_todays: bool = False) -> None:
+        self._broker, self._feed, self._is_todays = broker, feed, is_todays
         self._is_away = threading.Event()
 
     @property
@@ -23,6 +26,7 @@ class EventPublisher:
 
     def publish(self, events: Sequence[Event]) -> None:
         """Return once the broker confirmed the events, in this order. Raises BrokerAway."""
+        events = self._shaped(events)
         if self._broker is None:
             self._feed.append(events)
         elif events:
@@ -33,6 +37,11 @@ class EventPublisher:
             except BrokerAway:
                 self._is_away.set()
                 raise
+
+    def _shaped(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._is_todays:
+            return events
+        return [event.as_of_2018() for event in events if not event.is_todays]
 
     def check(self) -> bool:
         """If the broker is away, ask it whether it is back, and return that. To be called once a second."""

@@ -18,7 +18,7 @@ class ServiceSettings:
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
     ``page_pause``: between two pages of a periodic job. ``renew_interval``: real time between two renewals of
-    a job's lease.
+    a job's lease. ``has_todays_events``: events have today's shape.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -33,3 +33,4 @@ class ServiceSettings:
     max_streams: int = 500
     page_pause: timedelta = PAGE_PAUSE
     renew_interval: timedelta = RENEW_INTERVAL
+    has_todays_events: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.errors import InputError, RequestConflict
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
@@ -16,8 +16,6 @@ from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups, sealed_before
 from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.stores import ArtifactStore, TaskStore
-
-_MAX_DEPENDENCIES = 100
 
 
 class Tasks:
@@ -76,11 +74,6 @@ class Tasks:
         """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
         dependencies = list(body.get("dependencies", ()))
         if task_id not in dependencies:
-            if len(dependencies) >= _MAX_DEPENDENCIES:
-                raise InputError(
-                    f"dependencies: defineTask adds the task itself to them, "
-                    f"at most {_MAX_DEPENDENCIES - 1} others are accepted"
-                )
             dependencies.append(task_id)
         return self.create(task_id, {**body, "dependencies": dependencies})
 

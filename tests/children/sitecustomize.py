@@ -1,6 +1,7 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-A test can have it write its stacks, slow down an import, and have it send itself a signal when it forks. For
+A test can have it write its stacks, slow down an import, and have it send itself a signal when it forks. What
+a server answers and publishes is held against ``shapes.py`` beside this folder. For
 ``legacy-queue``, two packages are hidden that users do not have: tests installed them here, and azure-core
 and structlog would import them, which takes a seventh of a server's start.
 """
@@ -11,6 +12,8 @@ import signal
 import sys
 import time
 from functools import partial
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,40 @@ if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv
 if path := os.environ.get("TEST_STACKS"):
     # open until the process ends
     faulthandler.register(STACKS_SIGNAL, file=os.open(path, os.O_WRONLY | os.O_APPEND))
+
+
+WATCHED = {
+    "legacy_queue.http.dispatch": "watch_answers",
+    "legacy_queue.services.event_publisher": "watch_events",
+}
+
+
+class Watch:
+    """Lets ``shapes.py`` look at the server's modules that answer and publish."""
+
+    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
+        if name not in WATCHED:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        assert spec
+        assert spec.loader
+        execute = spec.loader.exec_module
+
+        def watched(module: Any) -> None:
+            execute(module)
+            found = spec_from_file_location("shapes", Path(__file__).parents[1] / "shapes.py")
+            assert found
+            assert found.loader
+            shapes = module_from_spec(found)
+            found.loader.exec_module(shapes)
+            getattr(shapes, WATCHED[name])(module)
+
+        spec.loader.exec_module = watched  # type: ignore[method-assign]
+        return spec
+
+
+if "TEST_SHAPE_FAULTS" in os.environ:
+    sys.meta_path.insert(0, Watch())
 
 
 class SlowImport:

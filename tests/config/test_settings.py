@@ -81,6 +81,8 @@ EACH: dict[str, tuple[str, Any]] = {
     "worker-types": ('{"p/w": "optional"}', {"p/w": "optional"}),
     "amqp-url": (AMQP, AMQP),
     "project": ("my-project_2", "my-project_2"),
+    "answer-shape": ("2018", "2018"),
+    "event-shape": ("today", "today"),
     "claim-work-wait": ("5s", timedelta(seconds=5)),
     **{name: (value, value) for name, value in S3.items()},
     "resolvers": ("false", False),

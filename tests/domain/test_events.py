@@ -16,6 +16,7 @@ from legacy_queue.domain.events import (
     group_resolved,
     group_sealed,
     priority_changed,
+    run_retried,
     task_event,
 )
 from legacy_queue.domain.task import Task, Worker
@@ -123,7 +124,8 @@ WORKER = {"workerGroup": "group", "workerId": "alice"}
 def test_an_event_has_the_fields_of_its_schema(
     name: str, task: Task, beside_the_status: dict[str, Any]
 ) -> None:
-    assert task_event(name, task).payload == {**beside_the_status, "status": task.status()}
+    payload = {**beside_the_status, "status": task.status(), "task": {"tags": {}}}
+    assert task_event(name, task).payload == payload
 
 
 def test_an_event_about_an_earlier_run_names_that_run_and_shows_the_status_of_the_task() -> None:
@@ -202,7 +204,11 @@ def canceled() -> Task:
 
 def names_of(events: Sequence[Event]) -> list[str]:
     """``task-pending 1``, ... for each event, with the run that its payload names."""
-    return [f"{event.exchange} {event.payload.get('runId', '')}".strip() for event in events]
+    return [
+        f"{event.exchange} {event.payload.get('runId', '')}".strip()
+        for event in events
+        if not event.is_todays
+    ]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +295,16 @@ def test_the_derived_events_of_a_retried_run_show_the_retries_that_were_left() -
     events = events_since(taken_over(), NOW)
     left = [event.payload["status"]["retriesLeft"] for event in events]
     retries = pending().retries_left
-    assert left == [retries] * 3 + [retries - 1] * 2
+    assert left == [retries] * 3 + [retries - 1] * 3
+
+
+def test_todays_event_of_a_retried_run_comes_before_that_of_its_retry_and_shows_both() -> None:
+    *_, exception, pending_1 = events_since(shut_down(), NOW)
+    assert exception == run_retried(shut_down(), 0)
+    assert (exception.exchange, exception.is_todays) == ("task-exception", True)
+    assert exception.payload["runId"] == 0
+    assert exception.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.")
+    assert exception.payload["status"] == pending_1.payload["status"] == shut_down().status()
 
 
 def test_a_task_that_was_canceled_unscheduled_was_defined_without_a_run() -> None:

@@ -385,7 +385,7 @@ class Life(RuleBasedStateMachine):
         assert published == expected, "the events are not those of the change"
         self.happened |= set(expected)
         ends = sum(name.removeprefix("task-") in ENDS for name, _ in self.happened)
-        assert sum(after.ended_with(run.run_id) for run in after.runs) == ends
+        assert sum(run.is_resolved for run in after.runs) == ends
         assert outcome.events[-1].payload["status"] == after.status()
         self._check_derived(before, published)
 
@@ -455,12 +455,14 @@ def _words(state: str, reason: str | None) -> str:
 
 
 def _events_of(before: Task | None, after: Task) -> Sequence[tuple[str, int | None]]:
-    """(exchange, runId) of each event of a change, in order: a run that is retried has no final one."""
+    """(exchange, runId) of each event of a change, in order."""
     events: list[tuple[str, int | None]] = [] if before else [("task-defined", None)]
     known = {run.run_id: run for run in before.runs} if before else {}
     for run in after.runs:
         was = known.get(run.run_id)
         is_released = was is not None and was != run and run == _released(was)
+        if was is None and run.reason_created in ("retry", "task-retry"):
+            events.append(("task-exception", run.run_id - 1))
         if is_released or (was is None and run.reason_created != "exception"):
             events.append(("task-pending", run.run_id))
         if run.worker and not (was and was.worker):

@@ -161,7 +161,11 @@ def effect_of_call(call: str, task: Task, now: datetime) -> Effect:
 
 def effects_of(outcome: Outcome) -> tuple[str, str]:
     """The events and what happens to messages, as the table writes them."""
-    events = ", ".join(event.exchange.removeprefix("task-") for event in outcome.events)
+    names = [event.exchange.removeprefix("task-") for event in outcome.events]
+    if outcome.events and outcome.events[0].is_todays:
+        assert names[:2] == ["exception", "pending"]
+        names[:2] = ["retry"]
+    events = ", ".join(names)
     messages = ["hold"] if outcome.hold else []
     messages += {Offer: ["offer"], DeleteMessage: ["delete"], type(None): []}[type(outcome.after)]
     return events or "-", ", ".join(messages) or "-"

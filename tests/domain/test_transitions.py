@@ -62,7 +62,8 @@ def resolved(reason: str, task: Task | None = None, state: str = "exception") ->
 
 def published(outcome: Outcome) -> list[str]:
     """``task-pending 1``, ... for each event, with the run that its payload names."""
-    return [f"{event.exchange} {event.payload.get('runId', '')}".strip() for event in outcome.events]
+    shown = [event for event in outcome.events if not event.is_todays]
+    return [f"{event.exchange} {event.payload.get('runId', '')}".strip() for event in shown]
 
 
 def published_after_a_crash(outcome: Outcome, since: datetime) -> list[str]:

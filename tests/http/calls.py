@@ -37,7 +37,7 @@ from tests.services import harness
 NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
-PREFIXES = ("/v1", "/api/queue/v1")
+OF_2018, TODAY = PREFIXES = ("/v1", "/api/queue/v1")  # they say the shapes of answers
 PROVISIONER, WORKER_TYPE = harness.PROVISIONER, harness.WORKER_TYPE
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
@@ -182,7 +182,7 @@ class Queue:
         /,
         body: Any = None,
         credentials: Credentials | None = ROOT,
-        prefix: str = "/v1",
+        prefix: str = OF_2018,
         **params: Any,
     ) -> TestResponse:
         """Call an endpoint as a client of 2017 does; None is no body."""
@@ -301,7 +301,8 @@ class Queue:
         return str(self.call("status", taskId=task_id).get_json()["status"]["state"])
 
     def definition(self, task_id: str) -> Any:
-        return succeeded(self.call("task", taskId=task_id)).get_json()
+        """In today's shape."""
+        return succeeded(self.call("task", taskId=task_id, prefix=TODAY)).get_json()
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""

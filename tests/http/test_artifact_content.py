@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from tests.http.calls import BLOB, ROOT, WORKER, Queue, refused, succeeded, temporary
+from tests.http.calls import BLOB, ROOT, TODAY, WORKER, Queue, refused, succeeded, temporary
 
 CONTENTS = [("artifact", {"runId": 0}), ("latestArtifact", {})]
 INFOS = [("artifactInfo", {"runId": 0}), ("latestArtifactInfo", {})]
@@ -111,7 +111,8 @@ def test_the_information_of_an_artifact_is_its_entry_in_the_list(
     task_id = queue.running()
     for storage_type in ("s3", "azure", "reference", "link", "error"):
         succeeded(queue.artifact(task_id, storage_type, storage_type))
-    listed = succeeded(queue.call("listArtifacts", taskId=task_id, runId=0)).get_json()["artifacts"]
+    answer = queue.call("listArtifacts", taskId=task_id, runId=0, prefix=TODAY)
+    listed = succeeded(answer).get_json()["artifacts"]
     assert len(listed) == 5
     for artifact in listed:
         answer = queue.call(call, taskId=task_id, name=artifact["name"], credentials=None, **of_run)

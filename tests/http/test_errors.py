@@ -25,6 +25,7 @@ from tests.http.calls import (
     ROOT,
     ROOT_URL,
     TASK_ID,
+    TODAY,
     WORKER,
     WORKER_TYPE,
     Queue,
@@ -92,7 +93,7 @@ def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queu
     example = scene(name)
     queue.running(TASK_ID)
     ending = "reportFailed" if name != "reportFailed" else "reportCompleted"
-    ended = succeeded(queue.call(ending, taskId=TASK_ID, runId=0)).get_json()
+    ended = succeeded(queue.call(ending, taskId=TASK_ID, runId=0, prefix=TODAY)).get_json()
     answer = queue.call(name, example.body, **example.params)
     message = refused(answer, 409, "RequestConflict", TASK_ID, ended["status"]["state"])
     assert json.loads(message.partition("\n\n")[2]) == {"status": ended["status"]}

@@ -141,12 +141,16 @@ PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
     "task-priority-changed": ({"status", "oldPriority", "newPriority"}, set()),
     "task-group-priority-changed": ({"taskGroupId", "schedulerId", "newPriority", "tasksAffected"}, set()),
 }
+# today's have the tags of the task too
+STATES = ("defined", "pending", "running", "completed", "failed", "exception")
+WITH_TAGS = {f"task-{state}" for state in STATES}
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_a_message_has_the_documented_properties(name: str) -> None:
     published = schema(f"/schemas/queue/v1/{message_schema(name)}.json#")
     required, optional = PROPERTIES[name]
+    optional = optional | ({"task"} if name in WITH_TAGS else set())
     assert set(published["required"]) == {"version"} | required
     assert set(published["properties"]) == {"version"} | required | optional
     assert published["properties"]["version"] == {"enum": [1]}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.http.calls import GROUP_ID, TASK_ID, Queue, refused, succeeded
+from tests.http.calls import GROUP_ID, TASK_ID, TODAY, Queue, refused, succeeded
 
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 GROUP, DEPENDENTS = f"/task-group/{GROUP_ID}/list", f"/task/{TASK_ID}/dependents"
@@ -48,7 +48,7 @@ def pages(queue: Queue, name: str, limit: int, between: Callable[[], Any] = lamb
 def test_a_list_holds_the_definition_and_the_status_of_its_tasks(queue: Queue, name: str) -> None:
     made = fill(queue, 3)
     queue.create()
-    page = get(queue, name)
+    page = get(queue, name, prefix=TODAY)
     assert sorted(ids(page)) == made
     of_group = {"taskGroupId", "schedulerId", "expires"}
     assert set(page) == {"tasks", *(of_group if name == "listTaskGroup" else {"taskId"})}
@@ -57,7 +57,7 @@ def test_a_list_holds_the_definition_and_the_status_of_its_tasks(queue: Queue, n
     for entry in page["tasks"]:
         task_id = entry["status"]["taskId"]
         assert entry["task"] == queue.definition(task_id)
-        assert {"status": entry["status"]} == queue.call("status", taskId=task_id).get_json()
+        assert {"status": entry["status"]} == queue.call("status", taskId=task_id, prefix=TODAY).get_json()
 
 
 @each_list

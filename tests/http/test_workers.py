@@ -14,6 +14,7 @@ from tests.http.calls import (
     POOL,
     PROVISIONER,
     TASK_ID,
+    TODAY,
     WORKER,
     WORKER_TYPE,
     Credentials,
@@ -56,7 +57,7 @@ def action(**changes: Any) -> dict[str, Any]:
 def ask(queue: Queue, name: str, body: Any = None, **changes: Any) -> Any:
     """The body of the answer; about alice unless ``changes`` name another record."""
     params = {param: {**ALICE, **changes}[param] for param in of_workers(name)}
-    return succeeded(queue.call(name, body, **params)).get_json()
+    return succeeded(queue.call(name, body, prefix=TODAY, **params)).get_json()
 
 
 def quarantine(queue: Queue, until: str = format_time(NOW + DAY), **changes: str) -> Any:
@@ -92,7 +93,7 @@ def pages(queue: Queue, name: str, query: str) -> list[Any]:
 
 def test_a_claim_records_the_worker_its_worker_type_and_its_provisioner(queue: Queue) -> None:
     queue.running(TASK_ID)
-    answers = [succeeded(queue.call(name, None, None, **of_workers(name))).get_json() for name in GETTING]
+    answers = [ask(queue, name) for name in GETTING]
     now = format_time(NOW)
     assert answers == [
         {
@@ -223,9 +224,9 @@ def test_a_declaration_without_properties_needs_any_declare_scope_and_changes_on
     scope = f"queue:declare-{kind}:{'/'.join(of_workers(name).values())}#expires"
     tested = Credentials("tested", "the-access-token-of-the-tested-client")
     queue = Queue(Client(tested.client_id, tested.access_token, (scope,)))
-    before = succeeded(queue.call(name, scene(name).body, **of_workers(name))).get_json()
+    before = ask(queue, name, scene(name).body)
     queue.clock.advance(HOUR)
-    after = succeeded(queue.call(name, {}, tested, **of_workers(name))).get_json()
+    after = succeeded(queue.call(name, {}, tested, TODAY, **of_workers(name))).get_json()
     assert after == {**before, "lastDateActive": format_time(NOW + HOUR), "expires": after["expires"]}
     assert after["expires"] >= before["expires"]
     assert ask(queue, name.replace("declare", "get")) == after

@@ -77,7 +77,10 @@ def test_each_create_publishes_the_stored_artifact(storage_type: str) -> None:
     for _ in range(2):
         create(harness, task_id, storage_type)
         assert harness.events() == [("artifact-created", task_id, 0)]
-    assert harness.broker.published[-1].payload["artifact"] == stored(harness, task_id).artifact.to_wire()
+    wire = stored(harness, task_id).artifact.to_wire()
+    if storage_type in ("link", "object"):  # which readers of 2018 do not know
+        wire["storageType"] = "reference"
+    assert harness.broker.published[-1].payload["artifact"] == wire
 
 
 @each_type

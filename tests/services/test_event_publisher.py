@@ -34,7 +34,7 @@ from tests.services.ports import FakeBroker, Intercept, events_in
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 OF_ITS_GROUP = [*LIFE, ("task-group-resolved", None)]  # the task is a group of its own
-ONE, TWO = (Event("task-pending", "a.b", (), {"number": number}) for number in (1, 2))
+ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
@@ -71,13 +71,6 @@ def test_a_defined_task_depends_on_itself_once(harness: Harness) -> None:
     task_id, other = slugid(), harness.create()
     task = harness.services.tasks.define(task_id, task_body(dependencies=[task_id, other]))
     assert task.definition.dependencies == (task_id, other)
-
-
-def test_a_defined_task_may_have_99_other_dependencies(harness: Harness) -> None:
-    others = [harness.create() for _ in range(100)]
-    assert harness.task(defined(harness, dependencies=others[:99])).state == "unscheduled"
-    with pytest.raises(InputError, match="at most 99 others"):
-        harness.services.tasks.define(slugid(), task_body(dependencies=others))
 
 
 def test_a_scheduled_task_is_pending_and_offered(harness: Harness) -> None:

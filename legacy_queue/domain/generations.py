@@ -1,0 +1,59 @@
+"""What answers and events have since 2018: strict readers of that time refuse it.
+
+Source: the schemas of the original queue's last whole version, 84a800f5. An answer or event that is not
+named here is the same in both generations, or only today's queue has it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+BY_PATH = "by-path"  # 2018 under /v1, else today
+SHAPES = ("2018", "today")
+MAX_DEPENDENCIES, MAX_DEPENDENCIES_2018 = 10_000, 100  # of a task
+Since = Mapping[str, Any]  # by property: None, or what its value has since 2018
+
+_POOL = dict.fromkeys(("taskQueueId",))
+_TASK = dict.fromkeys(("taskQueueId", "projectId"))
+_STATUS = {**_TASK, "priority": None}
+_BOTH = {"status": _STATUS, "task": _TASK}
+_WORKER = dict.fromkeys(("taskQueueId", "lastDateActive", "quarantineDetails"))
+_EVENT = {"status": _STATUS, "task": None}
+# both redirect to other places, as a reference does
+_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}}
+
+SINCE_2018: Mapping[str, Since] = {
+    # by the schema of the answer
+    "task": _TASK,
+    "task-status-response": _BOTH,
+    "task-claim-response": _BOTH,
+    "task-reclaim-response": _BOTH,
+    "claim-work-response": {"tasks": _BOTH},
+    "list-dependent-tasks-response": {"tasks": _BOTH},
+    "list-task-group-response": {"tasks": _BOTH, **dict.fromkeys(("schedulerId", "expires", "sealed"))},
+    "list-artifacts-response": {"artifacts": _ARTIFACT},
+    "pending-tasks-response": _POOL,
+    "workertype-response": _POOL,
+    "list-workertypes-response": {"workerTypes": _POOL},
+    "worker-response": _WORKER,
+    "list-workers-response": {"workers": _WORKER},
+    # by the exchange of the event
+    "artifact-created": {"status": _STATUS, "artifact": _ARTIFACT},
+    **dict.fromkeys(("task-defined", "task-pending", "task-running"), _EVENT),
+    **dict.fromkeys(("task-completed", "task-failed", "task-exception"), _EVENT),
+}
+
+
+def as_of_2018(value: Any, since: Since) -> Any:
+    """The value without what it has since 2018; a text may be another text."""
+    match value:
+        case dict():
+            return {
+                name: as_of_2018(inner, since[name]) if name in since else inner
+                for name, inner in value.items()
+                if name not in since or since[name] is not None
+            }
+        case list():
+            return [as_of_2018(item, since) for item in value]
+        case str():
+            return since.get(value, value)
+    return value

@@ -1,0 +1,181 @@
+"""Holds every answer and event of the test run against the shapes of its generation: of 2018, or today's.
+
+The tests' own process installs this, and ``children/sitecustomize.py`` in each server that a test starts.
+What is wrong is added to a file, which fails the test that is running.
+"""
+# ruff: noqa: SLF001
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+FILES = {"2018": ("shapes_2018.txt",), "today": ("shapes_2018.txt", "shapes_today.txt")}
+FAULTS = "TEST_SHAPE_FAULTS"  # the variable that names the file
+_TYPES: dict[str, Any] = {
+    "": {},
+    **{name: {"type": name} for name in ("string", "integer", "object", "boolean")},
+    **{name: {"type": "string", "format": name} for name in ("date-time", "uri", "email")},
+}
+Schema = dict[str, Any]
+
+
+@cache
+def shapes(generation: str) -> dict[str, Schema]:
+    """The JSON schemas of answers and events, by name."""
+    found: dict[str, Schema] = {}
+    for name in FILES[generation]:
+        lines = (Path(__file__).parent / name).read_text().splitlines()
+        _read([line for line in lines if line and not line.startswith("#")], found)
+    return found
+
+
+def _read(lines: list[str], found: dict[str, Schema]) -> None:
+    """Add the shapes of the file to those found; a shape may be extended."""
+    above: list[Schema] = []
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 2
+        name, _, said = line.strip().partition(":")
+        del above[depth:]
+        if said.strip() != "closed":
+            _add(above[-1], name, _schema(said.strip()))
+            continue
+        closed: Schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+        if not above:
+            closed = found.setdefault(name, closed)
+        else:
+            of_list = name.removesuffix(" (each)")
+            place = above[-1]["properties"].get(of_list, {})
+            if place.get("additionalProperties") is False:
+                closed = place
+            elif "items" in place:
+                closed = place["items"] if place["items"].get("properties") else closed
+                place["items"] = closed
+            else:
+                above[-1]["properties"][of_list] = closed
+        above.append(closed)
+
+
+def _add(owner: Schema, name: str, schema: Schema) -> None:
+    if not name.endswith("?") and name not in owner["required"]:
+        owner["required"].append(name)
+    owner["properties"][name.removesuffix("?")] = schema
+
+
+def _schema(said: str) -> Schema:
+    if said.startswith("one of "):
+        return {"enum": [int(word) if word.isdigit() else word for word in said.split()[2:]]}
+    if said.startswith("array of "):
+        return {"type": "array", "items": _schema(said.removeprefix("array of "))}
+    if said.startswith("-> "):
+        return {"$ref": f"#/$defs/{said.removeprefix('-> ')}"}
+    return dict(_TYPES[said])
+
+
+@cache
+def _validator(generation: str, name: str) -> Any:
+    """None if that generation says nothing of it."""
+    import jsonschema_rs  # not before gevent has patched
+
+    known = shapes(generation)
+    kinds = [schema for other, schema in known.items() if other.startswith(f"{name} / ")]
+    schema = known.get(name) or ({"anyOf": kinds} if kinds else None)
+    if schema is None:
+        return None
+    text = json.dumps([schema, known])
+    named = set(re.findall(r'"#/\$defs/([^"]+)"', text))
+    defined = {**{other: {} for other in named}, **known}
+    return jsonschema_rs.validator_for({**schema, "$defs": defined}, validate_formats=True)
+
+
+def fault(generation: str, name: str, value: Any) -> str | None:
+    """What is wrong with an answer of the schema, or with an event, in that generation."""
+    validator = _validator(generation, name)
+    if validator is None or validator.is_valid(value):
+        return None
+    why = "; ".join(f"{list(error.instance_path)}: {error.message}" for error in validator.iter_errors(value))
+    return f"{name} is not of {generation}: {why[:1000]}"
+
+
+def _note(text: str | None) -> None:
+    if text:
+        with Path(os.environ[FAULTS]).open("a") as file:
+            file.write(text + "\n")
+
+
+class _Answer:
+    """Passes a body on, and looks at it when it was sent."""
+
+    def __init__(self, body: Iterable[bytes], look: Callable[[bytes], None]) -> None:
+        self._body, self._look, self._sent = body, look, b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._body:
+            self._sent += chunk
+            yield chunk
+
+    def close(self) -> None:
+        if close := getattr(self._body, "close", None):
+            close()
+        self._look(self._sent)
+
+
+def watch_answers(dispatch: Any) -> None:
+    """Look at each answer of ``legacy_queue.http.dispatch``."""
+    checked, serve = dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__
+
+    def keeping(self: Any, endpoint: Any, segments: Any, environ: Any, record: Any) -> Any:
+        call = environ["tests.call"] = checked(self, endpoint, segments, environ, record)
+        return call
+
+    def look(environ: Any, content: bytes) -> None:
+        call = environ.get("tests.call")
+        if call and call.endpoint.output and environ.get("tests.is_json") and content:
+            generation = "today" if call.is_todays else "2018"
+            answer = json.loads(content)
+            is_todays = isinstance(answer, dict) and answer.get("storageType") in ("object", "link")
+            if not is_todays:
+                _note(fault(generation, call.endpoint.output, answer))
+
+    def watched(self: Any, environ: Any, start_response: Any) -> Iterable[bytes]:
+        def start(status: str, headers: Any, *more: Any) -> Any:
+            is_json = ("content-type", "application/json") in ((n.lower(), v) for n, v in headers)
+            environ["tests.is_json"] = status.startswith("200") and is_json
+            return start_response(status, headers, *more)
+
+        return _Answer(serve(self, environ, start), partial(look, environ))
+
+    dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__ = keeping, watched
+
+
+def watch_events(publishing: Any) -> None:
+    """Look at each event of ``legacy_queue.services.event_publisher``."""
+    shaped = publishing.EventPublisher._shaped
+
+    def watched(self: Any, events: Any) -> Any:
+        events = shaped(self, events)
+        for event in events:
+            name = event.exchange + ("" if event.exchange == "task-group-resolved" else "-message")
+            _note(fault("today" if self._is_todays else "2018", name, dict(event.payload)))
+        return events
+
+    publishing.EventPublisher._shaped = watched
+
+
+def watch() -> None:
+    """Look at what this process answers and publishes, and at what it starts."""
+    os.environ[FAULTS] = f"/proc/{os.getpid()}/fd/{os.memfd_create('shapes')}"  # leaves no file behind
+    watch_answers(importlib.import_module("legacy_queue.http.dispatch"))
+    watch_events(importlib.import_module("legacy_queue.services.event_publisher"))
+
+
+def faults() -> str:
+    """What was wrong since the last call."""
+    path = Path(os.environ[FAULTS])
+    text = path.read_text()
+    os.truncate(path, 0)
+    return text
