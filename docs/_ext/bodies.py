@@ -9,7 +9,7 @@ from legacy_queue.http.schemas import SCHEMAS
 
 Schema = Mapping[str, Any]
 
-_MIN_USES = 3  # an object that has the same name in so many bodies gets a section of its own
+_MIN_USES = 3  # an object of several properties that is in so many bodies gets a section of its own
 
 
 def table(name: str) -> str:
@@ -108,5 +108,5 @@ _SHAPES = {
     _key(name, value): (name, value)
     for schema in SCHEMAS.values()
     for name, value in _objects(schema)
-    if _USES[_key(name, value)] >= _MIN_USES
+    if _USES[_key(name, value)] >= _MIN_USES and len(value["properties"]) > 1
 }
