@@ -155,8 +155,8 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
     details = {"existing": _visible(existing), "given": _visible(given)}
     if _visible(wanted) != details["given"] or given.expires < existing.expires:
         raise RequestConflict(
-            f"artifact {existing.name!r} exists, and is different: only a later expires is accepted, and "
-            "another url, or a link, in place of a reference",
+            f"Artifact already exists, and {existing.name!r} is different: only a later expires is accepted, "
+            "and another url, or a link, in place of a reference",
             details,
         )
     if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:
