@@ -127,19 +127,20 @@ def _build(
         storage, broker or _broker(settings), clock, service_settings, _object_store(settings, clock)
     )
     background, upload_slots = services.background(), UploadSlots()
-    control = _control(services, storage, reset) if reset else None
-    injection = FaultInjection(control.faults, services.stopping) if control else None
+    faults = FaultRegistry(FAULT_TARGETS)
+    control = _control(services, storage, faults, reset) if reset else None
+    injection = FaultInjection(faults, services.stopping)
     app = create_app(
         services,
         Authenticator(clients, Roles(settings.roles)),
         root_url,
+        injection,
         trusts_proxy=settings.trusted_proxy,
         is_development=settings.development,
         project=settings.project,
         has_legacy_stubs=settings.legacy_stubs,
         upload_slots=upload_slots,
         control=control,
-        injection=injection,
     )
     if settings.control or isinstance(storage.account, EmbeddedAccount):
         account = storage.account
@@ -237,10 +238,12 @@ def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
         raise SettingsError(f"the {named} cannot be used: {error}") from None
 
 
-def _control(services: Services, storage: Storage, reset: Callable[[], None]) -> ControlServices:
+def _control(
+    services: Services, storage: Storage, faults: FaultRegistry, reset: Callable[[], None]
+) -> ControlServices:
     return ControlServices(
         clock=services.clock_control(),
-        faults=FaultRegistry(FAULT_TARGETS),
+        faults=faults,
         journal=Journal(NOT_IN_JOURNAL),
         peeking=Peeking(storage.work_queues, services.clock),
         reset=reset,

@@ -46,7 +46,7 @@ _NEVER_INLINE = {
 
 
 def azure_blob_api(
-    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer | None = None
+    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer
 ) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
@@ -58,8 +58,7 @@ def azure_blob_api(
     def serve(path: str) -> Response:
         request.max_content_length = _MAX_BODY + 1  # replaces that of the application
         name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
-        if observer:
-            observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
+        observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
         parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
         check_names(parameters, _PARAMETERS)
@@ -67,8 +66,7 @@ def azure_blob_api(
             case "GET" | "HEAD", None:
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
-                if observer:
-                    observer.cause_fault(request.environ, UPLOAD, _runs(name))
+                observer.cause_fault(request.environ, UPLOAD, _runs(name))
                 with slots.acquire(name):
                     return _write(container, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")

@@ -104,6 +104,7 @@ def create_app(
     services: Services,
     authenticator: Authenticator,
     root_url: str,
+    injection: FaultInjection,
     *,
     trusts_proxy: bool = False,
     is_development: bool = False,
@@ -111,12 +112,10 @@ def create_app(
     has_legacy_stubs: bool = False,
     upload_slots: UploadSlots | None = None,
     control: ControlServices | None = None,
-    injection: FaultInjection | None = None,
 ) -> Flask:
     """The WSGI application: the endpoints under both prefixes, pages about the server, and references.
 
-    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled,
-    and without ``injection`` there are no faults.
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
     app = _FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
@@ -129,9 +128,9 @@ def create_app(
         app.wsgi_app,
         services,
         authenticator,
+        injection,
         trusts_proxy=trusts_proxy,
         control=control,
-        injection=injection,
     )
     metrics = Metrics(services)
     headers = DEVELOPMENT_HEADERS if is_development else ()

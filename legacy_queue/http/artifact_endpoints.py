@@ -246,9 +246,7 @@ def _listed(artifact: Artifact) -> bytes:
     return render(artifact.to_wire())
 
 
-def upload_view(
-    services: Services, slots: UploadSlots, faults: FaultInjection | None
-) -> Callable[[str], Response]:
+def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) -> Callable[[str], Response]:
     """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
 
     The signature is the only authorization. An upload that finds no free slot is refused unread.
@@ -256,9 +254,8 @@ def upload_view(
 
     def upload(ticket: str) -> Response:
         signature = request.args.get("signature", "")
-        if faults:
-            permission = services.uploads.verified(ticket, signature)
-            faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+        permission = services.uploads.verified(ticket, signature)
+        faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")
