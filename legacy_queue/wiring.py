@@ -207,6 +207,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         own = root_url + _AZURE_API_PATH
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
+        secret = f"legacy-queue/signed-urls/{settings.signing_secrets[0]}"
         try:
             return EmbeddedAccount(
                 file,
@@ -215,6 +216,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
                 settings.queue_prefix,
                 blob_url=blob_url,
                 synchronous=settings.synchronous,
+                key=None if file else hashlib.sha512(secret.encode()).digest(),  # outlives a reset
             )
         except UnusableFile as error:
             raise SettingsError(str(error)) from None

@@ -7,6 +7,7 @@ module never logs them.
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from urllib.parse import unquote
 
@@ -74,12 +75,9 @@ def _receive(source: queue.Queue, parameters: Mapping[str, str], faulty: FaultyM
     check_names(parameters, _RECEIVE_PARAMETERS)
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
-    try:
-        messages = faulty.receive(source, count, timedelta(seconds=seconds))
-    except queue.QueueNotFound:
-        raise AzureError("QueueNotFound") from None
     root = element("QueueMessagesList")
-    root.extend(map(_to_xml, messages))
+    with suppress(queue.QueueNotFound):  # a reset removed it: the next message creates it again
+        root.extend(map(_to_xml, faulty.receive(source, count, timedelta(seconds=seconds))))
     return answer(200, root)
 
 
