@@ -17,6 +17,7 @@ from lxml import etree
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
+from legacy_queue.domain.artifact import NEVER_INLINE
 from legacy_queue.domain.errors import MalformedPayload
 from legacy_queue.domain.fault import UPLOAD, RunKey
 from legacy_queue.domain.ids import RUN_ID, TASK_ID
@@ -38,11 +39,6 @@ _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCKS = 50_000
 _MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; _MAX_BLOCKS need less
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
-_NEVER_INLINE = {
-    "Content-Disposition": "attachment",
-    "Content-Security-Policy": "sandbox",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 def azure_blob_api(
@@ -91,7 +87,7 @@ def _read(container: BlobContainer, name: str) -> Response:
         raise AzureError("BlobNotFound")
     properties, chunks = blob
     length = properties.length
-    response = Response(chunks, content_type=properties.content_type, headers=_NEVER_INLINE)
+    response = Response(chunks, content_type=properties.content_type, headers=NEVER_INLINE)
     response.headers |= {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "ETag": properties.etag}
     if properties.content_encoding:
         response.headers["Content-Encoding"] = properties.content_encoding

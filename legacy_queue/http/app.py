@@ -142,6 +142,8 @@ def create_app(
     upload = artifact_endpoints.upload_view(services, upload_slots or UploadSlots(), injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
+    download = artifact_endpoints.download_view(services)
+    app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
     @app.before_request
     def check_target() -> None:
