@@ -8,6 +8,7 @@ from datetime import timedelta
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports import Clock, LeaseLost
+from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.work_poller import WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
@@ -16,6 +17,7 @@ POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' wo
 MAX_POLLS = 200  # in a second, of all pollers that find no work
 _WATCH_INTERVAL = timedelta(milliseconds=2)  # for each worker type that is polled
 _MAX_POLLERS = 1000
+_MAX_TURNS = 4  # worker types that are polled at a time: more would slow the calls
 _NO_DELAY = timedelta(0)
 
 
@@ -37,6 +39,7 @@ class PollerRegistry:
         self._queues, self._clock, self._stopping, self._gate = queues, clock, stopping, gate
         self._version, self._last_version, self._watched = version, 0, clock.wall_time()
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
+        self._turns = Turns(_MAX_TURNS)
         self._lock = threading.Lock()
 
     def poller(self, provisioner_id: str, worker_type: str) -> WorkPoller:
@@ -53,6 +56,7 @@ class PollerRegistry:
                     self._clock,
                     self._stopping,
                     self._gate,
+                    self._turns,
                 )
                 self._pollers = {**self._pollers, pool: poller}  # a new dict: other threads iterate over it
             return self._pollers[pool]
