@@ -65,15 +65,17 @@ class WorkPoller:
         stopping: threading.Event,
         gate: Gate,
         turns: Turns,
+        running: set["WorkPoller"],
     ) -> None:
         """Polls ``queues`` in their order. Once ``stopping`` is set, every wait ends with no message.
 
         ``poll_interval`` says for how long an empty queue is not polled. A closed gate stops all polls. A
-        poll needs a turn, unless this process has offered a run.
+        poll needs a turn, unless this process has offered a run. ``running`` are the
+        pollers that are not idle.
         """
         self._queues, self._work_queues, self._release = queues, work_queues, release
         self._poll_interval, self._clock, self._stopping = poll_interval, clock, stopping
-        self._gate, self._turns = gate, turns
+        self._gate, self._turns, self._running = gate, turns, running
         self._waiting: set[WaitingRequest] = set()
         self._interval = poll_interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
@@ -84,11 +86,10 @@ class WorkPoller:
         self._checked_connections: datetime | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._is_running = False
 
     @property
     def is_idle(self) -> bool:
-        return not self._is_running
+        return self not in self._running
 
     @property
     def waiting(self) -> int:
@@ -104,8 +105,7 @@ class WorkPoller:
             try:
                 threading.Thread(target=self._run, daemon=True).start()
             except RuntimeError:  # the system has no thread left: the next request tries again
-                with self._lock:
-                    self._is_running = False
+                self._running.discard(self)
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
         request.ready.wait(max(0.0, timeout.total_seconds()))
         self.remove(request)
@@ -121,7 +121,8 @@ class WorkPoller:
             self._waiting.add(request)
             if request.polls_once:
                 self._polls_once.append(request)
-            starts, self._is_running = not self._is_running, True
+            starts = self.is_idle
+            self._running.add(self)
         self._wake.set()
         return starts
 
@@ -195,7 +196,7 @@ class WorkPoller:
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
                 if not self._waiting:
-                    self._is_running = False
+                    self._running.discard(self)
                     return
             self._wake.wait(self.seconds_until_next_poll())
 

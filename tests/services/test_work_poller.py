@@ -76,6 +76,7 @@ class Scene:
             self.stopping,
             Gate(),
             self.turns,
+            set(),
         )
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
