@@ -291,9 +291,10 @@ def download_view(services: Services) -> Callable[[str], Response]:
         response.set_etag(artifact.details["transferSha256"])
         response.content_length = artifact.details["transferLength"]
         try:
-            return response.make_conditional(request, True, response.content_length)
+            response.make_conditional(request, True, response.content_length)
         except RequestedRangeNotSatisfiable as error:
             return Response(status=416, headers=dict(error.get_headers()))
+        return response
 
     return download
 
