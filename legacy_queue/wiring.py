@@ -127,12 +127,14 @@ def _build(
         storage, broker or _broker(settings), clock, service_settings, _object_store(settings, clock)
     )
     background, upload_slots = services.background(), UploadSlots()
-    control = _control(services, storage, reset) if reset else None
-    injection = FaultInjection(control.faults, services.stopping) if control else None
+    faults = FaultRegistry(FAULT_TARGETS)
+    control = _control(services, storage, faults, reset) if reset else None
+    injection = FaultInjection(faults, services.stopping)
     app = create_app(
         services,
         Authenticator(clients, Roles(settings.roles)),
         root_url,
+        injection,
         trusts_proxy=settings.trusted_proxy,
         shape=settings.answer_shape,
         is_development=settings.development,
@@ -140,7 +142,6 @@ def _build(
         has_legacy_stubs=settings.legacy_stubs,
         upload_slots=upload_slots,
         control=control,
-        injection=injection,
     )
     if settings.control or isinstance(storage.account, EmbeddedAccount):
         account = storage.account
@@ -207,6 +208,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         own = root_url + _AZURE_API_PATH
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
+        secret = f"legacy-queue/signed-urls/{settings.signing_secrets[0]}"
         try:
             return EmbeddedAccount(
                 file,
@@ -215,6 +217,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
                 settings.queue_prefix,
                 blob_url=blob_url,
                 synchronous=settings.synchronous,
+                key=None if file else hashlib.sha512(secret.encode()).digest(),  # outlives a reset
             )
         except UnusableFile as error:
             raise SettingsError(str(error)) from None
@@ -238,10 +241,12 @@ def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
         raise SettingsError(f"the {named} cannot be used: {error}") from None
 
 
-def _control(services: Services, storage: Storage, reset: Callable[[], None]) -> ControlServices:
+def _control(
+    services: Services, storage: Storage, faults: FaultRegistry, reset: Callable[[], None]
+) -> ControlServices:
     return ControlServices(
         clock=services.clock_control(),
-        faults=FaultRegistry(FAULT_TARGETS),
+        faults=faults,
         journal=Journal(NOT_IN_JOURNAL),
         peeking=Peeking(storage.work_queues, services.clock),
         reset=reset,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import quote
 
 import requests
@@ -81,6 +82,16 @@ class _Quiet(WSGIRequestHandler):
         """Say nothing: the request line holds a SAS."""
 
 
+class Unobserved:
+    """An observer that ignores everything and causes no fault."""
+
+    def begin(self, environ: dict[str, Any], endpoint: str) -> None: ...
+
+    def cause_fault(self, *_request: Any, has_message: bool = False) -> None: ...
+
+    def refuse(self, environ: dict[str, Any], reason: str) -> None: ...
+
+
 @contextmanager
 def memory_server(
     clock: Clock, queue_prefix: str = "q", key: bytes | None = None, slots: UploadSlots | None = None
@@ -90,8 +101,8 @@ def memory_server(
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for api in (
-        azure_queue_api(storage.account, clock),
-        azure_blob_api(storage.account, clock, slots or UploadSlots()),
+        azure_queue_api(storage.account, clock, Unobserved()),
+        azure_blob_api(storage.account, clock, slots or UploadSlots(), Unobserved()),
     ):
         app.register_blueprint(api, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])

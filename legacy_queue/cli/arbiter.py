@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 from gunicorn.app.base import BaseApplication
@@ -19,14 +19,17 @@ _IGNORED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 
 
 class Arbiter(gunicorn_internals.Arbiter):
-    """gunicorn's arbiter, which ends with exit code 1 after its Azurite has ended.
+    """gunicorn's arbiter, which ends with exit code 1 after its Azurite, or the process with the memory of
+    ``--storage memory``, has ended.
 
     An Azurite that died before its last save may have lost tables, queues and rows that the server processes
     remember: a supervisor starts everything anew.
     """
 
-    def __init__(self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler) -> None:
-        self._azurite, self._stop_handler = azurite, stop_handler
+    def __init__(
+        self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler, in_memory: bool
+    ) -> None:
+        self._azurite, self._stop_handler, self._in_memory = azurite, stop_handler, in_memory
         super().__init__(app)
         logging.getLogger("gunicorn.error").propagate = True  # to the log of all libraries
 
@@ -48,6 +51,10 @@ class Arbiter(gunicorn_internals.Arbiter):
 
     def spawn_worker(self) -> Any:
         """Start a server process. A signal to it waits until its handlers are installed."""
+        if self._in_memory and self.worker_age:
+            self._fail(
+                "server-process-ended", why="all tasks were in its memory and are lost: start it again"
+            )
         signal.pthread_sigmask(signal.SIG_BLOCK, WORKER_SIGNALS)
         try:
             return super().spawn_worker()
@@ -57,7 +64,11 @@ class Arbiter(gunicorn_internals.Arbiter):
     def murder_workers(self) -> None:
         """Called once a second."""
         if self._azurite and not self._azurite.alive():
-            log.error("azurite-ended", why="the server ends too: start it again", log=str(self._azurite.log))
-            self.stop()
-            raise SystemExit(1)
+            why = "the server ends too: start it again"
+            self._fail("azurite-ended", why=why, log=str(self._azurite.log))
         super().murder_workers()
+
+    def _fail(self, event: str, **fields: str) -> NoReturn:
+        log.error(event, **fields)
+        self.stop()
+        raise SystemExit(1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control_commands import Control, DefaultGroup, control_options, duration, show
+from legacy_queue.cli.control_commands import Control, DefaultGroup, control_options, show
 from legacy_queue.cli.tables import aligned
 
 _EFFECTS = ("delay", "status", "message", "drop", "sas", "double", "lose", "stale")
@@ -71,7 +71,6 @@ def list_faults(control: Control, as_json: bool) -> None:
 @click.option(
     "--delay",
     metavar="DURATION",
-    callback=duration,
     show_default="none",
     help="Wait first, for 2s or 200ms; may be combined with the others.",
 )

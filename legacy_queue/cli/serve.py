@@ -119,7 +119,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             application = _Application(settings, root_url, server, listener, connections, tls)
             # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
             try:
-                Arbiter(application, azurite, stop_handler).run()
+                Arbiter(application, azurite, stop_handler, settings.storage == "memory").run()
             finally:
                 if locked and os.getpid() == process:
                     locked.finish()

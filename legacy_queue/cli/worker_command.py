@@ -15,18 +15,17 @@ from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
 from legacy_queue.cli.signals import StopHandler, StopSignal, exit_on_signal
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
+from legacy_queue.domain.times import parse_duration
 from legacy_queue.worker import Protocol, QueueRefused, SampleWorker, WorkerSettings
 
 SHUTDOWN_LIMIT = timedelta(seconds=30)
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
 
 def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h)", value)
-    if not match:
-        raise click.BadParameter(f"{value!r} is not a duration like 1s, 500ms or 2m")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _default_worker_id() -> str:

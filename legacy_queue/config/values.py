@@ -19,11 +19,11 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.generations import BY_PATH, SHAPES
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.scopes import is_scope
+from legacy_queue.domain.times import parse_duration
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _EXTRAS = {"amqp": "kombu", "azure": "azure.identity", "s3": "boto3"}  # in setup.cfg
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 _TLS_NAME = "a host name or an IP address is accepted, or several, without port and wildcard"
 Parse = Callable[[Any], Any]
@@ -53,13 +53,15 @@ def _one_of(*words: str) -> Parse:
 
 
 def _duration(
-    accepted: str, lowest: timedelta = timedelta(), highest: timedelta = timedelta(days=5)
+    accepted: str, lowest: timedelta = timedelta(seconds=1), highest: timedelta = timedelta(days=5)
 ) -> Parse:
     def parse(value: Any) -> timedelta:
-        match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
-        if not match:
-            raise ValueError("a duration is accepted, like 20m, 6s, 1h or 2d")
-        duration = timedelta(seconds=int(match[1]) * UNITS[match[2]])
+        try:
+            duration = parse_duration(str(value))
+            if duration.microseconds:
+                raise ValueError
+        except ValueError:
+            raise ValueError("a duration of whole seconds is accepted, like 20m, 3m31s, 1h or 2d") from None
         if not lowest <= duration <= highest:
             raise ValueError(accepted)
         return duration
@@ -158,7 +160,8 @@ def amqp_url(value: Any) -> str:
 def duration_text(duration: timedelta) -> str:
     """The duration as text for a setting, in the largest exact unit: ``20m``."""
     seconds = int(duration.total_seconds())
-    size, unit = next((size, unit) for unit, size in reversed(UNITS.items()) if seconds % size == 0)
+    units = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+    size, unit = next((size, unit) for size, unit in units if seconds % size == 0)
     return f"{seconds // size}{unit}"
 
 

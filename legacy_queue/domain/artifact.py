@@ -24,6 +24,12 @@ MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
 UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for different clocks
 EXPIRED_FOR = timedelta(minutes=15)  # an artifact may be created until then after its expiry
 IDENTITY = "identity"  # no encoding
+# of each answer with bytes of an artifact: no browser shows it as a page of this origin
+NEVER_INLINE = {
+    "Content-Disposition": "attachment",
+    "Content-Security-Policy": "sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
 
 _IN_OBJECT_STORE, _RENEWED = "isObject", "begunAnew"
 _HIDDEN = (_IN_OBJECT_STORE, _RENEWED, "uploadId", "hashes")
@@ -155,8 +161,8 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
     details = {"existing": _visible(existing), "given": _visible(given)}
     if _visible(wanted) != details["given"] or given.expires < existing.expires:
         raise RequestConflict(
-            f"artifact {existing.name!r} exists, and is different: only a later expires is accepted, and "
-            "another url, or a link, in place of a reference",
+            f"Artifact already exists, and {existing.name!r} is different: only a later expires is accepted, "
+            "and another url, or a link, in place of a reference",
             details,
         )
     if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:

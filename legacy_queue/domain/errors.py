@@ -16,14 +16,14 @@ _MAX_LOGGED = 255  # characters of an unknown clientId
 
 class QueueError(Exception):
     """A refusal. The message names the wrong value and says which values are accepted; it never has a secret.
-    ``details`` are for a program.
+    ``details`` are for a program, ``reason`` is for the operator.
     """
 
     status = 500
 
     def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = self.reason = message
         self.details = dict(details or {})
 
     @property

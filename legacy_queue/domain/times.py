@@ -11,7 +11,7 @@ from legacy_queue.domain.errors import InputError
 MILLISECOND = timedelta(milliseconds=1)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # milliseconds
+_DURATION = r"(?=.)(?:(\d{1,8})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?(?:(\d{1,13})ms)?"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -35,11 +35,12 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read ``1500ms``, ``90s``, ``21m``, ``2h`` or ``5d``; raises ValueError for anything else."""
-    match = re.fullmatch(r"(\d{1,13}(?=ms)|\d{1,9})(ms|[smhd])", text, re.ASCII)
+    """Read ``1500ms``, ``90s``, ``3m31s``, ``2h`` or ``5d``; raises ValueError for anything else."""
+    match = re.fullmatch(_DURATION, text, re.ASCII)
     if not match:
-        raise ValueError(f"{text[:100]!r} is no duration: 1500ms, 90s, 21m, 2h and 5d are")
-    return int(match[1]) * _UNITS[match[2]] * MILLISECOND
+        raise ValueError(f"{text[:100]!r} is no duration: 1500ms, 90s, 3m31s, 2h and 5d are")
+    days, hours, minutes, seconds, milliseconds = map(int, match.groups("0"))
+    return timedelta(days, seconds, 0, milliseconds, minutes, hours)
 
 
 def given_duration(body: Mapping[str, Any], name: str) -> timedelta:

@@ -31,6 +31,7 @@ satisfy                     | unscheduled              | pending            | pe
                             | any other                | unchanged          | -                | -
 satisfy, one of several     | unscheduled              | unscheduled        | -                | -
 rerun                       | resolved, canceled       | pending            | pending          | offer
+                            | unscheduled              | pending            | pending          | offer
                             | pending                  | unchanged          | pending          | offer
                             | 50 runs, late            | RequestConflict    | -                | -
                             | any other                | unchanged          | -                | -
@@ -131,11 +132,11 @@ def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
 
 
 def rerun(task: Task, now: datetime) -> Outcome:
-    """A resolved task is pending again, with all its retries. Raises RequestConflict after the deadline, and
-    for a task with 50 runs.
+    """A resolved or unscheduled task is pending, with all its retries. Raises RequestConflict after the
+    deadline, and for a task with 50 runs.
     """
     task.check_deadline(now)
-    if not task.is_resolved:
+    if task.runs and not task.is_resolved:
         return task_pending(task)
     runs_left = MAX_RUNS - len(task.runs)
     if runs_left <= 0:

@@ -17,6 +17,7 @@ from lxml import etree
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
+from legacy_queue.domain.artifact import NEVER_INLINE
 from legacy_queue.domain.errors import MalformedPayload
 from legacy_queue.domain.fault import UPLOAD, RunKey
 from legacy_queue.domain.ids import RUN_ID, TASK_ID
@@ -38,15 +39,10 @@ _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCKS = 50_000
 _MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; _MAX_BLOCKS need less
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
-_NEVER_INLINE = {
-    "Content-Disposition": "attachment",
-    "Content-Security-Policy": "sandbox",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 def azure_blob_api(
-    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer | None = None
+    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer
 ) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
@@ -58,8 +54,7 @@ def azure_blob_api(
     def serve(path: str) -> Response:
         request.max_content_length = _MAX_BODY + 1  # replaces that of the application
         name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
-        if observer:
-            observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
+        observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
         parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
         check_names(parameters, _PARAMETERS)
@@ -67,8 +62,7 @@ def azure_blob_api(
             case "GET" | "HEAD", None:
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
-                if observer:
-                    observer.cause_fault(request.environ, UPLOAD, _runs(name))
+                observer.cause_fault(request.environ, UPLOAD, _runs(name))
                 with slots.acquire(name):
                     return _write(container, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
@@ -93,7 +87,7 @@ def _read(container: BlobContainer, name: str) -> Response:
         raise AzureError("BlobNotFound")
     properties, chunks = blob
     length = properties.length
-    response = Response(chunks, content_type=properties.content_type, headers=_NEVER_INLINE)
+    response = Response(chunks, content_type=properties.content_type, headers=NEVER_INLINE)
     response.headers |= {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "ETag": properties.etag}
     if properties.content_encoding:
         response.headers["Content-Encoding"] = properties.content_encoding

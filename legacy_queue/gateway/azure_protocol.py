@@ -117,14 +117,11 @@ class Observer(Protocol):
         """The request gets an error, for this reason."""
 
 
-def blueprint_of(
-    name: str, rule: str, serve: Callable[[str], Response], observer: Observer | None
-) -> Blueprint:
+def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observer: Observer) -> Blueprint:
     """A blueprint for all methods of the rule; it answers an AzureError as Azure does."""
 
     def refused(error: AzureError) -> Response:
-        if observer:
-            observer.refuse(request.environ, error.reason)
+        observer.refuse(request.environ, error.reason)
         return _error(error.status, error.code, error.message, error.headers)
 
     blueprint = Blueprint(name, __name__)

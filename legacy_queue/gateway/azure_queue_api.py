@@ -7,8 +7,8 @@ module never logs them.
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from urllib.parse import unquote
 
 from flask import Blueprint, Response, request
@@ -42,23 +42,21 @@ _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 
 
-def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer | None = None) -> Blueprint:
+def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
     Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
     ends TLS, the application must know the original scheme. ``observer`` may cause faults.
     """
     name, key = account.public_queues.account, account.public_queues.key
-    faulty = FaultyMessages(observer, clock) if observer else None
+    faulty = FaultyMessages(observer, clock)
 
     def serve(path: str) -> Response:
         segments = [unquote(segment) for segment in path.split("/")]
-        if segments[0] != name or len(segments) == 1:
-            raise AzureError("AuthenticationFailed")
-        queue_name, resource = segments[1], segments[2:]
-        endpoint = _ENDPOINTS.get((request.method, len(resource)))
-        if observer and endpoint:
-            observer.begin(request.environ, endpoint)
+        queue_name, resource = "".join(segments[1:2]), segments[2:]
+        observer.begin(request.environ, _ENDPOINTS.get((request.method, len(resource)), "azure.other"))
+        if segments[0] != name or not queue_name:
+            raise AzureError("AuthenticationFailed", reason="the URL is of another account")
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
@@ -73,17 +71,13 @@ def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer | 
     return blueprint_of("azure_queue_api", "/<path:path>", serve, observer)
 
 
-def _receive(source: queue.Queue, parameters: Mapping[str, str], faulty: FaultyMessages | None) -> Response:
+def _receive(source: queue.Queue, parameters: Mapping[str, str], faulty: FaultyMessages) -> Response:
     check_names(parameters, _RECEIVE_PARAMETERS)
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
-    receive = partial(faulty.receive, source) if faulty else source.receive
-    try:
-        messages = receive(count, timedelta(seconds=seconds))
-    except queue.QueueNotFound:
-        raise AzureError("QueueNotFound") from None
     root = element("QueueMessagesList")
-    root.extend(map(_to_xml, messages))
+    with suppress(queue.QueueNotFound):  # a reset removed it: the next message creates it again
+        root.extend(map(_to_xml, faulty.receive(source, count, timedelta(seconds=seconds))))
     return answer(200, root)
 
 
@@ -101,8 +95,9 @@ def _to_xml(message: queue.QueuedMessage) -> etree._Element:
 
 
 def _delete(
-    source: queue.Queue, message_id: str, parameters: Mapping[str, str], faulty: FaultyMessages | None
+    source: queue.Queue, message_id: str, parameters: Mapping[str, str], faulty: FaultyMessages
 ) -> Response:
+    faulty.delete(message_id)
     check_names(parameters, _DELETE_PARAMETERS)
     receipt = parameters.get("popreceipt")
     if receipt is None:
@@ -111,8 +106,6 @@ def _delete(
         base64.b64decode(receipt, validate=True)
     except ValueError:
         raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
-    if faulty:
-        faulty.delete(message_id)
     try:
         source.delete(MessageLease(message_id, receipt))
     except (queue.QueueNotFound, queue.PopReceiptMismatch) as error:

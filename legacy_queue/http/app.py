@@ -105,6 +105,7 @@ def create_app(
     services: Services,
     authenticator: Authenticator,
     root_url: str,
+    injection: FaultInjection,
     *,
     trusts_proxy: bool = False,
     shape: str = BY_PATH,
@@ -113,12 +114,10 @@ def create_app(
     has_legacy_stubs: bool = False,
     upload_slots: UploadSlots | None = None,
     control: ControlServices | None = None,
-    injection: FaultInjection | None = None,
 ) -> Flask:
     """The WSGI application: the endpoints under both prefixes, pages about the server, and references.
 
-    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled,
-    and without ``injection`` there are no faults.
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
     app = _FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
@@ -131,10 +130,10 @@ def create_app(
         app.wsgi_app,
         services,
         authenticator,
+        injection,
         trusts_proxy=trusts_proxy,
         shape=shape,
         control=control,
-        injection=injection,
     )
     metrics = Metrics(services)
     headers = DEVELOPMENT_HEADERS if is_development else ()
@@ -146,6 +145,8 @@ def create_app(
     upload = artifact_endpoints.upload_view(services, upload_slots or UploadSlots(), injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
+    download = artifact_endpoints.download_view(services)
+    app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
     @app.before_request
     def check_target() -> None:

@@ -1,4 +1,4 @@
-"""Endpoints about artifacts, and the view of the signed URLs that upload artifacts through this server.
+"""Endpoints about artifacts, and the views of the signed URLs by which this server takes and gives content.
 
 Source: docs/explanation/http-contract.md#artifacts.
 """
@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from flask import Response, request
+from werkzeug.exceptions import RequestedRangeNotSatisfiable
 
-from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.artifact import NEVER_INLINE, Artifact
 from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
 from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
@@ -230,21 +231,22 @@ def _headers(storage_type: str) -> dict[str, str]:
 
 def _location_headers(artifact: Artifact) -> Mapping[str, str]:
     """The headers that old download clients need."""
+    encoding, content_type = artifact.details["contentEncoding"], artifact.content_type
+    values = {**_checksums(artifact), "content-encoding": encoding, "content-type": content_type}
+    return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
+
+
+def _checksums(artifact: Artifact) -> Mapping[str, str]:
     details = artifact.details
-    values = {
+    return {
         "content-sha256": details["contentSha256"],
         "content-length": str(details["contentLength"]),
         "transfer-sha256": details["transferSha256"],
         "transfer-length": str(details["transferLength"]),
-        "content-encoding": details["contentEncoding"],
-        "content-type": artifact.content_type,
     }
-    return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
 
 
-def upload_view(
-    services: Services, slots: UploadSlots, faults: FaultInjection | None
-) -> Callable[[str], Response]:
+def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) -> Callable[[str], Response]:
     """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
 
     The signature is the only authorization. An upload that finds no free slot is refused unread.
@@ -252,9 +254,8 @@ def upload_view(
 
     def upload(ticket: str) -> Response:
         signature = request.args.get("signature", "")
-        if faults:
-            permission = services.uploads.verified(ticket, signature)
-            faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+        permission = services.uploads.verified(ticket, signature)
+        faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")
@@ -268,6 +269,30 @@ def upload_view(
         return _empty(200, ETag=f'"{etag}"')
 
     return upload
+
+
+def download_view(services: Services) -> Callable[[str], Response]:
+    """``GET /uploads/<ticket>?signature=..``: the bytes of a blob.
+
+    With the metadata that the original's objects in S3 had: taskcluster-lib-artifact-go insists on it.
+    """
+
+    def download(ticket: str) -> Response:
+        permission = services.uploads.verified(ticket, request.args.get("signature", ""), "download")
+        artifact, chunks = services.artifacts.content(permission)
+        response = Response(chunks, content_type=artifact.content_type, headers=NEVER_INLINE)
+        response.headers.update({f"x-amz-meta-{name}": text for name, text in _checksums(artifact).items()})
+        if artifact.content_encoding:
+            response.headers["Content-Encoding"] = artifact.content_encoding
+        response.set_etag(artifact.details["transferSha256"])
+        response.content_length = artifact.details["transferLength"]
+        try:
+            response.make_conditional(request, True, response.content_length)
+        except RequestedRangeNotSatisfiable as error:
+            return Response(status=416, headers=dict(error.get_headers()))
+        return response
+
+    return download
 
 
 def _empty(status: int, **headers: str) -> Response:

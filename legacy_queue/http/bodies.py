@@ -53,17 +53,18 @@ def parse(body: bytes, content_type: str) -> Any:
     return value
 
 
-def validate(value: Any, schema: str) -> None:
+def validate(body: Any, schema: str) -> None:
     """Raises InputValidationError, which names the first wrong values, their places and accepted values."""
     validator = _validator(_as_json(schema))
-    if validator.is_valid(value):
+    if validator.is_valid(body):
         return
     errors = []
-    for error in islice(validator.iter_errors(_outline(value, SCHEMAS[schema])), _MAX_ERRORS):
+    for error in islice(validator.iter_errors(_outline(body, SCHEMAS[schema])), _MAX_ERRORS):
         path = "/".join(["body", *map(str, error.instance_path)])
         is_secret = bool(error.instance_path) and error.instance_path[-1] in _SECRET_FIELDS
         if not is_secret and not isinstance(error.instance, dict | list):  # these may hold a secret
-            path += f" is {json.dumps(error.instance)[:200]}"
+            value = error.instance[:200] if isinstance(error.instance, str) else error.instance
+            path += f" is {json.dumps(value)}"
         accepted = error.message[:1000]
         if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
             accepted = f"one of {', '.join(map(str, error.kind.options))} is accepted"

@@ -52,15 +52,15 @@ class Dispatcher:
         rest: WsgiApp,
         services: Services,
         authenticator: Authenticator,
+        injection: FaultInjection,
         *,
         trusts_proxy: bool = False,
         shape: str = BY_PATH,
         control: ControlServices | None = None,
-        injection: FaultInjection | None = None,
     ) -> None:
         self._rest, self._services, self._control = rest, services, control
         self._authenticator, self._trusts_proxy, self._shape = authenticator, trusts_proxy, shape
-        self._inject = injection.handle if injection else None
+        self._injection = injection
         by_service = groupby(prefixed, lambda endpoint: endpoint.service)
         routes = [
             *[
@@ -82,7 +82,7 @@ class Dispatcher:
         segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
             call = self._checked(endpoint, segments, environ, record)
-            answer = call.endpoint.handler(call) if self._inject is None else self._inject(call)
+            answer = self._injection.handle(call)
         except Exception as error:  # noqa: BLE001  a bug is rendered too
             answer = render(error, record, self._services.clock)
         if isinstance(answer, Response):

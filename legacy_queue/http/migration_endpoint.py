@@ -3,14 +3,13 @@
 It names clients and workers, so it needs a scope of its own: ``queue:migration``.
 """
 
-import re
+from contextlib import suppress
 from datetime import timedelta
 
 from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.times import parse_duration
 from legacy_queue.domain.usage_key import HOUR, KEPT
 from legacy_queue.http.endpoint import Answer, Call, endpoint
-
-_UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
 
 
 @endpoint(
@@ -35,10 +34,10 @@ def migration(call: Call) -> Answer:
 
 
 def _window(text: str) -> timedelta:
-    match = re.fullmatch(r"([1-9]\d{0,5})([mhd])", text, re.ASCII)
-    window = int(match[1]) * _UNITS[match[2]] if match else timedelta(0)
-    if not HOUR <= window <= KEPT:
-        raise InvalidRequestArguments(
-            f"since is {text!r}: a duration from 1h to {KEPT.days}d is accepted, like 90m, 24h or 2d"
-        )
-    return window
+    with suppress(ValueError):
+        window = parse_duration(text)
+        if HOUR <= window <= KEPT:
+            return window
+    raise InvalidRequestArguments(
+        f"since is {text!r}: a duration from 1h to {KEPT.days}d is accepted, like 90m, 24h or 2d"
+    )

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.fault import RunKey
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.parameters import PARAMETERS
@@ -92,12 +91,7 @@ class Journal:
         name, params = record.call or (record.endpoint, {})
         if name in self._excluded:
             return
-        refusal, body = record.refusal, record.payload[1] if record.payload else None
-        code, reason = record.code, record.reason
-        if isinstance(refusal, AuthenticationFailed):
-            code, reason = refusal.code, refusal.reason
-        elif refusal is not None:
-            code, reason = refusal.code, refusal.message[:_MAX_REASON]
+        body, (code, reason) = record.payload[1] if record.payload else None, record.error
         worker = body if isinstance(body, dict) and "workerId" in body else params
         # a plain tuple without containers: the garbage collector stops tracking it
         entry = (
@@ -110,7 +104,7 @@ class Journal:
             name,
             record.status,
             code,
-            reason,
+            reason and reason[:_MAX_REASON],
             record.client_id,
             params.get("taskId"),
             params.get("runId"),

@@ -22,6 +22,7 @@ log = structlog.get_logger()
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_LENGTH = 1000  # characters of a path or a reason
+_QUOTED = re.compile(r"""(?<!\w)(['"])(?:[^\\]|\\.)*?(?:\1(?!\w)|$)""")
 # a client that escapes the "?" of a signed URL sends its query as a part of the path
 _SIGNED = re.compile(r"(sig|signature|bewit|mac|accountkey|accesstoken|popreceipt)(=|%3d).*", re.IGNORECASE)
 _RECORD = "legacy_queue.record"  # in a WSGI environment
@@ -69,25 +70,30 @@ class RequestRecord:
         return self.call[0] if self.call else self.endpoint
 
     @property
+    def error(self) -> tuple[str | None, str | None]:
+        """The code of the error, and its reason, which may quote what was sent."""
+        refusal = self.refusal
+        return (refusal.code, refusal.reason) if refusal else (self.code, self.reason)
+
+    @property
     def shown_path(self) -> str:
         """The path without signatures."""
         return without_signature(self.path)
 
     def write(self) -> None:
         """Write the log line."""
-        error, refusal = self.refusal, {}
-        if isinstance(error, AuthenticationFailed):
-            refusal = {"reason": error.reason, "claimed_client_id": error.client_id}
-        if isinstance(error, AuthorizationFailed):
-            refusal = {"reason": error.message[:_MAX_LENGTH]}
+        refusal, (code, reason) = self.refusal, self.error
+        if reason and not isinstance(refusal, AuthorizationFailed):  # that quotes scopes
+            reason = _without_values(reason)
         fields = {
             "method": self.method,
             "path": self.shown_path,
             "endpoint": self.endpoint_name,
             "status": self.status,
             "client_id": self.client_id,
-            "code": error.code if error else self.code,
-            **refusal,
+            "code": code,
+            "reason": reason and reason[:_MAX_LENGTH],
+            "claimed_client_id": refusal.client_id if isinstance(refusal, AuthenticationFailed) else None,
             "fault": self.fault,
             "request_id": self.request_id,
         }
@@ -99,6 +105,11 @@ def without_signature(path: str) -> str:
     """The path without signatures, cut to a maximal length."""
     is_plain = "=" not in path and "%3" not in path
     return (path if is_plain else _SIGNED.sub("***", path))[:_MAX_LENGTH]
+
+
+def _without_values(reason: str) -> str:
+    """The first line of a reason, without quoted values: a value that was sent may be a secret."""
+    return without_signature(_QUOTED.sub("***", reason.partition("\n")[0][:_MAX_LENGTH]))
 
 
 def record_of(environ: Environ) -> RequestRecord:

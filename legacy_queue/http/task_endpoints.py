@@ -84,7 +84,7 @@ def schedule_task(call: Call) -> Answer:
     stability="deprecated",
 )
 def rerun_task(call: Call) -> Answer:
-    """Give a resolved task another run and all its retries. An unresolved task is not changed."""
+    """Give a resolved or unscheduled task another run and all its retries. Any other is not changed."""
     return _status(_as_scheduler(call).tasks.rerun(call.task_id))
 
 

@@ -114,7 +114,7 @@ def quarantine_worker(call: Call) -> Answer:
     why. It is kept with the client and the time of the call, for the last 20 calls.
 
     claimWork gives it no task, and claimTask is a conflict. It may finish the runs that it has claimed. An
-    unknown worker gets a record.
+    unknown worker is not found.
     """
     until, info = given_time(call.body, "quarantineUntil"), call.body.get("quarantineInfo", "")
     return call.authorize().workers.quarantine(_path(call), until, call.client_id, info)

@@ -1,6 +1,6 @@
 """Artifacts: created, completed, found, listed, and removed after they expired."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,6 +28,7 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.object_access import upload_access
 from legacy_queue.domain.task import Task
+from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
 from legacy_queue.services.blob_checks import BlobChecks
@@ -148,7 +149,17 @@ class Artifacts:
         if not artifact.has_bytes:
             return ArtifactLocation(artifact, artifact.details.get("url"))
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
+        if artifact.storage_type == "blob":
+            return ArtifactLocation(artifact, self._uploads.download_url(artifact, expiry))
         return ArtifactLocation(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
+
+    def content(self, ticket: Ticket) -> tuple[Artifact, Iterator[bytes]]:
+        """A blob and its bytes as they were uploaded. Raises as ``info``."""
+        artifact = self.info(ticket.task_id, ticket.run_id, ticket.name)
+        if artifact.storage_type == "blob":
+            with suppress(KeyError):
+                return artifact, self._blobs.read(artifact.blob_name)
+        raise ResourceNotFound(f"artifact {ticket.name!r} is another now than this URL was made for")
 
     def latest_run(self, task_id: str) -> int:
         """The last run of the task. Raises ResourceNotFound, also if the task has no run."""

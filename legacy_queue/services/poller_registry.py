@@ -8,6 +8,7 @@ from datetime import timedelta
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports import Clock, LeaseLost
+from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.work_poller import WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
@@ -15,7 +16,8 @@ from legacy_queue.stores import ReceivedMessage, WorkQueues
 POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' work is found within a second
 MAX_POLLS = 200  # in a second, of all pollers that find no work
 _WATCH_INTERVAL = timedelta(milliseconds=2)  # for each worker type that is polled
-_MAX_POLLERS = 1000
+_MAX_IDLE = 1000  # pollers
+_MAX_TURNS = 4  # worker types that are polled at a time: more would slow the calls
 _NO_DELAY = timedelta(0)
 
 
@@ -37,12 +39,14 @@ class PollerRegistry:
         self._queues, self._clock, self._stopping, self._gate = queues, clock, stopping, gate
         self._version, self._last_version, self._watched = version, 0, clock.wall_time()
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
+        self._turns = Turns(_MAX_TURNS)
+        self._running: set[WorkPoller] = set()
         self._lock = threading.Lock()
 
     def poller(self, provisioner_id: str, worker_type: str) -> WorkPoller:
         pool = provisioner_id, worker_type
         with self._lock:
-            if len(self._pollers) >= _MAX_POLLERS:
+            if len(self._pollers) - len(self._running) >= _MAX_IDLE:
                 self._pollers = {pool: poller for pool, poller in self._pollers.items() if not poller.is_idle}
             if pool not in self._pollers:
                 poller = WorkPoller(
@@ -53,6 +57,8 @@ class PollerRegistry:
                     self._clock,
                     self._stopping,
                     self._gate,
+                    self._turns,
+                    self._running,
                 )
                 self._pollers = {**self._pollers, pool: poller}  # a new dict: other threads iterate over it
             return self._pollers[pool]
@@ -80,11 +86,7 @@ class PollerRegistry:
 
     def poll_interval(self) -> timedelta:
         """For how long an empty queue is not polled: longer where very many worker types are polled."""
-        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * self._polled() / MAX_POLLS))
-
-    def _polled(self) -> int:
-        """How many worker types are polled now."""
-        return sum(not poller.is_idle for poller in self._pollers.values())
+        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * len(self._running) / MAX_POLLS))
 
     @property
     def can_watch(self) -> bool:
@@ -96,7 +98,7 @@ class PollerRegistry:
 
         The more worker types are polled, the longer it waits in between, so that busy neighbours cost little.
         """
-        polled, now = self._polled(), self._clock.wall_time()
+        polled, now = len(self._running), self._clock.wall_time()
         if not polled or not self._version or now - self._watched < polled * _WATCH_INTERVAL:
             return
         self._watched, last = now, self._last_version

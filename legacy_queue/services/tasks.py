@@ -85,14 +85,14 @@ class Tasks:
         return self._changes.apply(task_id, transitions.schedule)
 
     def rerun(self, task_id: str) -> Task:
-        """Make a resolved task pending again; safe to repeat until it is resolved again.
+        """Make a resolved or unscheduled task pending; safe to repeat until it is resolved again.
 
         Raises ResourceNotFound; RequestConflict past the deadline or after 50 runs.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
             outcome = transitions.rerun(task, now)
-            if outcome.task != task:
+            if task.is_resolved and outcome.task != task:
                 self._groups.activate(task, len(task.runs))
             return outcome
 

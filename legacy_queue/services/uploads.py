@@ -1,4 +1,7 @@
-"""Receives artifact content: checks it while it passes, and stores it only if it is as declared."""
+"""Receives artifact content: checks it while it passes, and stores it only if it is as declared.
+
+Signs the URLs of this server, also those that download blobs.
+"""
 
 import base64
 import hashlib
@@ -24,7 +27,7 @@ from legacy_queue.domain.errors import (
     RequestConflict,
     ResourceNotFound,
 )
-from legacy_queue.domain.tickets import Ticket, ticket_signature
+from legacy_queue.domain.tickets import Ticket, Use, ticket_signature
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
@@ -46,7 +49,7 @@ class UploadHeaders:
 
 
 class Uploads:
-    """``url``: prefix of upload URLs. ``secrets``: the first signs, any of them verifies."""
+    """``url``: prefix of the URLs. ``secrets``: the first signs, any of them verifies."""
 
     def __init__(
         self,
@@ -63,6 +66,10 @@ class Uploads:
     def url(self, artifact: Artifact, expiry: datetime) -> str:
         """The URL for a PUT of the whole artifact."""
         return self._signed(_ticket(artifact, expiry))
+
+    def download_url(self, artifact: Artifact, expiry: datetime) -> str:
+        """The URL for a GET of a blob, with the headers that old download clients need."""
+        return self._signed(_ticket(artifact, expiry), "download")
 
     def requests(
         self, artifact: Artifact, parts: Sequence[Mapping[str, Any]] | None, expiry: datetime
@@ -91,9 +98,9 @@ class Uploads:
         check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
         self._blobs.write(artifact.blob_name, [content], content_type, None)
 
-    def verified(self, ticket_text: str, signature: str) -> Ticket:
-        """The ticket of an upload URL. Raises AuthorizationFailed."""
-        return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
+    def verified(self, ticket_text: str, signature: str, use: Use = "upload") -> Ticket:
+        """The ticket of a URL. Raises AuthorizationFailed."""
+        return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time(), use)
 
     def receive(self, ticket_text: str, signature: str, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
         """Store the chunks if they are as declared, else nothing. Returns their ETag, without quotes.
@@ -119,9 +126,9 @@ class Uploads:
         headers = {"content-length": str(length), **headers}
         return {"method": "PUT", "url": self._signed(ticket), "headers": headers}
 
-    def _signed(self, ticket: Ticket) -> str:
+    def _signed(self, ticket: Ticket, use: Use = "upload") -> str:
         text = ticket.text()
-        return f"{self._url}/{text}?signature={ticket_signature(text, self._secrets[0])}"
+        return f"{self._url}/{text}?signature={ticket_signature(text, self._secrets[0], use)}"
 
     def _awaited(self, ticket: Ticket) -> Artifact:
         stored = self._artifacts.load(ticket.task_id, ticket.run_id, ticket.name)

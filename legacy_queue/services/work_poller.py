@@ -16,6 +16,7 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import Clock
+from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 
@@ -24,7 +25,6 @@ log = structlog.get_logger()
 LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
 _CHECK_INTERVAL = timedelta(seconds=5)  # of connections: each is also checked before it gets a message
 _POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
-_MAX_SLEEP = 1.0  # seconds: a client may disconnect, and the process may end
 _MAX_MESSAGES = 32  # in a receive, by Azure
 
 PolledMessage = tuple[WorkQueue, ReceivedMessage]
@@ -64,28 +64,32 @@ class WorkPoller:
         clock: Clock,
         stopping: threading.Event,
         gate: Gate,
+        turns: Turns,
+        running: set["WorkPoller"],
     ) -> None:
         """Polls ``queues`` in their order. Once ``stopping`` is set, every wait ends with no message.
 
-        ``poll_interval`` says for how long an empty queue is not polled. A closed gate stops all polls.
+        ``poll_interval`` says for how long an empty queue is not polled. A closed gate stops all polls. A
+        poll needs a turn, unless this process has offered a run. ``running`` are the
+        pollers that are not idle.
         """
         self._queues, self._work_queues, self._release = queues, work_queues, release
         self._poll_interval, self._clock, self._stopping = poll_interval, clock, stopping
-        self._gate = gate
+        self._gate, self._turns, self._running = gate, turns, running
         self._waiting: set[WaitingRequest] = set()
         self._interval = poll_interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
+        self._has_offer = False  # since the last poll
         self._polls_once: list[WaitingRequest] = []  # that await their poll
         self._served: list[WaitingRequest] = []  # that got messages in this poll
         self._checked_connections: datetime | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._is_running = False
 
     @property
     def is_idle(self) -> bool:
-        return not self._is_running
+        return self not in self._running
 
     @property
     def waiting(self) -> int:
@@ -101,8 +105,7 @@ class WorkPoller:
             try:
                 threading.Thread(target=self._run, daemon=True).start()
             except RuntimeError:  # the system has no thread left: the next request tries again
-                with self._lock:
-                    self._is_running = False
+                self._running.discard(self)
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
         request.ready.wait(max(0.0, timeout.total_seconds()))
         self.remove(request)
@@ -118,7 +121,8 @@ class WorkPoller:
             self._waiting.add(request)
             if request.polls_once:
                 self._polls_once.append(request)
-            starts, self._is_running = not self._is_running, True
+            starts = self.is_idle
+            self._running.add(self)
         self._wake.set()
         return starts
 
@@ -134,12 +138,15 @@ class WorkPoller:
         with self._lock:
             self._offers[queue] += 1
             self._empty.pop(queue, None)
+            self._has_offer = True
         self._wake.set()
 
     def poll_now(self) -> None:
-        """Poll all queues at once, also queues that were empty just now: the clock was moved."""
-        for queue in self._queues:
-            self.on_offer(queue)
+        """Poll all queues in the next turn, also those that were empty just now: others may have work."""
+        with self._lock:
+            self._offers.update(self._queues)
+            self._empty.clear()
+        self._wake.set()
 
     def wake(self) -> None:
         """End the pause between two polls."""
@@ -149,6 +156,7 @@ class WorkPoller:
         """Poll for the requests that wait now. Raises ServiceUnavailable."""
         self._interval = self._poll_interval()
         with self._lock:
+            self._has_offer = False
             polled_once, self._polls_once = self._polls_once, []
             if polled_once:
                 self._empty.clear()
@@ -167,18 +175,20 @@ class WorkPoller:
         now = self._clock.wall_time()
         with self._lock:
             if not any(request.capacity for request in self._waiting):
-                return self._interval.total_seconds()
+                return min(self._interval, _CHECK_INTERVAL).total_seconds()
             oldest = min(self._empty.get(queue, now - self._interval) for queue in self._queues)
-        return min(self._interval, max(timedelta(0), oldest + self._interval - now)).total_seconds()
+        until = max(timedelta(0), oldest + self._interval - now)
+        return min(self._interval, _CHECK_INTERVAL, until).total_seconds()
 
     def _run(self) -> None:
         while True:
             self._wake.clear()
-            if self._stopping.is_set():
-                self._finish([*self._waiting])
             try:
-                with self._gate.pass_through():
-                    self.poll_once()
+                with self._turns.turn(self._wake, lambda: self._has_offer or self._stopping.is_set()):
+                    if self._stopping.is_set():
+                        self._finish([*self._waiting])
+                    with self._gate.pass_through():
+                        self.poll_once()
             except ServiceUnavailable as error:
                 self._finish([*self._waiting], error)
             except Exception:
@@ -186,9 +196,9 @@ class WorkPoller:
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
                 if not self._waiting:
-                    self._is_running = False
+                    self._running.discard(self)
                     return
-            self._wake.wait(min(_MAX_SLEEP, self.seconds_until_next_poll()))
+            self._wake.wait(self.seconds_until_next_poll())
 
     def _by_need(self) -> list[WaitingRequest]:
         """The waiting requests: the fewest messages first, then the longest wait."""

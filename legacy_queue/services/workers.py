@@ -73,9 +73,10 @@ class Workers:
     ) -> Mapping[str, Any]:
         """Quarantine the worker until then, a past time too; returns the body that getWorker answers.
 
-        Records the client, and ``info``, its reason. The worker keeps its claims. An unknown worker is
-        created, with its parents: it may be known to another process only.
+        Records the client, and ``info``, its reason. The worker keeps its claims. Raises ResourceNotFound for
+        a worker that is not known; a new worker is known to other processes within a second.
         """
+        self.load(worker)
         now = self._clock.now()
         until = max(until, now)
         self._quarantine.put(worker, until)

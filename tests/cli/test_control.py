@@ -92,10 +92,9 @@ def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: As
 
 
 @pytest.mark.parametrize("words", [("clock", "advance"), ("fault", "add", "claimTask", "--delay")])
-def test_an_invalid_duration_is_refused(words: tuple[str, ...]) -> None:
-    env = {"TASKCLUSTER_CLIENT_ID": "c", "TASKCLUSTER_ACCESS_TOKEN": "t"}
-    said = refused(CliRunner().invoke(commands, [*words, "21 minutes"], env=env), 2)
-    assert said.endswith("'21 minutes' is no duration: 1500ms, 90s, 21m, 2h and 5d are")
+def test_an_invalid_duration_is_refused_by_the_queue(ask: Asking, words: tuple[str, ...]) -> None:
+    said = refused(ask(*words, "21 minutes"), 1)
+    assert said.endswith("'21 minutes' is no duration: 1500ms, 90s, 3m31s, 2h and 5d are")
 
 
 def test_peek_lists_visible_and_invisible_messages_and_dequeues_none(server: Server, ask: Asking) -> None:

@@ -105,7 +105,7 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
         (("--artifact", "a.txt"), "'a.txt' is not NAME=PATH, such as public/report.txt=report.txt"),
         (("--artifact", "a="), "the sample worker would refuse this task: each of payload.artifacts needs"),
         (("--artifact", "public/logs/live.log=a"), "public/logs/live.log is the task's log: choose"),
-        (("--deadline", "soon"), "'soon': a duration is accepted, like 20m, 6s, 1h or 2d"),
+        (("--deadline", "soon"), "'soon': a duration of whole seconds is accepted, like 20m, 3m31s"),
         (("--deadline", "6d"), "'6d': at most 5d is accepted"),
         (("--depends-on", "x"), "'x' is not a taskId: 22 characters as create-task prints them"),
         (("--priority", "urgent"), "'urgent' is not one of 'highest', 'very-high'"),

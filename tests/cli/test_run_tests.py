@@ -106,7 +106,11 @@ def test_the_server_ends_when_it_is_killed(tmp_path: Path) -> None:
     [
         (["no-such-program", "-q"], 127, "Error: there is no command 'no-such-program'"),
         ([], 2, "Error: Missing argument '-- COMMAND...'."),
-        (["--claim-timeout", "soon", "true"], 1, "Error: --claim-timeout is 'soon': a duration is accepted"),
+        (
+            ["--claim-timeout", "soon", "true"],
+            1,
+            "Error: --claim-timeout is 'soon': a duration of whole seconds",
+        ),
         (
             ["--workers", "2", "true"],
             1,

@@ -31,6 +31,7 @@ def client(**changes: Any) -> dict[str, Any]:
         *((values.flag, no, False) for no in (False, "false", "FALSE", "0", 0, "no")),
         (values.duration, "1s", timedelta(seconds=1)),
         (values.duration, "20m", timedelta(minutes=20)),
+        (values.duration, "3m31s", timedelta(minutes=3, seconds=31)),
         (values.duration, "120h", timedelta(days=5)),
         (values.duration, "5d", timedelta(days=5)),
         (values.duration, "432000s", timedelta(days=5)),
@@ -83,7 +84,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
     values.count: ["", 0, "0", "-1", "1000", "01", "1.0", True, "x"],
     values.flag: ["", "on", "off", "t", 2, None, "true ", []],
     values.duration: [
-        *("", 20, "20", "0s", "-1s", "1.5m", "1 m", "1w", "1M", "1m30s", "m", "01s", "1s\n", None),
+        *("", 20, "20", "0s", "-1s", "1.5m", "1 m", "1w", "1M", "1s30m", "m", "500ms", "1s1ms", "1s\n", None),
         *("432001s", "6d", "121h", "99999999s"),
     ],
     values.sas_life: ["359s", "5m", "1s", "6d", "x"],

@@ -14,7 +14,9 @@ from legacy_queue.http import task_endpoints
 from legacy_queue.http.app import ENDPOINTS
 from legacy_queue.http.dispatch import Dispatcher
 from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_log import RequestLog
+from legacy_queue.services.fault_registry import FaultRegistry
 from tests.http import calls
 
 ROOT = Path(__file__).parents[2]
@@ -56,8 +58,10 @@ class Extended(calls.Queue):
         super().__init__()
         server, settings = self.server, self.settings
         authenticator = Authenticator({client.client_id: client for client in settings.clients}, Roles({}))
-        endpoints, rest = (*ENDPOINTS, added), server.app
-        self.http = HttpClient(RequestLog(Dispatcher(endpoints, (), rest, server.services, authenticator)))
+        endpoints, rest, services = (*ENDPOINTS, added), server.app, server.services
+        without_faults = FaultInjection(FaultRegistry(()), services.stopping)
+        app = Dispatcher(endpoints, (), rest, services, authenticator, without_faults)
+        self.http = HttpClient(RequestLog(app))
 
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,7 +336,7 @@ def test_the_place_of_the_bytes_stays_when_the_artifact_is_created_again() -> No
 def test_another_artifact_of_the_same_name_is_a_conflict(
     existing: dict[str, Any], given: dict[str, Any], shown: tuple[str, str]
 ) -> None:
-    with pytest.raises(RequestConflict, match="exists, and is different") as conflict:
+    with pytest.raises(RequestConflict, match=r"Artifact already exists, and .* is different") as conflict:
         created_again(new_artifact(existing), new_artifact(given), NOW)
     assert shown[0] in str(conflict.value.details["existing"])
     assert shown[1] in str(conflict.value.details["given"])

@@ -65,7 +65,7 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
         ("createTask", {"status": 503, "worker": "a/b"}, "does not name the worker that sent it"),
         ("claimTask", {"drop": "after", "message": "x"}, "message is for a status"),
         ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),
-        ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 21m, 2h and 5d are"),
+        ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 3m31s, 2h and 5d are"),
         ("claimTask", {"delay": "11m"}, "delay is '11m': at most 10m is accepted"),
     ],
 )

@@ -224,7 +224,7 @@ class Life(RuleBasedStateMachine):
         expected: Expected = self.words
         if self.is_late or (self.is_resolved and len(self.words) == MAX_RUNS):
             expected = RequestConflict
-        elif self.is_resolved:
+        elif self.is_resolved or not self.words:
             expected = [*self.words, "pending"]
         self._step(lambda task: transitions.rerun(task, self.now), expected)
 

@@ -111,17 +111,23 @@ def test_a_day_ends_at_midnight_except_the_last_day_of_the_year_9999(time: str, 
         ("21m", timedelta(minutes=21)),
         ("2h", timedelta(hours=2)),
         ("5d", timedelta(days=5)),
+        ("3m31s", timedelta(minutes=3, seconds=31)),
+        ("1d2h3m4s5ms", timedelta(days=1, hours=2, minutes=3, seconds=4, milliseconds=5)),
+        ("1m1ms", timedelta(minutes=1, milliseconds=1)),
         ("3153600000000ms", timedelta(days=36_500)),
-        ("999999999d", timedelta(days=999_999_999)),
+        ("99999999d999999999h", timedelta(days=99_999_999, hours=999_999_999)),
     ],
 )
-def test_a_duration_is_a_number_and_its_unit(text: str, duration: timedelta) -> None:
+def test_a_duration_is_numbers_with_their_units_the_largest_first(text: str, duration: timedelta) -> None:
     assert parse_duration(text) == duration
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "5", "s", "-5s", "1.5s", "5 s", "5S", "5s\n", "5w", "1" * 10 + "s", "1" * 14 + "ms", "\uff15s"],
+    [
+        *("", "5", "s", "-5s", "1.5s", "5 s", "5S", "5s\n", "5w", "1" * 9 + "d", "1" * 10 + "s"),
+        *("1" * 14 + "ms", "\uff15s", "31s3m", "3m3m", "3m 31s", "3m31"),
+    ],
 )
 def test_a_malformed_duration_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ValueError, match="is no duration") as error:

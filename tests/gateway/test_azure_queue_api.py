@@ -19,7 +19,7 @@ from flask import Flask
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.stores import SignedUrls, Storage
-from tests.memory_server import FakeClock, delete, delete_url, memory_storage, poll
+from tests.memory_server import FakeClock, Unobserved, delete, delete_url, memory_storage, poll
 
 from .conftest import KEY, NOW, QUEUE, QUEUE_NAME
 
@@ -190,23 +190,24 @@ def test_an_unknown_or_doubled_parameter_is_refused(
     assert len(poll(f"{urls.poll}&timeout=30")) == 1
 
 
-def test_a_missing_queue_is_not_found(urls: SignedUrls) -> None:
+def test_a_queue_that_was_removed_has_no_messages(urls: SignedUrls) -> None:
     with_other = memory_storage(FakeClock(NOW), "http://unused", "q", key=KEY)
     app = Flask("other")
     app.register_blueprint(
-        azure_queue_api(with_other.account, FakeClock(NOW)),
+        azure_queue_api(with_other.account, FakeClock(NOW), Unobserved()),
         url_prefix="/azure",
     )
     client = app.test_client()
     path = urls.poll.partition("/azure")[2]
     deleted = delete_url(urls.delete, MessageLease("unknown", "AAAA")).partition("/azure")[2]
-    for answer in (client.get(f"/azure{path}"), client.delete(f"/azure{deleted}")):
-        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (404, "QueueNotFound")
+    polled, refused = client.get(f"/azure{path}"), client.delete(f"/azure{deleted}")
+    assert (polled.status_code, polled.data) == (200, BOM + DECLARATION + b"<QueueMessagesList />")
+    assert (refused.status_code, refused.headers["x-ms-error-code"]) == (404, "QueueNotFound")
 
 
 def test_an_encoded_path_is_served(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
     app = Flask("raw")
-    app.register_blueprint(azure_queue_api(storage.account, clock), url_prefix="/azure")
+    app.register_blueprint(azure_queue_api(storage.account, clock, Unobserved()), url_prefix="/azure")
     put(storage)
     encoded = "".join(f"%{ord(character):02X}" for character in QUEUE_NAME)
     raw_path = f"/azure/{storage.account.public_queues.account}/{encoded}/messages"

@@ -334,7 +334,8 @@ class Queue:
         headers: Mapping[str, str],
     ) -> None:
         assert answer.status_code != 500, answer.get_data(as_text=True)
-        if path.startswith("/azure/") or path == "/metrics" or method == "HEAD":
+        is_download = path.startswith("/uploads/") and method == "GET" and not answer.is_json
+        if is_download or path.startswith("/azure/") or path == "/metrics" or method == "HEAD":
             return
         if answer.status_code == 204 or (path.startswith("/uploads/") and answer.status_code == 200):
             assert "content-type" not in answer.headers

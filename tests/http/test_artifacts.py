@@ -1,5 +1,7 @@
 """Artifacts over HTTP: created, completed, redirected to and listed, and how each of these is refused."""
 
+import gzip
+import hashlib
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +17,10 @@ from tests.http.calls import (
     PREFIXES,
     ROOT,
     ROOT_URL,
+    TASK_ID,
     Queue,
     artifact_body,
+    blob_of,
     claimed,
     refused,
     succeeded,
@@ -56,6 +60,70 @@ def test_a_blob_is_stored_by_the_requests_of_the_answer(queue: Queue) -> None:
         "x-taskcluster-location-content-encoding": "identity",
         "x-taskcluster-location-content-type": "text/plain",
     }
+
+
+def location_of_blob(queue: Queue, content: bytes = BLOB, **encoded: Any) -> str:
+    """The target of the redirect to a blob, on this server."""
+    task_id = queue.running(TASK_ID)
+    created = succeeded(queue.artifact(task_id, "public/a", "blob", **{**blob_of(content), **encoded}))
+    (upload,) = created.get_json()["requests"]
+    headers = {name.replace("-", "_"): text for name, text in upload["headers"].items() if "encod" in name}
+    etag = succeeded(queue.upload(upload["url"], content, **headers)).headers["etag"]
+    succeeded(complete(queue, task_id, [etag], "public/a"))
+    answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
+    return str(answer.headers["location"].removeprefix(ROOT_URL))
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_a_blob_is_downloaded_with_the_metadata_of_the_originals_objects(queue: Queue, encoding: str) -> None:
+    """taskcluster-lib-artifact-go refuses a download without it."""
+    content = BLOB if encoding == "identity" else gzip.compress(BLOB)
+    sent = {name.replace("content", "transfer"): value for name, value in blob_of(content).items()}
+    encoded = {} if encoding == "identity" else {**blob_of(BLOB), **sent, "contentEncoding": encoding}
+    target = location_of_blob(queue, content, **encoded)
+    for method, body in (("GET", content), ("HEAD", b"")):
+        answer = queue.send(method, target, credentials=None)
+        assert (answer.status_code, answer.data) == (200, body)
+        headers = answer.headers
+        assert {name: value for name, value in headers.items() if name.startswith("x-amz-meta-")} == {
+            "x-amz-meta-content-sha256": hashlib.sha256(BLOB).hexdigest(),
+            "x-amz-meta-content-length": str(len(BLOB)),
+            "x-amz-meta-transfer-sha256": hashlib.sha256(content).hexdigest(),
+            "x-amz-meta-transfer-length": str(len(content)),
+        }
+        assert (headers["content-type"], headers["content-length"]) == ("text/plain", str(len(content)))
+        assert headers.get("content-encoding", "identity") == encoding
+        assert headers["content-disposition"] == "attachment"
+        assert headers["content-security-policy"] == "sandbox"
+
+
+def test_a_part_of_a_blob_is_downloaded(queue: Queue) -> None:
+    target, end = location_of_blob(queue), len(BLOB)
+    for wanted, status, body in (("4-8", 206, BLOB[4:9]), ("4-", 206, BLOB[4:]), (f"{end}-", 416, b"")):
+        answer = queue.send("GET", target, credentials=None, headers={"Range": f"bytes={wanted}"})
+        assert (answer.status_code, answer.data) == (status, body)
+    assert answer.headers["content-range"] == f"bytes */{end}"
+    etag = queue.send("GET", target, credentials=None).headers["etag"]
+    again = queue.send("GET", target, credentials=None, headers={"If-None-Match": etag})
+    assert (again.status_code, again.data) == (304, b"")
+
+
+def test_a_download_url_uploads_nothing_and_ends(queue: Queue) -> None:
+    target = location_of_blob(queue)
+    refused(queue.upload(target, BLOB), 403, "AuthorizationFailed", "not signed for this upload")
+    forged = target.replace("signature=", "signature=0")
+    refused(queue.send("GET", forged, credentials=None), 403, "AuthorizationFailed", "for this download")
+    queue.clock.advance(timedelta(minutes=45))
+    refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "the URL ended at")
+
+
+def test_a_blob_whose_bytes_are_gone_is_not_found(queue: Queue) -> None:
+    target = location_of_blob(queue)
+    storage = queue.server.storage
+    stored = storage.artifacts.load(TASK_ID, 0, "public/a")
+    assert stored
+    storage.blobs.remove(stored.artifact.blob_name)
+    refused(queue.send("GET", target, credentials=None), 404, "ResourceNotFound", "'public/a' is another")
 
 
 @each_get

@@ -138,7 +138,7 @@ def test_an_invalid_duration_is_refused_with_an_example_of_a_valid_one(queue: Qu
     assert clock(queue)["offset"] == 0
 
 
-@pytest.mark.parametrize("advance", ["36501d", "3153600000001ms", "999999999d"])
+@pytest.mark.parametrize("advance", ["36501d", "3153600000001ms", "99999999d"])
 def test_a_move_that_is_too_far_is_refused_with_the_limit(queue: Queue, advance: str) -> None:
     refused(move(queue, advance=advance), 400, "InputError", "36500d")
 

@@ -34,6 +34,16 @@ def test_a_defined_task_shows_that_it_depends_on_itself(queue: Queue) -> None:
     assert set(queue.definition(TASK_ID)["dependencies"]) == {OTHER_ID, TASK_ID}
 
 
+def test_a_rerun_starts_a_task_that_was_never_scheduled(queue: Queue) -> None:
+    """As by the original queue, api.js:1053 of 84a800f5, and by today's."""
+    queue.define(TASK_ID)
+    rerun = status(queue, "rerunTask")
+    assert (rerun["state"], rerun["retriesLeft"], reasons(rerun)) == ("pending", 5, ["rerun"])
+    assert status(queue, "rerunTask") == status(queue, "scheduleTask") == rerun
+    assert [event.exchange for event in queue.published()][:2] == ["task-defined", "task-pending"]
+    succeeded(queue.claim(TASK_ID))
+
+
 def test_a_rerun_gives_a_resolved_task_another_run_and_its_retries(queue: Queue) -> None:
     queue.running(TASK_ID, retries=2)
     succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=TASK_ID, runId=0))

@@ -20,7 +20,9 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
+from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.ports import BrokerAway
+from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
     GROUP_ID,
@@ -252,7 +254,8 @@ def serving(
     fakes: Any = {"event_feed": feed, "clock": clock or FakeClock(NOW), "stopping": stopping or Flag()}
     services = replace(Queue().server.services, **fakes)
     authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
-    return Client(create_app(services, authenticator, ROOT_URL, **more))
+    injection = FaultInjection(FaultRegistry(()), Flag())
+    return Client(create_app(services, authenticator, ROOT_URL, injection, **more))
 
 
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:

@@ -155,6 +155,17 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
     assert request["reason"] == "The specified message does not exist."
 
 
+def test_a_delete_with_a_receipt_that_is_not_encoded_is_recorded_with_its_task(queue: Queue) -> None:
+    """The + of an Azure receipt is read as a space."""
+    task_id = queue.create()
+    ((_, _, message_id, _, _),) = queue.messages()
+    target = poll_target(queue, "signedDeleteUrl").replace("{{messageId}}", message_id)
+    queue.send("DELETE", target.replace("{{popReceipt}}", "AA+A"), credentials=None)
+    request = last(queue)
+    assert (request["endpoint"], request["status"], request["taskId"]) == ("azure.delete", 400, task_id)
+    assert "'popreceipt' is not a URI-encoded receipt" in request["reason"]
+
+
 def test_claim_work_is_recorded_with_the_claimed_tasks(queue: Queue) -> None:
     several = sorted(queue.create() for _ in range(2))
     queue.call("claimWork", {**WORKER, "tasks": 2}, **POOL)
@@ -192,6 +203,7 @@ def test_a_refused_signed_url_is_recorded_with_a_reason_that_the_answer_lacks(qu
     expired = queue.server.storage.blobs.download_url("a/b", past).removeprefix(ROOT_URL)
     for endpoint, refused, reason in (
         ("azure.receive", poll_target(queue).replace("sig=", "sig=A"), "the URL is not signed by this"),
+        ("azure.receive", poll_target(queue).replace("/embedded/", "/foreign/"), "of another account"),
         ("download", expired, f"Z until {past:%Y-%m-%dT%H:%M:%S}Z"),
         ("download", f"{expired}&si=x", "the URL is not signed by this server's key"),
     ):

@@ -208,6 +208,7 @@ def test_no_secret_is_in_the_answer(queue: Queue) -> None:
         ("1h", "2018-03-04T04:06:07.890Z"),
         ("60m", "2018-03-04T04:06:07.890Z"),
         ("90m", "2018-03-04T03:36:07.890Z"),
+        ("1h30m", "2018-03-04T03:36:07.890Z"),
         ("2d", "2018-03-02T05:06:07.890Z"),
         ("10d", "2018-02-22T05:06:07.890Z"),
         ("14400m", "2018-02-22T05:06:07.890Z"),
@@ -219,7 +220,7 @@ def test_the_report_begins_as_long_ago_as_requested(queue: Queue, since: str, be
 
 @pytest.mark.parametrize(
     "since",
-    ["59m", "14401m", "11d", "241h", "0h", "01h", "1", "h", "-2h", "1.5h", "2H", "1w", "24h ", "", "1" * 21],
+    ["59m", "14401m", "11d", "241h", "0h", "1", "h", "-2h", "1.5h", "2H", "1w", "24h ", "", "1" * 21],
 )
 def test_a_since_out_of_range_or_malformed_is_refused(queue: Queue, since: str) -> None:
     answered = ask(queue, f"?since={quote(since)}")

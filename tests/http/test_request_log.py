@@ -73,9 +73,70 @@ def test_the_line_of_a_refusal_has_the_code_and_the_request_id_of_its_body(queue
     answer, line = logged(queue, "status", call=True, taskId=slugid())
     refused(answer, 404, "ResourceNotFound")
     assert (line["status"], line["code"]) == (404, "ResourceNotFound")
-    assert "reason" not in line, "it may repeat what the body holds"
     _, line = logged(queue, "GET", "/nowhere?limit=1", credentials=None)
-    assert line == {"method": "GET", "path": "/nowhere", "status": 404, "code": "ResourceNotFound"}
+    reason = "there is no GET /nowhere; /references/queue/v1/api.json lists the endpoints"
+    assert line == {
+        "method": "GET",
+        "path": "/nowhere",
+        "status": 404,
+        "code": "ResourceNotFound",
+        "reason": reason,
+    }
+
+
+def test_the_line_of_a_conflict_says_why(queue: Queue) -> None:
+    task_id = queue.running()
+    bob = {**WORKER, "workerId": "bob"}
+    answer, line = logged(queue, "claimTask", bob, call=True, taskId=task_id, runId=0)
+    refused(answer, 409, "RequestConflict")
+    assert (line["status"], line["code"]) == (409, "RequestConflict")
+    assert line["reason"].startswith(f"task {task_id}: run 0 is running")
+    assert "\n" not in line["reason"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "reason"),
+    [
+        ({"deadline": SECRET}, 400, "body/deadline is ***: "),
+        ({"metadata": {"name": "it's", "description": f"\"{SECRET}'", "owner": SECRET, "source": SECRET}},
+         400, "body/metadata/owner is ***: "),
+        ({"priority": f"{SECRET} it's {SECRET}", "schedulerId": f"{SECRET} {SECRET}" * 50},
+         400, "; body/schedulerId is ***: "),
+        ({SECRET: 1}, 400, "body: Additional properties are not allowed (*** was unexpected)"),
+        ({"scopes": [f"{SECRET}**"]}, 400, "the scope *** ends in ***"),
+        ({"payload": {"env": {"TOKEN": SECRET}}}, 409, "exists with another definition: payload"),
+        (f'[{{"{SECRET}": 1, "{SECRET}": 1}}]', 400, "the body is not JSON: the key *** stands twice"),
+    ],
+)  # fmt: skip
+def test_a_reason_does_not_repeat_what_the_body_holds(
+    queue: Queue, sent: Any, status: int, reason: str
+) -> None:
+    task_id = queue.create()
+    if isinstance(sent, str):
+        target = f"/v1/task/{task_id}"
+        answer, line = logged(queue, "PUT", target, sent.encode())
+    else:
+        answer, line = logged(queue, "createTask", {**task_body(), **sent}, call=True, taskId=task_id)
+    assert (answer.status_code, line["status"]) == (status, status)
+    assert reason in line["reason"]
+    assert SECRET not in str(line)
+
+
+def test_the_line_of_a_refused_poll_has_its_operation_and_the_reason(queue: Queue) -> None:
+    queues = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"]
+    poll = queues[0]["signedPollUrl"].removeprefix(ROOT_URL)
+    foreign = poll.replace("/azure/embedded/", "/azure/foreign/")
+    for method, target, endpoint in (
+        ("GET", foreign, "azure.receive"),
+        ("GET", poll.replace("sig=", "sig=A"), "azure.receive"),
+        ("DELETE", poll.replace("messages", "messages/x", 1), "azure.delete"),
+        ("PUT", poll, "azure.other"),
+        ("GET", "/azure/embedded", "azure.other"),
+    ):
+        answer, line = logged(queue, method, target, credentials=None)
+        assert (line["endpoint"], line["code"]) == (endpoint, answer.headers["x-ms-error-code"])
+        assert line["reason"]
+        assert "sig=" not in str(line)
 
 
 ENDED = temporary(ROOT, ["x"], None, NOW - timedelta(hours=2), NOW - timedelta(hours=1))

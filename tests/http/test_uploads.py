@@ -14,6 +14,8 @@ from werkzeug.test import Client
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.services.upload_slots import UploadSlots
 from tests.http.calls import ROOT_URL, TASK_ID, Queue, refused, succeeded
 
@@ -92,7 +94,8 @@ def test_an_upload_url_without_its_signature_or_with_two_is_refused(queue: Queue
 
 def test_an_upload_url_serves_only_put(queue: Queue) -> None:
     target = put_url(queue).removeprefix(ROOT_URL)
-    for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"):
+    refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "for this download")
+    for method in ("POST", "DELETE", "PATCH", "OPTIONS"):
         answer = queue.send(method, target, credentials=None)
         assert answer.status_code == 404
 
@@ -150,7 +153,8 @@ def limits(queue: Queue, **limits: Any) -> Iterator[None]:
     """The same server with these limits."""
     services, whole = queue.server.services, queue.http
     without_clients = Authenticator({}, Roles({}))
-    queue.http = Client(create_app(services, without_clients, ROOT_URL, **limits))
+    without_faults = FaultInjection(FaultRegistry(()), services.stopping)
+    queue.http = Client(create_app(services, without_clients, ROOT_URL, without_faults, **limits))
     yield
     queue.http = whole
 

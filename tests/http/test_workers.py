@@ -172,8 +172,11 @@ def test_a_provisioner_worker_type_or_worker_without_a_record_is_not_found(
     refused(answer, 404, "ResourceNotFound", mentioned, "never active")
 
 
-def test_a_quarantine_makes_a_record_of_an_unknown_worker(queue: Queue) -> None:
-    assert quarantine(queue) == ask(queue, "getWorker")
+def test_a_quarantine_of_an_unknown_worker_is_refused(queue: Queue) -> None:
+    """As by the original queue, and today's."""
+    until = {"quarantineUntil": format_time(NOW + DAY)}
+    answer = queue.call("quarantineWorker", until, **ALICE)
+    refused(answer, 404, "ResourceNotFound", f"there is no worker {PROVISIONER}/{WORKER_TYPE}/group/alice")
 
 
 @each_list

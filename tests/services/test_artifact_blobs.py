@@ -67,7 +67,10 @@ def test_a_blob_is_found_once_it_is_complete() -> None:
         found = harness.services.artifacts.find(task_id, 0, NAME)
         assert found.artifact.is_complete
         assert found.url
-        assert found.artifact.blob_name in found.url
+        ticket, _, signature = found.url.rpartition("/")[2].partition("?signature=")
+        services = harness.services
+        _, chunks = services.artifacts.content(services.uploads.verified(ticket, signature, "download"))
+        assert b"".join(chunks) == CONTENT
 
 
 def test_the_parts_are_joined_in_their_order() -> None:

@@ -140,8 +140,9 @@ def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
 
 def test_a_worker_of_a_corrupt_worker_type_can_be_quarantined() -> None:
     harness = Harness()
-    replica = harness.replica(FaultAt(1, of="worker.load", before=failing(CORRUPT)))
+    replica = harness.replica(FaultAt(2, of="worker.load", before=failing(CORRUPT)))
     worker: Path = (PROVISIONER, WORKER_TYPE, "group", "alice")
+    harness.services.workers.declare(worker, {})
     until = harness.clock.now() + MINUTE
     assert "quarantineUntil" in replica.workers.quarantine(worker, until)
     assert replica.workers.quarantined_until(PROVISIONER, WORKER_TYPE, ALICE)

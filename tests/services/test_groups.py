@@ -358,6 +358,17 @@ def test_a_group_is_resolved_when_its_founder_and_members_are(harness: Harness, 
     assert resolutions(harness) == 1
 
 
+@pytest.mark.parametrize("create", [founder, member])
+def test_an_unscheduled_task_that_is_rerun_resolves_its_group_when_it_ends(
+    harness: Harness, create: Callable[..., str]
+) -> None:
+    task_id = create(harness, dependencies=[harness.create()])
+    harness.services.tasks.rerun(task_id)
+    assert resolutions(harness) == 0
+    harness.run(task_id)
+    assert resolutions(harness) == 1
+
+
 def test_a_rerun_founder_is_listed_once_and_active(harness: Harness) -> None:
     founder(harness)
     other = member(harness)

@@ -81,16 +81,15 @@ def test_a_past_time_ends_a_quarantine(harness: Harness, until: Any) -> None:
     assert harness.services.workers.describe(PATH)["expires"] == format_time(NOW + DAY)
 
 
-def test_an_unknown_worker_can_be_quarantined(harness: Harness) -> None:
-    """Another process may have a record of it."""
-    new = (*POOL, "group", "new")
-    answer = harness.services.workers.quarantine(new, NOW + DAY)
-    assert answer["quarantineUntil"] == format_time(NOW + DAY)
-    for services in (harness.services, harness.replica()):
-        assert services.workers.describe(new) == answer
-        assert services.workers.quarantined_until(*POOL, Worker("group", "new"))
-        assert services.workers.describe(new[:2])["stability"] == "experimental"
-        assert services.workers.describe(new[:1])["stability"] == "experimental"
+def test_an_unknown_worker_cannot_be_quarantined(harness: Harness) -> None:
+    for path in (("new", "new", "group", "alice"), (*POOL, "group", "new")):
+        with pytest.raises(ResourceNotFound, match=f"there is no worker {'/'.join(path)}"):
+            harness.services.workers.quarantine(path, NOW + DAY)
+        with pytest.raises(ResourceNotFound):
+            harness.services.workers.describe(path)
+    with pytest.raises(ResourceNotFound):
+        harness.services.workers.describe(("new",))
+    assert harness.storage.workers.quarantined() == {}
 
 
 def test_a_worker_whose_record_is_not_written_yet_can_be_quarantined(harness: Harness) -> None:

@@ -4,12 +4,15 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
+from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.work_poller import LEASE, PolledMessage, WaitingRequest, WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 from tests.memory_server import FakeClock, memory_storage
@@ -25,6 +28,7 @@ from tests.services.harness import (
     failing,
 )
 from tests.services.ports import intercept_port
+from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
 MS = timedelta(milliseconds=1)
@@ -44,6 +48,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.turns = Turns(1)
         self.polls: list[str] = []
         self.counts: list[int] = []
         self.during: Callable[[], object] = lambda: None
@@ -70,6 +75,8 @@ class Scene:
             self.clock,
             self.stopping,
             Gate(),
+            self.turns,
+            set(),
         )
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
@@ -369,3 +376,77 @@ def test_a_polled_message_is_leased_for_the_time_of_a_claim() -> None:
     assert scene.storage.work_queues.receive(QUEUES["lowest"], 1, SECOND) == []
     scene.clock.advance(LEASE)
     assert len(scene.storage.work_queues.receive(QUEUES["lowest"], 1, SECOND)) == 1
+
+
+# --- several worker types
+
+
+def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -> None:
+    """A client that waits on 1,200 worker types would slow all other calls."""
+    stopping = threading.Event()
+    polled: list[str] = []
+    go_on = threading.Event()
+
+    class Queues:
+        def receive(self, queue: WorkQueue, *_: Any) -> Sequence[ReceivedMessage]:
+            polled.append(queue.worker_type)
+            assert go_on.wait(30)
+            return []
+
+    registry = PollerRegistry(Queues(), FakeClock(NOW), stopping, Gate())  # type: ignore[arg-type]
+    requests = [WaitingRequest(1, lambda: False, NOW, polls_once=True) for _ in range(8)]
+    pollers = [registry.poller(PROVISIONER, f"w{number}") for number in range(8)]
+    threads = [
+        threading.Thread(target=poller.wait, args=[request, HOUR])
+        for poller, request in zip(pollers, requests, strict=True)
+    ]
+    for thread in threads[:4]:
+        thread.start()
+    assert wait_until(lambda: len(polled) == 4)
+    for thread in threads[4:]:
+        thread.start()
+    assert wait_until(lambda: registry.waiting() == 8)
+    registry.on_offer(WorkQueue(PROVISIONER, "w7", "lowest"))
+    assert wait_until(lambda: len(polled) == 5)
+    assert polled[4] == "w7"
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert {worker_type: polled.count(worker_type) for worker_type in polled} == dict.fromkeys(
+        [f"w{number}" for number in range(8)], len(PRIORITIES)
+    )
+
+
+def test_turns_are_taken_in_the_order_in_which_they_were_asked_for() -> None:
+    turns, order, asked = Turns(1), list[int](), list[int]()
+
+    def take(number: int) -> None:
+        def is_urgent() -> bool:
+            asked.append(number)
+            return False
+
+        with turns.turn(threading.Event(), is_urgent):
+            order.append(number)
+
+    threads = [threading.Thread(target=take, args=[number]) for number in range(5)]
+    with turns.turn(threading.Event(), lambda: False):
+        for number, thread in enumerate(threads):
+            thread.start()
+            assert wait_until(lambda: number in asked)  # noqa: B023
+    for thread in threads:
+        thread.join(30)
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_the_end_of_the_process_ends_a_wait_that_has_no_turn_yet() -> None:
+    scene = Scene()
+    with scene.turns.turn(threading.Event(), lambda: False):
+        request = WaitingRequest(1, lambda: False, NOW)
+        thread = threading.Thread(target=scene.poller.wait, args=[request, HOUR])
+        thread.start()
+        assert wait_until(lambda: scene.poller.waiting == 1)
+        scene.stopping.set()
+        scene.poller.wake()
+        thread.join(30)
+    assert not thread.is_alive()
+    assert scene.polls == []

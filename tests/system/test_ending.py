@@ -1,6 +1,7 @@
 """Commands that run until a signal end in order, at each moment of their start."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -113,6 +114,18 @@ def test_the_server_and_its_azurite_end_after_the_command_up_is_killed(tmp_path:
         assert up.end(signal.SIGKILL) == -signal.SIGKILL
         assert wait_until(lambda: not processes_of(data_dir))
     assert "Traceback" not in up.errors
+
+
+@pytest.mark.parametrize(("command", "begun"), [("serve", "rootUrl"), ("up", "Ctrl-C stops")])
+def test_a_command_ends_with_an_error_once_the_process_with_its_memory_storage_has_died(
+    tmp_path: Path, command: str, begun: str
+) -> None:
+    data_dir = tmp_path / "data"
+    with run(tmp_path, command, "--port", "0", "--storage", "memory", "--data-dir", str(data_dir)) as running:
+        wait_until(lambda: begun in running.output)
+        os.kill(max(processes_of(data_dir)), signal.SIGKILL)  # the youngest
+        assert_ends_in_order(running, data_dir, 1)
+    assert "all tasks were in its memory and are lost" in running.errors
 
 
 @pytest.mark.parametrize("command", ["serve", "resolve"])

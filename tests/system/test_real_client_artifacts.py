@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,10 @@ def test_a_blob_is_available_after_it_is_completed(run: Run, parts: tuple[bytes,
         303,
         str(len(content)),
     )
-    assert run.get("public/blob").content == content
+    downloaded = run.get("public/blob")
+    assert downloaded.content == content
+    assert downloaded.headers["x-amz-meta-content-length"] == str(len(content))
+    assert downloaded.headers["x-amz-meta-content-sha256"] == sha256(content).hexdigest()
     assert curl("-L", "-r", "10-13", run.signed_url("public/blob")) == (206, content[10:14])
     assert run.call("reportCompleted")["status"]["state"] == "completed"
 

@@ -105,6 +105,18 @@ def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
         assert queue.events() == []
 
 
+def test_a_server_whose_memory_is_lost_says_so() -> None:
+    before = children()
+    with Servers() as servers:
+        queue = servers.running({})
+        [pid] = children() - before
+        [process] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(process), signal.SIGKILL)
+        failed = wait_until(lambda: failure(queue))
+    assert str(failed).startswith("the server has ended by itself, with exit code 1")
+    assert "all tasks were in its memory and are lost" in str(failed)
+
+
 def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS_A_SERVER]
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -159,7 +159,7 @@ def test_a_worker_that_the_queue_refuses_exits_with_one_sentence(fake_queue: Fak
         ([], {"LEGACY_QUEUE_ROOT_URL": ""}, "--root-url or --base-url"),
         (["--root-url", "queue.example.net"], {}, "http://"),
         (["--worker-id", "not an id"], {}, "1 to 38 of"),
-        (["--poll-interval", "soon"], {}, "a duration like"),
+        (["--poll-interval", "soon"], {}, "is no duration"),
         (["--capacity", "0"], {}, "0 is not in the range"),
         ([], {"TASKCLUSTER_CERTIFICATE": "[]"}, "a certificate is a JSON object"),
         ([], {"TASKCLUSTER_ACCESS_TOKEN": ""}, "--access-token"),
