@@ -16,11 +16,12 @@ import legacy_queue.domain
 import legacy_queue.services
 import legacy_queue.stores
 from legacy_queue.adapters.azurite import Azurite
-from tests import process_stacks
+from tests import guard, process_stacks
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 process_stacks.prepare(os.environ)
+guard.start(os.environ)
 
 # even if this shell forbids it: otherwise each process of a test compiles all that it imports
 sys.dont_write_bytecode = False

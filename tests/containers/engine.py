@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Self
 
+from tests.guard import MARK
 from tests.system.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +98,7 @@ class Services:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.project = folder, f"lq{os.getpid()}{folder.name}".lower().replace("_", "-")
+        self.folder, self.project = folder, f"{os.environ[MARK]}-{folder.name}".lower().replace("_", "-")
         shutil.copy(ROOT / "compose.yaml", folder)
         said(ROOT / "deploy/secrets", cwd=folder)
         self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))
