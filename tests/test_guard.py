@@ -1,4 +1,4 @@
-"""A test run that is killed leaves no process."""
+"""A test run that is killed leaves no process, and a test run that waits for ever ends."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.guard import MARK, processes_with
-from tests.system.processes import wait_until
+from tests.system.processes import LONG, wait_until
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = (
@@ -37,6 +37,29 @@ def test_holds(azurite, s3_server, tmp_path):
         Path(os.environ["HELD"]).touch()
         signal.pause()
 """
+
+WAITS_FOR_EVER = """
+import contextlib, threading
+import pytest
+
+@pytest.fixture
+def never_ends():
+    yield
+    threading.Event().wait()
+
+@pytest.fixture
+def never_begins(never_ends):
+    with contextlib.ExitStack() as stack:
+        stack.callback(threading.Event().wait)
+        threading.Event().wait()
+
+def test_waits(never_begins):
+    pass
+
+def test_waits_in_a_thread():
+    threading.Thread(target=threading.Event().wait).start()
+"""
+
 
 @contextmanager
 def run_of(folder: Path, code: str, *words: str, **env: str) -> "Iterator[subprocess.Popen[str]]":
@@ -86,3 +109,12 @@ def test_a_killed_run_leaves_no_process(words: list[str], number: signal.Signals
         )
         (os.killpg if words else os.kill)(inner.pid, number)
         wait_until(lambda: not started_in(tmp_path))
+
+
+def test_a_run_that_waits_for_ever_ends_in_setup_teardown_and_exit(tmp_path: Path) -> None:
+    with run_of(tmp_path, WAITS_FOR_EVER, "--timeout", "1") as inner:
+        printed, _ = inner.communicate(timeout=LONG)
+    assert "1 passed, 2 errors" in printed
+    assert "ERROR at setup of test_waits" in printed
+    assert "ERROR at teardown of test_waits" in printed
+    assert inner.returncode == 1, "a thread that never ends does not hold it"
