@@ -58,8 +58,9 @@ LONG = (
 STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
 TIMEOUT = pytest.StashKey[pytest_timeout.Settings]()
 
-# where scripts/test installs it, for the processes of the tests too
-os.environ["PATH"] = f"{Path(__file__).parents[1]}/azurite/node_modules/.bin:{os.environ['PATH']}"
+# where scripts/install installs programs, for the processes of the tests too
+_AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(_AZURITE), os.environ["PATH"]])
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 

@@ -45,7 +45,6 @@ class Terminal:
             (scratch / "scripts" / script.name).write_text(f'#!/bin/sh\nexec "{script}" "$@"\n')
             (scratch / "scripts" / script.name).chmod(0o755)
         own = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(scratch),
             "LEGACY_QUEUE_PORT": str(self._port("8080")),
             "LEGACY_QUEUE_DATA_DIR": str(scratch / ".legacy-queue"),
