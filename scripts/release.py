@@ -28,7 +28,7 @@ def run(*words: str | Path, cwd: Path, expected: int = 0, env: Mapping[str, str]
     own = {name: value for name, value in os.environ.items() if not name.startswith("TOX_")}
     whole = {**own, **(env or {})}
     done = subprocess.run(
-        words, cwd=cwd, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words, cwd=cwd, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
     )
     if done.returncode != expected:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")

@@ -1,4 +1,4 @@
-# Sourced by scripts/up and scripts/test: what both need, installed once and again only when its pins have changed.
+# Sourced by the scripts that need it: what they need, installed once and again only when its pins have changed.
 #
 # .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
 # all of it is in.
@@ -19,6 +19,9 @@ fail() {
     say "$*"
     exit 1
 }
+
+# alone COMMAND...: one at a time, of scripts that run beside each other, as under tox
+alone() { (flock 9 && "$@" 9>&-) 9>"$root/.setup.lock"; }
 
 fingerprint() { cat "$@" | sha256sum; }
 
@@ -82,7 +85,6 @@ has_node() {
         "$root/azurite/package-lock.json" 2>/dev/null
 }
 
-# into .venv/bin, where tests find it that run in other environments
 install_node() {
     local wheel
     say "Installing Node.js into .venv ..."
@@ -155,10 +157,20 @@ install_rabbitmq() {
     printf '%s\n' "$pins" >"$home/.installed"
 }
 
+# apt_install PROGRAMS...: those that are missing, which are packages of the same name; fails without root
+apt_install() {
+    local name missing=()
+    for name in "$@"; do
+        PATH="$PATH:/usr/sbin:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
+    done
+    [[ ${#missing[@]} == 0 ]] || { [[ "$(id -u)" == 0 ]] && apt-get -qq update &&
+        DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${missing[@]}"; } >&2 </dev/null
+}
+
 # What the image is built with and on in the tests, which ask no registry of images: this Debian's own packages.
 # Needs root; where it is not to be had, the tests of the image fail and say so.
 install_podman() {
-    local home="$root/.containers" pins name missing=()
+    local home="$root/.containers" pins
     pins="$root $(cat /etc/os-release "$root/tests/containers/podman" | fingerprint)"
     [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" ]] || return 0
     [[ "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
@@ -167,14 +179,10 @@ install_podman() {
     [[ ! -d "$home/store" ]] || "$root/tests/containers/podman" rm --all --force --time 0 &>/dev/null || :
     awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
-    for name in podman runc mmdebstrap netavark aardvark-dns iptables; do
-        PATH="$PATH:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
-    done
-    {
-        [[ ${#missing[@]} == 0 ]] || { apt-get -qq update &&
-            DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${missing[@]}"; }
-        make_debian_image "$root/tests/containers/podman"
-    } >&2 </dev/null || fail "podman could not be installed, or its image of Debian's packages could not be made"
+    # netavark starts iptables
+    { apt_install podman runc mmdebstrap netavark aardvark-dns iptables &&
+        make_debian_image "$root/tests/containers/podman" >&2 </dev/null; } ||
+        fail "podman could not be installed, or its image of Debian's packages could not be made"
     printf '%s\n' "$pins" >"$home/.installed"
 }
 
@@ -184,8 +192,10 @@ make_debian_image() {
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
 }
 
-install "${extra:-legacy-queue}" --editable ".[${extra:-amqp,s3}]"
-if [[ -z "${without_azurite:-}" ]]; then
+install_azurite() {
     has_node || install_node
     install_js Azurite azurite
-fi
+}
+
+alone install "${extra:-legacy-queue}" --editable ".[${extra:-amqp,s3}]"
+[[ -n "${without_azurite:-}" ]] || alone install_azurite

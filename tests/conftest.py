@@ -1,3 +1,4 @@
+import faulthandler
 import importlib
 import os
 import pkgutil
@@ -10,17 +11,19 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 import legacy_queue.domain
 import legacy_queue.services
 import legacy_queue.stores
 from legacy_queue.adapters.azurite import Azurite
-from tests import process_stacks, shapes
+from tests import guard, process_stacks, shapes
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 process_stacks.prepare(os.environ)
+guard.start(os.environ)
 shapes.watch()
 
 # even if this shell forbids it: otherwise each process of a test compiles all that it imports
@@ -54,9 +57,11 @@ LONG = (
 )
 
 STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
+TIMEOUT = pytest.StashKey[pytest_timeout.Settings]()
 
-# where scripts/test installs it, for the processes of the tests too
-os.environ["PATH"] = f"{Path(__file__).parents[1]}/azurite/node_modules/.bin:{os.environ['PATH']}"
+# where scripts/install installs programs, for the processes of the tests too
+_AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(_AZURITE), os.environ["PATH"]])
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
@@ -68,18 +73,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
-    """Record where each process stands when a test times out, before its contexts end."""
+def pytest_timeout_set_timer(
+    item: pytest.Item, settings: pytest_timeout.Settings
+) -> Generator[None, object, object]:
+    """Record where each process stands when a test times out, before its contexts end.
+
+    Each of these contexts then has as much time again to end.
+    """
+    item.stash[TIMEOUT] = settings
     answer = yield
     give_up = signal.getsignal(signal.SIGALRM)
 
     def look(number: int, frame: FrameType | None) -> None:
         item.stash[STACKS] = list(process_stacks.processes())
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout)
         assert callable(give_up)
         give_up(number, frame)
 
     signal.signal(signal.SIGALRM, look)
     return answer
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The fixtures have as much time to end: pytest-timeout stops its timer when a test fails."""
+    if settings := item.stash.get(TIMEOUT, None):
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A thread that never ends cannot hold the process for longer than a test."""
+    limit = config.getoption("timeout") or float(config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit, exit=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
+from tests.guard import with_descendants
+
 _CHILDREN = Path(__file__).parent / "children"
 _STACKS_SIGNAL = signal.SIGRTMIN + 5  # as in children/sitecustomize.py
 _MAX_WAIT = 2.0  # seconds until a process has written its stacks
@@ -30,7 +32,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
 
 def processes() -> Iterator[tuple[str, str]]:
     """Each descendant of this process: its command line, and its state and stacks."""
-    for pid in _below(os.getpid()):
+    for pid in with_descendants([os.getpid()])[1:]:
         with suppress(OSError):
             folder = Path(f"/proc/{pid}")
             words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -38,19 +40,6 @@ def processes() -> Iterator[tuple[str, str]]:
             state = status.partition("State:")[2].partition("\n")[0].strip()
             waits = (folder / "wchan").read_text() or "-"
             yield f"process {pid}: {words}", f"{state}, in the kernel: {waits}\n{_stacks(pid, status)}"
-
-
-def _below(owner: int) -> list[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit():
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
-    pids = [owner]
-    for pid in pids:
-        pids += [child for child, parent in parents.items() if parent == pid]
-    return pids[1:]
 
 
 def _stacks(pid: int, status: str) -> str:

@@ -12,6 +12,8 @@ from typing import Self
 
 import requests
 
+from tests.guard import MARK
+
 REGION = "eu-west-1"
 
 
@@ -29,7 +31,7 @@ class S3Server:
 
     def __enter__(self) -> Self:
         environ = {
-            "PATH": os.environ["PATH"],
+            **{name: os.environ[name] for name in ("PATH", MARK)},
             "HOME": str(self.directory),
             "TMPDIR": str(self.directory),
             "AUTH": "true",

@@ -13,7 +13,7 @@ _CLIENTS = Path(__file__).parent
 def javascript(job: str, **options: Any) -> Any:
     """What ``sign.js`` answers to one job. A missing package fails the test and says what to do."""
     if not (_CLIENTS / "node_modules").is_dir():
-        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
+        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/install --services makes it.")
     run = subprocess.run(
         ["node", _CLIENTS / "sign.js"],
         input=json.dumps([{"job": job, **options}]),

@@ -13,12 +13,12 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Self
 
-from tests.system.processes import wait_until
+from tests.guard import MARK
+from tests.system.processes import LONG, wait_until
 
 ROOT = Path(__file__).parents[2]
 PODMAN = Path(__file__).parent / "podman"
 IMAGE, AZURITE = "localhost/legacy-queue", "mcr.microsoft.com/azure-storage/azurite"
-_BUILD = ("build", "--quiet", "--network", "host", "--format", "docker")
 # pip's settings of package sources
 _SOURCES = ("index-url", "extra-index-url", "find-links", "no-index", "proxy", "trusted-host")
 _PORTS = ("SERVER_1_PORT", "SERVER_2_PORT", "BLOB_PORT", "QUEUE_PORT")
@@ -36,38 +36,52 @@ CMD ["rabbitmq-server"]
 """
 
 
-def said(*words: object, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """The standard output of a command, which must succeed."""
-    ran = subprocess.run(
-        [str(word) for word in words],
-        env={**os.environ, **(env or {})},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def said(
+    *words: object,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = 2 * LONG,
+) -> str:
+    """The standard output of a command, which must succeed within the timeout, in seconds."""
+    try:
+        ran = subprocess.run(
+            [str(word) for word in words],
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise AssertionError(f"{expired}\n{(expired.stderr or b'')[-8000:].decode()}") from None
     assert ran.returncode == 0, f"{words} ended with {ran.returncode}\n{(ran.stdout + ran.stderr)[-8000:]}"
     return ran.stdout
 
 
-def podman(*words: object) -> str:
-    return said(PODMAN, *words)
+def podman(*words: object, timeout: float = 2 * LONG) -> str:
+    return said(PODMAN, *words, timeout=timeout)
+
+
+def _build(*words: object) -> None:
+    """The first build on a machine installs everything that the image holds."""
+    podman("build", "--quiet", "--network", "host", "--format", "docker", *words, timeout=600)
 
 
 def build_images(folder: Path) -> None:
     """Build IMAGE, and images of Azurite and RabbitMQ: no registry of images is asked."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
-        "podman or its base image is missing: run scripts/test"
+        "podman or its base image is missing: run scripts/install --services"
     )
     (folder / "Containerfile").write_text(_RABBITMQ)
-    podman(*_BUILD, "--tag", "localhost/rabbitmq:4", folder)
+    _build("--tag", "localhost/rabbitmq:4", folder)
     (folder / "Containerfile").write_text(_AZURITE)
     node = Path(shutil.which("node") or "").resolve().parent
     contexts = (f"--build-context=node={node}", f"--build-context=azurite={ROOT / 'azurite'}")
-    podman(*_BUILD, "--tag", AZURITE, *contexts, folder)
-    podman(*_BUILD, "--tag", IMAGE, "--build-arg", "BASE=localhost/debian", *_registries(folder), ROOT)
+    _build("--tag", AZURITE, *contexts, folder)
+    _build("--tag", IMAGE, "--build-arg", "BASE=localhost/debian", *_registries(folder), ROOT)
 
 
 def _registries(folder: Path) -> list[str]:
@@ -97,7 +111,10 @@ class Services:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.project = folder, f"lq{os.getpid()}{folder.name}".lower().replace("_", "-")
+        self.folder, self.project = (
+            folder,
+            f"{os.environ[MARK]}-{folder.name}".lower().replace("_", "-"),
+        )
         shutil.copy(ROOT / "compose.yaml", folder)
         said(ROOT / "deploy/secrets", cwd=folder)
         self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.docs.page import RUN, Step, pattern
+from tests.guard import processes_with
 from tests.system.processes import LONG, environment, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,6 @@ class Terminal:
             (scratch / "scripts" / script.name).write_text(f'#!/bin/sh\nexec "{script}" "$@"\n')
             (scratch / "scripts" / script.name).chmod(0o755)
         own = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(scratch),
             "LEGACY_QUEUE_PORT": str(self._port("8080")),
             "LEGACY_QUEUE_DATA_DIR": str(scratch / ".legacy-queue"),
@@ -174,8 +174,7 @@ class Terminal:
     def _started(self) -> dict[int, int]:
         """The processes of the page that live, and their groups."""
         found = {}
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                if entry.name.isdigit() and os.fsencode(self._mark) in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = os.getpgid(int(entry.name))
+        for pid in processes_with("environ", self._mark.encode()):
+            with suppress(ProcessLookupError):
+                found[pid] = os.getpgid(pid)
         return found

@@ -38,7 +38,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["bash", "-euc", command.replace("$target", str(target))],
         capture_output=True,
         text=True,
-        timeout=LONG,
+        timeout=2 * LONG,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

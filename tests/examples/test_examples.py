@@ -1,7 +1,6 @@
 """The suites of examples/ pass as a user runs them, each in its folder, on the queue of this checkout."""
 
 import configparser
-import os
 import shlex
 import subprocess
 import sys
@@ -17,11 +16,10 @@ OWN = Path(sys.executable).parent
 
 def passes(folder: Path, *command: str | Path, **env: str) -> str:
     """What the command says, which must end with 0."""
-    path = f"{OWN}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment(PATH=path, **env),
+        env=environment(**env),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -43,7 +41,7 @@ def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
 
 def test_the_mocha_example_passes() -> None:
     mocha = EXAMPLES / "mocha/node_modules/.bin/mocha"
-    assert mocha.exists(), f"{mocha} is missing: scripts/test installs it"
+    assert mocha.exists(), f"{mocha} is missing: scripts/install --services does it"
     said = passes(EXAMPLES / "mocha", OWN / "legacy-queue", "test", "--", mocha)
     assert " passing" in said
     assert " pending" not in said

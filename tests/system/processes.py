@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from tests.guard import processes_with
+
 T = TypeVar("T")
 
 COMMAND = Path(sys.executable).parent / "legacy-queue"
@@ -40,12 +42,7 @@ def wait_until(happens: Callable[[], T | None]) -> T:
 
 def processes_of(path: Path) -> list[int]:
     """The ids of the processes with this path in their command line: a server, its children, its Azurite."""
-    pids = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and os.fsencode(path) in (entry / "cmdline").read_bytes():
-                pids.append(int(entry.name))
-    return pids
+    return processes_with("cmdline", os.fsencode(path))
 
 
 def azurite_of(data_dir: Path) -> int:

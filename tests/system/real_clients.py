@@ -271,7 +271,7 @@ def real_client(
 def npm(server: Server, version: str, credentials: Mapping[str, str] | None = None) -> Iterator[Npm]:
     """Version 4 takes the base URL, later ones the root URL."""
     if not (_CLIENTS / "node_modules").is_dir():
-        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
+        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/install --services makes it.")
     command: list[str | Path] = ["node", _CLIENTS / "call.js", version]
     with _called(command, server, credentials, has_root_url=version != "4") as process:
         yield Npm(*process)
@@ -281,7 +281,7 @@ def python_of_today() -> Path:
     """The Python with the newest client."""
     python = _CLIENTS / ".venv/bin/python"
     if not python.exists():
-        pytest.fail(f"{python} is missing: scripts/test makes it.")
+        pytest.fail(f"{python} is missing: scripts/install --services makes it.")
     return python
 
 

@@ -1,0 +1,89 @@
+"""Ends what a test run has started when the run ends, also by SIGKILL: a process that outlives the run.
+
+What the tests start has the run's mark in its environment, or a parent with that mark; the names of
+containers begin with it.
+"""
+
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "TEST_RUN"
+_LIMIT = 60.0  # seconds
+_CONTAINERS = Path(__file__).parents[1] / ".containers/.installed"
+_REMOVE = """
+    "$0" ps --all --quiet --filter name="^$1-" | xargs --no-run-if-empty "$0" rm --force --time 0
+    "$0" network ls --quiet --filter name="^$1-" | xargs --no-run-if-empty "$0" network rm --force
+    "$0" volume ls --quiet --filter name="^$1-" | xargs --no-run-if-empty "$0" volume rm --force
+"""
+
+
+def start(environ: MutableMapping[str, str]) -> None:
+    """All processes with this environment will end with this process, or the run that it is part of."""
+    if environ.get(MARK):
+        return
+    mark = f"lq{secrets.token_hex(4)}"
+    this = os.pidfd_open(os.getpid())
+    os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-IS", __file__, mark],
+        environ,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, this, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    os.close(this)
+    environ[MARK] = mark
+
+
+def processes_with(part: str, text: bytes) -> list[int]:
+    """The processes with this text in their ``cmdline`` or ``environ``."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and text in (entry / part).read_bytes():
+                pids.append(int(entry.name))
+    return pids
+
+
+def with_descendants(owners: Iterable[int]) -> list[int]:
+    """These processes, then all that they have started, as far as the parents live."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit():
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+    pids = [*owners]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid and child not in pids]
+    return pids
+
+
+def _main(mark: str) -> None:
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), select.POLLIN)
+    poll.poll()  # until the run has ended
+    given_up = time.monotonic() + _LIMIT
+    while (pids := processes_with("environ", mark.encode())) and time.monotonic() < given_up:
+        for pid in with_descendants(pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    if _CONTAINERS.exists():
+        podman = Path(__file__).parent / "containers/podman"
+        subprocess.run(["sh", "-c", _REMOVE, podman, mark], timeout=_LIMIT, check=False)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
