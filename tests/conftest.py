@@ -116,9 +116,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
+@pytest.fixture(autouse=True)
+def _shapes() -> Iterator[None]:
     """No answer and no event of the test had another shape than its generation's."""
+    yield
     if faults := shapes.faults():
         pytest.fail(faults, pytrace=False)
 
