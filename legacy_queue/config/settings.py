@@ -196,8 +196,9 @@ class Settings:
         """The origins of ``cors_origins``."""
         is_private = self.is_on_loopback and not self.public_url
         is_open = not (self.development or self.development_client or is_private)
-        words = {("auto",): ("*",) if is_open else (), ("none",): ()}
-        return words.get(self.cors_origins, self.cors_origins)
+        if self.cors_origins == ("auto",):
+            return ("*",) if is_open else ()
+        return () if self.cors_origins == ("none",) else self.cors_origins
 
     @property
     def tls_dir(self) -> Path:

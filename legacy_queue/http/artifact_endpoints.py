@@ -256,8 +256,8 @@ def upload_view(
 
     def upload(ticket: str) -> Response:
         signature = request.args.get("signature", "")
+        permission = services.uploads.verified(ticket, signature)
         if faults:
-            permission = services.uploads.verified(ticket, signature)
             faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
@@ -267,8 +267,8 @@ def upload_view(
         encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
-        with slots.acquire(ticket):
-            etag = services.uploads.receive(ticket, signature, sent, chunks)
+        with slots.acquire(f"{permission.task_id}/{permission.run_id}"):
+            etag = services.uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 
     return upload

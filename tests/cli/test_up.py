@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import requests
-from amqp.exceptions import AccessRefused
 from click.testing import CliRunner, Result
 
 from legacy_queue.adapters.azure import AzureAccount
@@ -208,7 +207,7 @@ def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_pri
         assert json.loads(message.body)["status"]["taskId"] == task_id
         known = re.sub(r"//guest:[0-9a-f]{48}@", "//guest:guest@", url)
         assert known != url
-        with pytest.raises(AccessRefused), consumer(known, "taskcluster-queue"):
+        with pytest.raises(Exception, match="ACCESS_REFUSED"), consumer(known, "taskcluster-queue"):
             pass
     with pytest.raises(ConnectionRefusedError), consumer(url, "taskcluster-queue"):
         pass

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from werkzeug.test import Client
@@ -84,7 +85,9 @@ def test_the_gateway_before_an_azure_account_has_a_key_of_its_own_that_stays_the
 
 @pytest.mark.parametrize("of_poll_urls", [True, False])
 def test_the_gateway_does_not_serve_what_a_public_url_leads_elsewhere(of_poll_urls: bool) -> None:
-    public = {"public_queue_url" if of_poll_urls else "public_blob_url": "https://elsewhere.example.com"}
+    public: dict[str, Any] = {
+        "public_queue_url" if of_poll_urls else "public_blob_url": "https://elsewhere.example.com"
+    }
     server = build(replace(AZURE, control=True, **public), "http://h:1")
     expiry = datetime(2100, 1, 1, tzinfo=UTC)
     account = server.storage.account

@@ -1,6 +1,7 @@
 """Pages in browsers: the host names under which the server answers, and the origins that may call it."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from werkzeug.test import Client, TestResponse
@@ -30,10 +31,10 @@ PREFLIGHT = {
 }
 
 
-def client(root_url: str = ROOT_URL, **settings: object) -> Client:
+def client(root_url: str = ROOT_URL, **settings: Any) -> Client:
     root = HawkClient(ROOT.client_id, ROOT.access_token, ("*",))
-    given = {"storage": "memory", "signing_secrets": SECRETS, "clients": (root,), **settings}
-    return Client(build(Settings(**given), root_url).app)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"storage": "memory", "signing_secrets": SECRETS, "clients": (root,), **settings}
+    return Client(build(Settings(**given), root_url).app)
 
 
 def get(http: Client, host: str, path: str = "/v1/ping") -> TestResponse:
@@ -111,7 +112,7 @@ def test_configured_hosts_are_answered_beside_the_known() -> None:
     ],
 )
 def test_every_host_is_answered_elsewhere_than_on_loopback_or_if_all_are_allowed(
-    settings: Mapping[str, object], status: int
+    settings: Mapping[str, Any], status: int
 ) -> None:
     assert get(client(**settings), FOREIGN).status_code == status
 
@@ -178,6 +179,6 @@ def test_an_options_request_that_is_no_preflight_is_answered_as_before() -> None
     ],
 )
 def test_by_default_every_origin_may_call_a_server_for_others_without_a_development_client(
-    settings: Mapping[str, object], origins: tuple[str, ...]
+    settings: Mapping[str, Any], origins: tuple[str, ...]
 ) -> None:
-    assert Settings(**settings).origins == origins  # type: ignore[arg-type]
+    assert Settings(**settings).origins == origins

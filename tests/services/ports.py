@@ -117,7 +117,7 @@ class _Port:
         if name not in _remote_methods(self._kind):
             return method
         intercept, full_name = self._intercept, self._prefix + name
-        wrapper = lambda *args: intercept(full_name, lambda: method(*args))  # noqa: E731
+        wrapper = lambda *args, **more: intercept(full_name, lambda: method(*args, **more))  # noqa: E731
         setattr(self, name, wrapper)  # tests make thousands of ports and call few methods of each
         return wrapper
 

@@ -56,7 +56,7 @@ def test_a_page_of_an_allowed_origin_calls_uploads_downloads_and_reads_errors(tm
             assert redirect.status_code == 303
             assert as_page("GET", redirect.headers["Location"]).content == CONTENT
         assert as_page("GET", server.base_url + "/nothing").status_code == 404
-        events = as_page("GET", server.root_url + "/events?follow=false", **{"last-event-id": "0" * 16})
+        events = as_page("GET", f"{server.root_url}/events?follow=false&lastEventId={'0' * 16}")
         assert "event: task-pending" in events.text
 
 
