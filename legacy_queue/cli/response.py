@@ -27,6 +27,7 @@ class ClientSocket(gevent_socket.socket):
     If more than MAX_UNSENT wait for their clients, the connection that waits longest is shut down.
     """
 
+    held = 0  # bytes of the answer beside those that are sent now
     unsent: ClassVar[dict["ClientSocket", int]] = {}  # bytes, the longest wait first
 
     def sendall(self, data: Any, flags: int = 0) -> None:
@@ -37,7 +38,7 @@ class ClientSocket(gevent_socket.socket):
         queued = self.queued() if left else 0
         try:
             while left:
-                self._holds(len(left))
+                self._holds(self.held + len(left))
                 try:
                     left = left[self.send(left, flags) :]
                 except TimeoutError:
