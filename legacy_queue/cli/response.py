@@ -18,7 +18,7 @@ log = structlog.get_logger()
 _PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 _MIN_RATE = 1024  # bytes of an answer in each second of waiting for its client, as of a body
 _LARGE = 64 * 1024  # bytes that are sent without a copy
-MAX_UNSENT = 64 * 1024 * 1024  # bytes of answers in this process that wait for their clients
+MAX_UNSENT = 128 * 1024 * 1024  # bytes of answers in this process that wait for their clients
 
 
 class ClientSocket(gevent_socket.socket):
