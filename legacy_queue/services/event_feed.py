@@ -154,13 +154,11 @@ class EventFeed:
             raise ValueError(f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted")
         with self._lock:
             self._begin()
-            self._open(stream)
-            reader, position = self._reader, self._last_id
+            reader, position = self._open(stream), self._last_id
             if not is_endless:
                 stream.end(position)
         try:
-            if reader:
-                reader.result()
+            reader.result()
             yield None
             if resumes:
                 position = int(after)
@@ -211,7 +209,8 @@ class EventFeed:
             page = islice(self._events, first - dropped, max(0, min(first + _PAGE, until) - dropped))
             return [*enumerate(page, first + 1)], after < dropped
 
-    def _open(self, stream: _EventStream) -> None:
+    def _open(self, stream: _EventStream) -> Future[None]:
+        """The reader, which may be beginning. Raises ServiceUnavailable if too many streams are open."""
         if self._refusal(stream):
             for other in tuple(self._streams):
                 if other.is_disconnected():
@@ -223,6 +222,7 @@ class EventFeed:
             self._seen_id, self._reader = self._last_id, Future()
             threading.Thread(target=self._read, args=[self._reader], name="event-feed", daemon=True).start()
         self._streams.add(stream)
+        return self._reader
 
     def _refusal(self, stream: _EventStream) -> str | None:
         if len(self._streams) >= self._max_streams:
