@@ -168,6 +168,9 @@ def _hosts(settings: Settings, root_url: str) -> set[str]:
         return {ANY}
     urls = root_url, settings.public_queue_url or "", settings.public_blob_url or ""
     named = {"localhost", *settings.allowed_hosts, *settings.tls_name}
+    if settings.legacy_stubs:
+        domain = (urlsplit(root_url).hostname or "").partition(".")[2]
+        named |= {f"{service}.{domain}" for service in ("auth", "purge-cache")}
     if settings.tls_cert:
         with suppress(OSError, ValueError):  # of a process that only resolves
             named |= {name.lower() for name in names_in(settings.tls_cert)}
@@ -322,6 +325,7 @@ def _service_settings(
         max_streams=min(_MAX_STREAMS, max_connections // 8),
         page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
         has_todays_events=settings.event_shape == "today",
+        max_polls=4 if settings.is_embedded else 32,
     )
 
 

@@ -237,6 +237,11 @@ def _host(value: Any) -> str:
     return name
 
 
+def _host_pattern(value: Any) -> str:
+    text = str(value)
+    return text if text == "*" else f"*.{_host(text[2:])}" if text.startswith("*.") else _host(text)
+
+
 def _origin(value: Any) -> str:
     if not re.fullmatch(r"https?://[a-z0-9_.:\[\]-]+", str(value)):
         raise ValueError(_ORIGIN)
@@ -244,7 +249,7 @@ def _origin(value: Any) -> str:
 
 
 tls_names = _several(_host, _HOST)
-hosts = _several(lambda value: value if value == "*" else _host(value), _HOST)
+hosts = _several(_host_pattern, _HOST.replace(" and wildcard", ""))
 _origins = _several(_origin, _ORIGIN)
 
 

@@ -1,6 +1,15 @@
 """Names and addresses of hosts."""
 
 import ipaddress
+from contextlib import suppress
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an address of IP, or localhost."""
+    with suppress(ValueError):
+        ipaddress.ip_address(host)
+        return True
+    return host == "localhost"
 
 
 def is_loopback(host: str) -> bool:

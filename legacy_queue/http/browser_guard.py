@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from legacy_queue.domain.errors import MisdirectedRequest
-from legacy_queue.domain.hosts import is_loopback
+from legacy_queue.domain.hosts import is_address
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.request_log import Environ, WsgiApp, record_of
 from legacy_queue.ports import Clock
@@ -24,8 +24,8 @@ _MAX_AGE = "900"  # seconds for which a browser remembers the answer to a prefli
 class BrowserGuard:
     """A WSGI application that answers requests to ``hosts``, and lets pages of ``origins`` read its answers.
 
-    ``hosts`` are lower-case names and addresses; ``*.example.com`` has its subdomains. Loopback addresses are
-    always among them. A request without Host comes from no browser, and is answered.
+    ``hosts`` are lower-case names; ``*.example.com`` stands for all names below it. localhost and addresses
+    are always answered: no page has them for its own name. A request without Host comes from no browser.
     """
 
     def __init__(self, app: WsgiApp, hosts: Collection[str], origins: Collection[str], clock: Clock) -> None:
@@ -33,8 +33,8 @@ class BrowserGuard:
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         host = environ.get("HTTP_HOST", "")
-        if host and ANY not in self._hosts and not self._is_known(_PORT.sub("", host.lower()).strip("[]")):
-            known = ", ".join(sorted({"localhost", "loopback addresses", *self._hosts}))
+        if host and ANY not in self._hosts and not self._is_known(_PORT.sub("", host.lower()).strip("[].")):
+            known = ", ".join(sorted({"localhost", "addresses", *self._hosts}))
             error = MisdirectedRequest(
                 f"the host is {host[:200]!r}: {known} are accepted; the setting allowed-hosts adds others"
             )
@@ -58,5 +58,5 @@ class BrowserGuard:
         return self._app(environ, start)
 
     def _is_known(self, host: str) -> bool:
-        parent = host.partition(".")[2]
-        return host in self._hosts or f"*.{parent}" in self._hosts or is_loopback(host)
+        above = (f"*{host[at:]}" for at, character in enumerate(host) if character == ".")
+        return host in self._hosts or is_address(host) or not self._hosts.isdisjoint(above)

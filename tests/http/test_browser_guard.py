@@ -14,7 +14,16 @@ from .calls import NOW, ROOT, ROOT_URL, SECRETS, TASK_ID, Queue, hawk, refused, 
 
 FOREIGN = "queue.evil.example:8080"
 PAGE = "https://tools.example.com"
-LOCAL = ("localhost:8080", "LOCALHOST", "127.0.0.1", "127.8.9.10:1", "[::1]:8080", "queue.test")
+LOCAL = (
+    "localhost:8080",
+    "LOCALHOST",
+    "127.0.0.1",
+    "127.8.9.10:1",
+    "[::1]:8080",
+    "queue.test",
+    "queue.test.:80",
+    "10.0.0.1",
+)
 PATHS = (
     "/v1/ping",
     "/events",
@@ -47,7 +56,7 @@ def test_on_loopback_a_foreign_host_is_refused_on_every_path(path: str) -> None:
     assert answer.status_code == 421
     assert answer.get_json()["code"] == "MisdirectedRequest"
     assert answer.get_json()["message"] == (
-        f"the host is '{FOREIGN}': localhost, loopback addresses, queue.test are accepted; "
+        f"the host is '{FOREIGN}': addresses, localhost, queue.test are accepted; "
         "the setting allowed-hosts adds others"
     )
 
@@ -66,7 +75,7 @@ def test_on_loopback_local_names_and_that_of_the_root_url_are_answered(host: str
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", "x@localhost"]
+    "host", ["localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1.evil", "x@localhost"]
 )
 def test_names_that_only_look_local_are_refused(host: str) -> None:
     assert get(client(), host).status_code == 421
@@ -97,10 +106,17 @@ def test_the_hosts_of_public_urls_and_tls_names_are_answered() -> None:
 
 def test_configured_hosts_are_answered_beside_the_known() -> None:
     http = client(allowed_hosts=("one.example.com", "*.two.example.com"))
-    for host in ("one.example.com:8080", "a.two.example.com", *LOCAL):
+    for host in ("one.example.com:8080", "a.two.example.com", "b.a.two.example.com", *LOCAL):
         assert get(http, host).status_code == 200
     for host in ("two.example.com", "a.one.example.com", FOREIGN):
         assert get(http, host).status_code == 421
+
+
+def test_the_hosts_of_legacy_stubs_are_answered() -> None:
+    http = client("https://queue.taskcluster.net", legacy_stubs=True)
+    for service in ("queue", "auth", "purge-cache"):
+        assert get(http, f"{service}.taskcluster.net").status_code == 200
+    assert get(http, "hooks.taskcluster.net").status_code == 421
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,15 @@ def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix:
     assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
 
 
+def test_a_blob_is_read_in_small_pieces(account: AzureAccount) -> None:
+    content = b"." * (2 * MIB + 1)
+    account.container.put("name", content, "text/plain", None)
+    _, chunks = account.container.read("name") or ((), ())
+    pieces = [*chunks]
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces)) == MIB // 4
+
+
 def test_blob_calls_cost_one_request_and_a_read_one_for_each_mib(account: AzureAccount) -> None:
     container = account.container
     acts: dict[str, tuple[Callable[[], Any], int]] = {
