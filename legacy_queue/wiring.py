@@ -42,7 +42,6 @@ from legacy_queue.services.periodic_jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
-from legacy_queue.stores.earlier_timers import take_over
 
 _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 _GATEWAY = "gateway"  # its account name
@@ -205,26 +204,14 @@ def prepare(settings: Settings) -> StorageFile | None:
 
 
 def check_account(settings: Settings) -> None:
-    """Raises SettingsError for an account of Azure or Azurite that this server cannot use.
-
-    It may refuse this server, or have unresolved tasks of an earlier version, whose timers this version
-    cannot read. An account that cannot be reached passes.
-    """
+    """Raises SettingsError where Azure's account refuses this server. One that cannot be reached passes."""
     if settings.storage not in ("azure", "azurite"):
         return
-    account = _azure_account(settings, "")
-    storage = Storage(account, settings.queue_prefix, SystemClock())
     with suppress(ServiceUnavailable):
         try:
-            account.check_access()
+            _azure_account(settings, "").check_access()
         except AccessRefused as error:
             raise SettingsError(str(error)) from None
-        if not take_over(storage, settings.queue_prefix):
-            place = settings.data_dir if settings.storage == "azurite" else account.endpoints["table"]
-            raise SettingsError(
-                f"{place} holds tasks of an earlier version of legacy-queue, which this version cannot run: "
-                "let that version finish them, or start with another --data-dir or --queue-prefix"
-            )
 
 
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:

@@ -20,7 +20,7 @@ from legacy_queue.adapters import managed_process
 from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess
 from legacy_queue.adapters.private_folder import write_private
 
-ACCOUNT = "devstoreaccount1"  # which the data of earlier versions belong to
+ACCOUNT = "devstoreaccount1"
 # Azurite's documented key, the same everywhere: it protects nothing
 DEFAULT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 

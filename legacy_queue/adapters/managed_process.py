@@ -25,7 +25,6 @@ from legacy_queue.adapters.private_folder import (
     UMASK,
     make_private,
     private_opener,
-    tighten_all,
     write_private,
 )
 
@@ -122,7 +121,6 @@ class ManagedProcess(ABC):
         """The open file that locks the folder, for as long as any process has it open."""
         try:
             make_private(self._folder)
-            tighten_all(self._folder)
             lock = open(self._folder / "lock", "a+b", buffering=0, opener=private_opener)  # noqa: SIM115
         except OSError as error:
             raise self.UNAVAILABLE(

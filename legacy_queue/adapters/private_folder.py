@@ -32,13 +32,6 @@ def tighten(path: Path) -> None:
             path.chmod(stat.S_IMODE(status.st_mode) & ~UMASK)
 
 
-def tighten_all(folder: Path) -> None:
-    """Tighten everything in the folder, which an earlier version may have left open."""
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            tighten(Path(parent, name))
-
-
 def private_opener(path: str, flags: int) -> int:
     """For ``open``: a new file has mode 0600."""
     return os.open(path, flags, 0o600)

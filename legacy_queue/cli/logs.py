@@ -22,28 +22,6 @@ _RED, _YELLOW, _GREEN, _DIM = 31, 33, 32, 2
 _COLOURS = {"debug": _DIM, "info": _GREEN, "warning": _YELLOW, "error": _RED, "critical": _RED}
 _REQUEST_WORDS = ("method", "path", "endpoint", "status", "code", "ms", "client_id")
 
-# the former names of renamed events: log watches may search for them
-FORMER_NAMES = {
-    "answer-aborted": "answer-broken-off",
-    "background-delayed": "background-waits",
-    "claim-not-released": "claim-not-taken-back",
-    "claim-released": "claim-taken-back",
-    "connection-aborted": "connection-given-up",
-    "effects-deferred": "effects-left-to-timer",
-    "event-feed-failed": "events-not-followed",
-    "message-dead-lettered": "message-set-aside",
-    "message-replaced": "message-held-afresh",
-    "periodic-job-delayed": "chore-waits",
-    "periodic-job-failed": "chore-failed",
-    "periodic-job-taken-over": "chore-taken-over",
-    "requests-not-finished": "requests-left-behind",
-    "resolution-completed": "resolution-seen-through",
-    "stale-message-not-deleted": "useless-message-stays",
-    "sweep-failed": "not-swept",
-    "timer-abandoned": "timer-given-up",
-    "worker-activity-dropped": "activity-not-noted",
-}
-
 Event = MutableMapping[str, Any]
 
 
@@ -55,7 +33,6 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         processors=[
             structlog.processors.add_log_level,
-            add_former_name,
             structlog.processors.format_exc_info,
             Text(is_terminal and "NO_COLOR" not in os.environ) if is_text else _as_json,
         ],
@@ -66,13 +43,6 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
     logging.captureWarnings(True)
     # under load it warns of each connection that its pool drops
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-
-
-def add_former_name(_logger: object, _name: str, event: Event) -> Event:
-    """Add the field ``formerly`` to an event that had another name before."""
-    if former := FORMER_NAMES.get(event["event"]):
-        event["formerly"] = former
-    return event
 
 
 class ToStructlog(logging.Handler):

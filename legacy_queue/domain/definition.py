@@ -34,9 +34,8 @@ def _field(name: str, read: Callable[[Any], Value]) -> cached_property[Value]:
 class TaskDefinition:
     """A complete definition, which never changes once the task exists.
 
-    ``wire`` names the pool by provisionerId and workerType, and has no projectId "none": so it equals the
-    definitions that earlier versions stored. ``dependencies`` are taskIds. A task that depends on itself
-    waits until it is scheduled.
+    ``wire`` names the pool by provisionerId and workerType, and has no projectId "none", however they were
+    given. ``dependencies`` are taskIds. A task that depends on itself waits until it is scheduled.
     """
 
     wire: Mapping[str, Any]

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.ports.table import Row, Table, Value
-from legacy_queue.stores.rows import of_kind, properties, read
+from legacy_queue.stores.rows import properties, read
 
-_KEY = "turn"  # as earlier versions wrote it
+_KEY = "lease"
 _NEVER = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
 
 
@@ -60,8 +60,7 @@ def _last_state(row: Row) -> tuple[JobLease, datetime]:
 
 
 def _stored(row: Row) -> tuple[JobLease, datetime]:
-    cursor, until = properties(row, cursor=str, until=datetime)
-    since = of_kind(datetime, row.values.get("since", _NEVER))  # a row of an earlier version has none
+    cursor, until, since = properties(row, cursor=str, until=datetime, since=datetime)
     return JobLease(row.partition, cursor, None if since == _NEVER else since, row.etag), until
 
 

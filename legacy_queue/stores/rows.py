@@ -124,8 +124,8 @@ def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def json_in(name: str, row: Row) -> dict[str, Any]:
-    """The inverse of ``json_values``, also for rows of earlier versions without the number."""
-    count = of_kind(int, row.values.get(_CHUNKS, sum(key.startswith(name) for key in row.values)))
+    """The inverse of ``json_values``."""
+    (count,) = properties(row, **{_CHUNKS: int})
     content = b"".join(of_kind(bytes, row.values[f"{name}{number}"]) for number in range(count))
     return of_kind(dict, json.loads(content))
 

@@ -6,7 +6,7 @@ One row for each task, alone in its partition: the partition is the taskId, the 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Lock
 from typing import Any
@@ -48,12 +48,6 @@ _OF_ENTRY = ("taskQueueId", "state", "since")  # properties of a row
 _PAGE = 1000
 _BARRED = "barred"
 _EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
-_OF_EARLIER_ROWS: Mapping[str, Value] = {
-    "waitsFor": b"[]",
-    "newestBlob": "",
-    "isUnpublished": False,
-    "priorityChanges": b"[]",
-}
 
 
 @dataclass(frozen=True)
@@ -133,8 +127,8 @@ class TaskStore(ExpiringRows):
 
     def read_into(self, backlog: Backlog, after: str) -> str | None:
         """Read a page of the pending and running tasks into it; the next ``after``, None at the end."""
-        entries, next_after = page(self._table, [_OPEN], after, _PAGE, self._entry, _OF_ENTRY)
-        backlog.read((entry for entry in entries if entry), next_after is None)
+        entries, next_after = page(self._table, [_OPEN], after, _PAGE, _entry, _OF_ENTRY)
+        backlog.read(entries, next_after is None)
         return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
@@ -146,16 +140,6 @@ class TaskStore(ExpiringRows):
         behind = [Condition(PARTITION, "gt", after)] if after else []
         conditions = [*behind, _ANY_STATE if resolved_too else _UNRESOLVED]
         return first_of(self._table, conditions, limit, lambda row: row.partition, KEYS_ONLY)
-
-    def _entry(self, row: Row) -> tuple[str, Entry] | None:
-        """A row of an earlier version needs the whole task; None for a task that was removed meanwhile."""
-        if "taskQueueId" in row.values:
-            return row.partition, Entry(*properties(row, taskQueueId=str, state=str, since=datetime))
-        stored = self.load(row.partition)
-        if stored is None:
-            return None
-        task = stored.task
-        return row.partition, Entry(task.work_queue.task_queue_id, task.state, task.since)
 
     def _update_backlogs(self, task: Task, before: str, etag: str) -> None:
         with self._lock:
@@ -170,6 +154,10 @@ class TaskStore(ExpiringRows):
         if isinstance(definition, bytes) and len(definition) <= _MAX_CACHED_SIZE:
             self._cache.replace(stored.task.task_id, before, stored)
         return stored
+
+
+def _entry(row: Row) -> tuple[str, Entry]:
+    return row.partition, Entry(*properties(row, taskQueueId=str, state=str, since=datetime))
 
 
 def new_values(task: Task) -> Mapping[str, Value]:
@@ -205,11 +193,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
 
 
 def task_in(row: Row) -> Task:
-    """The inverse of ``new_values``; a row of an earlier version may lack some of them.
-
-    Raises a built-in exception for a corrupt row.
-    """
-    row = replace(row, values={**_OF_EARLIER_ROWS, **row.values})
+    """The inverse of ``new_values``; raises a built-in exception for a corrupt row."""
     retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
     message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
     is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)

@@ -18,10 +18,7 @@ _MAX_COUNT = 2**31 - 1  # of 32 bits, in a row
 
 
 class UsageStore(ExpiringRows):
-    """A partition for each worker type; a row expires ``KEPT`` after its last call.
-
-    An earlier version wrote a row for each process and hour. These rows are read until they expire.
-    """
+    """A partition for each worker type; a row expires ``KEPT`` after its last call."""
 
     def add(self, counted: Mapping[UsageKey, Calls]) -> Iterator[Sequence[UsageKey]]:
         """Add the calls to the recorded calls; yields the keys of each batch that is written.
@@ -99,7 +96,7 @@ def _values(key: UsageKey, calls: Calls) -> dict[str, Value]:
 
 def _recorded(row: Row) -> tuple[UsageKey, Calls]:
     provisioner, worker_type, method = properties(row, provisionerId=str, workerType=str, method=str)
-    caller, missing, count, last = properties(row, caller=str, missing=str, count=int, last=datetime)
+    caller, missing, count = properties(row, caller=str, missing=str, count=int)
+    first, last = properties(row, first=datetime, last=datetime)
     names = tuple(of_kind(str, name) for name in of_kind(list, json.loads(missing)))
-    first = of_kind(datetime, row.values.get("first", last))  # a row of an earlier version has none
     return UsageKey(provisioner, worker_type, method, caller, names), Calls(count, first, last)

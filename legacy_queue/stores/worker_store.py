@@ -73,7 +73,7 @@ class WorkerStore(ExpiringRows):
 
 
 def _partition(parent: Path) -> str:
-    return _SEPARATOR.join(("known", *parent))  # "known" is of earlier versions, here and in rows
+    return _SEPARATOR.join(("known", *parent))
 
 
 def _keys(path: Path) -> tuple[str, str]:

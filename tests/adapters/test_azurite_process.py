@@ -146,7 +146,7 @@ def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(
     made: Callable[..., Azurite], azurite: Azurite, tmp_path: Path
 ) -> None:
     first = made().start()
-    assert "/devstoreaccount1" in first.queue_url, "whose data earlier versions have left"
+    assert "/devstoreaccount1" in first.queue_url
     assert find_running(tmp_path / "data") == first.connection_string
     assert open_to_others(tmp_path / "data") == []
     command = Path(f"/proc/{first.pid}/cmdline").read_text()

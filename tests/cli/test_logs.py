@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.cli.logs import FORMER_NAMES, Text, add_former_name
+from legacy_queue.cli.logs import Text
 
 DOCS = Path(__file__).parents[2] / "docs"
 OVERFLOW = """
@@ -90,17 +90,6 @@ def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
     assert "UserWarning: an old name" in warned
     assert "ValueError: a bug" in lines[-1]["exception"]
     assert abs((datetime.fromisoformat(lines[0]["timestamp"]) - datetime.now(UTC)).total_seconds()) < 3600
-
-
-@pytest.mark.parametrize(("name", "former"), FORMER_NAMES.items())
-def test_a_renamed_event_has_its_former_name_in_a_field(name: str, former: str) -> None:
-    event = {"event": name, "level": "info"}
-    assert add_former_name(None, "", event) == {**event, "formerly": former}
-    assert f"| `{name}` | `{former}` |" in (DOCS / "reference" / "logs.md").read_text()
-
-
-def test_an_event_that_kept_its_name_has_no_former_name() -> None:
-    assert add_former_name(None, "", {"event": "request"}) == {"event": "request"}
 
 
 def test_events_below_the_level_are_left_out() -> None:

@@ -195,3 +195,14 @@ def test_expired_artifacts_are_found_page_by_page(storage: Storage, other: Stora
 
 def _expired(storage: Storage, now: datetime, limit: int, after: str) -> Any:
     return storage.artifacts.expired(now, after, limit)
+
+
+def test_the_details_of_an_artifact_may_shrink_and_grow(storage: Storage) -> None:
+    task_id = slugid()
+    large, small = (new_artifact(task_id, details={"message": "x" * length}) for length in (200_000, 1))
+    storage.artifacts.insert(large)
+    for artifact in (small, large, small):
+        stored = storage.artifacts.load(task_id, 0, artifact.name)
+        assert stored
+        storage.artifacts.replace(stored, artifact)
+        assert [*storage.artifacts.list(task_id, 0, "", 9)] == [artifact]

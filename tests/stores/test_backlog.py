@@ -82,32 +82,6 @@ def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
     assert read(tasks, backlog).counts(QUEUE) == (0, 0)
 
 
-def test_tasks_stored_by_an_earlier_version_are_counted() -> None:
-    table = MemoryTable()
-    tasks, old, changed = TaskStore(table), new_task(), new_task()
-    for task in (old, changed):
-        tasks.insert(task)
-        row = table.get(task.task_id, "task")
-        assert row
-        earlier = {name: value for name, value in row.values.items() if name not in ("taskQueueId", "since")}
-        table.put(row.partition, row.key, earlier)
-    tasks.replace(loaded(tasks, changed), claimed(changed))
-    assert read(tasks).counts(QUEUE) == (1, 1)
-    table.delete(old.task_id, "task")
-    assert read(tasks).counts(QUEUE) == (0, 1)
-
-
-def test_a_task_of_an_earlier_version_that_was_removed_meanwhile_is_not_counted() -> None:
-    table, task = MemoryTable(), new_task()
-    table.insert(task.task_id, "task", {"state": "pending"})
-
-    class Gone(TaskStore):
-        def load(self, task_id: str) -> None:
-            """It has expired since the page was read."""
-
-    assert read(Gone(table)).counts(QUEUE) == (0, 0)
-
-
 def test_a_row_that_cannot_be_read_is_left_out() -> None:
     table = MemoryTable()
     table.insert(new_task().task_id, "task", {"state": "pending"})

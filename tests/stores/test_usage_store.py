@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import HOUR, KEPT, NOT_RECORDED, Calls, UsageKey
-from legacy_queue.ports.table import Table, Value
+from legacy_queue.ports.table import Table
 from legacy_queue.stores import Storage, UsageStore
 from tests.memory_server import MemoryTable
 from tests.services.harness import FaultAt
 from tests.services.ports import intercept_port
 
-from .conftest import Backend
 from .paging import remove_all_expired
 from .test_costs import cost
 
@@ -106,24 +104,6 @@ def test_a_row_expires_ten_days_after_the_last_call(storage: Storage) -> None:
     for now, kept in ((LAST + KEPT, {*USES[:2]}), (LAST + KEPT + HOUR, {USES[1]})):
         remove_all_expired(storage.expiring["usage"], now, 1)
         assert {*since(storage)} == kept
-
-
-def test_a_row_of_an_earlier_version_is_read_beside_the_new_row(backend: Backend) -> None:
-    storage = backend.storage
-    values: dict[str, Value] = {
-        "hour": THEN,
-        "provisionerId": BARE.provisioner_id,
-        "workerType": BARE.worker_type,
-        "method": BARE.method,
-        "caller": BARE.caller,
-        "missing": '["messageId", "receipt", "signature"]',
-        "count": 7,
-        "last": LAST,
-        "expires": THEN + HOUR + KEPT,
-    }
-    storage.account.table(f"{backend.prefix}usage").put(f"{format_time(THEN)} process", "0" * 32, values)
-    add(storage, {BARE: ONCE})
-    assert {*storage.usage.since(THEN, None, None)} == {(BARE, Calls(7, LAST, LAST)), (BARE, ONCE)}
 
 
 def test_a_hundred_callers_of_a_worker_type_cost_two_operations(azure: Storage) -> None:

@@ -222,3 +222,12 @@ def test_worker_types_are_listed_across_provisioners() -> None:
         while page := store.worker_types(found[-1] if found else (), limit):
             found += [known.path for known in page]
         assert found == paths
+
+
+def test_a_record_may_shrink_and_grow(storage: Storage) -> None:
+    small = WorkerRecord.new(PROVISIONER, NOW)
+    large = replace(small, description="x" * 200_000)
+    storage.workers.insert(large)
+    for record in (small, large, small):
+        storage.workers.replace(stored(storage, PROVISIONER), record)
+        assert stored(storage, PROVISIONER).record == record

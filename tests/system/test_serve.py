@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import signal
 import socket
 import stat
@@ -15,9 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 import mohawk
 import pytest
 import requests
-
-from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 
 from .http_queue import Queue, definition, slugid
 from .processes import (
@@ -268,22 +264,6 @@ def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Pa
         assert second.end() == 0
     mode = (data_dir / "development.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
-
-
-def test_an_azure_account_with_tasks_of_an_earlier_version_is_refused(
-    tmp_path: Path, azurite: Azurite
-) -> None:
-    prefix = f"t{secrets.token_hex(4)}"
-    account = AzureAccount(azurite.connection_string, prefix)
-    account.queue(f"{prefix}-deadlines").create({})
-    tasks = account.table(f"{prefix}tasks")
-    account.check()
-    tasks.insert(slugid(), "task", {"state": "running"})
-    env = {"LEGACY_QUEUE_CONNECTION_STRING": azurite.connection_string}
-    options = ("--port", "0", "--storage", "azure", "--queue-prefix", prefix)
-    with run(tmp_path, "serve", *options, env=env) as process:
-        assert (process.wait(), process.output) == (1, ""), process.errors
-    assert f"{azurite.table_url} holds tasks of an earlier version of legacy-queue" in process.errors
 
 
 def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) -> None:

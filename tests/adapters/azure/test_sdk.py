@@ -1,4 +1,4 @@
-"""Data written here are read by the SDK, and the other way round: data of earlier versions stay readable."""
+"""Data written here are read by the SDK, and the other way round."""
 
 import json
 import secrets
