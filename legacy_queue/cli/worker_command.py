@@ -122,9 +122,9 @@ def start(worker: SampleWorker) -> Future[None]:
 
 
 def run_until_signalled(worker: SampleWorker) -> None:
-    """Run the worker to its end. At a SIGTERM or SIGINT it reports its task and ends.
+    """Run the worker to its end. At a SIGTERM or SIGINT it reports its tasks and ends.
 
-    A second signal, or no end within the shutdown limit, exits at once: the command is killed by then.
+    A second signal, or no end within the shutdown limit, exits at once: the commands are killed by then.
     """
     ended = start(worker)
     try:

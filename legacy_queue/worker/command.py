@@ -4,6 +4,7 @@
 "path": "..."}}}``; only the command is required.
 """
 
+import errno
 import math
 import os
 import signal
@@ -11,11 +12,13 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 SHELL = ("/bin/sh", "-c")
 LOG = "public/logs/live.log"  # the artifact
+
+# errors that are not the task's fault
+SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 # A task gets only these variables of the worker's environment. The credentials are not among them, but a task
 # can read them in /proc.
@@ -69,26 +72,27 @@ def _is_file(artifact: Any) -> bool:
 class Command:
     """A command that runs in a session of its own; the caller must call ``wait`` in every case."""
 
-    def __init__(self, payload: Payload, names: Mapping[str, str], directory: Path, log: Path) -> None:
-        """Start the command in ``directory``, its standard output and error appended to ``log``.
+    def __init__(self, payload: Payload, names: Mapping[str, str], directory: str, log: IO[bytes]) -> None:
+        """Start the command in ``directory``, its standard output and error going to ``log``.
 
         The environment gets ``names`` (TASK_ID, RUN_ID) and then the payload's env. Raises PayloadError if
-        the command cannot run.
+        the command cannot run, OSError if that is not the task's fault.
         """
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         self._has_ended = False
         try:
-            with log.open("ab") as output:
-                self._process = subprocess.Popen(  # noqa: S603  running what a task says is a worker's purpose
-                    payload.arguments,
-                    env={**inherited, **names, **payload.env},
-                    cwd=directory,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self._process = subprocess.Popen(  # noqa: S603  running what a task says is a worker's purpose
+                payload.arguments,
+                env={**inherited, **names, **payload.env},
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         except (OSError, ValueError) as failure:  # ValueError: a name or value that no process can have
+            if isinstance(failure, OSError) and failure.errno in SHORTAGES:
+                raise
             raise PayloadError(f"payload.command cannot be run: {failure}") from None
 
     def wait(self, seconds: float) -> int | None:

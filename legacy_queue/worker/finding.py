@@ -5,6 +5,7 @@ way raises Unavailable if another attempt may succeed, and Refused if the queue 
 Source: docs/explanation/protocols.md.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from legacy_queue.worker.http_client import Refused, Unavailable
@@ -28,10 +29,13 @@ def claim_work(context: Context, client: QueueClient) -> Claim | None:
 
 
 class AzurePolling:
-    """Polls the queues of a worker type in order, the highest priority first."""
+    """Polls the queues of a worker type in order, the highest priority first.
 
-    def __init__(self, context: Context, client: QueueClient) -> None:
-        self._context, self._client = context, client
+    Claims no run that ``is_running`` in this worker: the queue would give it the same claim for each message.
+    """
+
+    def __init__(self, context: Context, client: QueueClient, is_running: Callable[[str, int], bool]) -> None:
+        self._context, self._client, self._is_running = context, client, is_running
         self._settings, self._notify = context.settings, context.notify
         self._queues: list[PolledQueue] = []
         self._refresh_at = context.clock.now()
@@ -48,6 +52,8 @@ class AzurePolling:
             try:
                 while not stopping.is_set() and (message := azure_queue.poll(self._client.http)):
                     self._notify(Step.POLL, queue=number, messages=1)
+                    if stopping.is_set():  # another worker gets the message when it is visible again
+                        return None
                     if claim := self._claim(azure_queue, message):
                         return claim
                 self._notify(Step.POLL, queue=number, messages=0)
@@ -61,22 +67,25 @@ class AzurePolling:
         """Claim the task that a message names; None if that is refused.
 
         Deployed protocol: the worker deletes the message after the claim, after a refused claim (the task is
-        missing, not scheduled or already claimed), and if it names no task; it keeps the message if the queue
-        does not answer. Draft: the queue holds the message, and the worker never deletes it.
+        missing, not scheduled or already claimed), and if there is nothing to claim; it keeps the message if
+        the queue does not answer. Draft: the queue holds the message, and the worker never deletes it.
         """
         claim, of_message = None, {"message_id": message.message_id}
         if message.dequeue_count > DEQUEUED_OFTEN:
             self._notify(Step.FAILURE, **of_message, detail=f"dequeued {message.dequeue_count} times")
         body = self._settings.name_to_wire()
         try:
-            if work := message.work():
+            work = message.work()
+            if not work:
+                self._notify(Step.FAILURE, **of_message, detail="the message names no task")
+            elif self._is_running(work["taskId"], work["runId"]):
+                self._notify(Step.FAILURE, **of_message, detail="the run that it names is running here")
+            else:
                 if self._settings.protocol is Protocol.DRAFT:
                     body |= {"messageId": message.message_id, "receipt": message.pop_receipt}
                     body |= {"signature": work["signature"]} if "signature" in work else {}
                 claim = self._client.claim_task(work["taskId"], work["runId"], body)
                 self._notify(Step.CLAIM, **claim.run, taken_until=claim.taken_until, sent=sorted(body))
-            else:
-                self._notify(Step.FAILURE, **of_message, detail="the message names no task")
         except Refused as failure:
             self._notify(Step.FAILURE, **of_message, detail=str(failure))
         if self._settings.protocol is Protocol.DEPLOYED:

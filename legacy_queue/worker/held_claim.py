@@ -13,7 +13,7 @@ MIN_DELAY = timedelta(seconds=1)
 
 
 class HeldClaim:
-    """Reclaims with the newest credentials each time, until it is released or lost.
+    """Reclaims from ``keep`` on, with the newest credentials each time, until it is released or lost.
 
     ``claim`` is the newest form of the claim. If the claim is lost, another thread calls ``on_lost`` once.
     """
@@ -25,25 +25,33 @@ class HeldClaim:
         self._client, self._clock, self._notify = client, context.clock, context.notify
         self._on_lost = on_lost
         self._released = threading.Event()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
-        self._thread.start()
 
-    def release(self) -> None:
-        """Stop reclaiming; ``claim`` does not change any more. Waits for a reclaim under way."""
+    def keep(self) -> None:
+        """Begin to reclaim; raises RuntimeError if there can be no further thread."""
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def release(self) -> bool:
+        """Stop reclaiming; returns whether the claim was held until now, and is to be reported.
+
+        Does not wait for a reclaim under way: the credentials of before it can report too.
+        """
+        was_held = not self.is_lost and not self._released.is_set()
         self._released.set()
-        self._thread.join()
+        return was_held
 
     def _keep(self) -> None:
         """Reclaim in time, and again if that fails, until the claim is lost.
 
-        It is lost if the queue refuses (409: resolved, canceled or too late) or answers what is not
-        documented, or if it expires before the queue answers.
+        It is lost if the queue refuses (409: resolved, canceled or too late), or if it expires before the
+        queue answers.
         """
         while not self._clock.wait(self._released, reclaim_delay(self.claim.taken_until - self._clock.now())):
             try:
                 self.claim = self._client.reclaim_task(self.claim)
                 self._notify(Step.RECLAIM, taken_until=self.claim.taken_until)
             except Exception as failure:  # noqa: BLE001  no task may run on without its claim
+                if self._released.is_set():  # the run was reported meanwhile
+                    return
                 if not isinstance(failure, Unavailable) or self._clock.now() >= self.claim.taken_until:
                     self.is_lost = True
                     self._notify(Step.CLAIM_LOST, detail=str(failure))

@@ -3,16 +3,25 @@
 Never puts a URL into an error: it may be a signed URL.
 """
 
-from typing import Any
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import IO, Any
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
 
 from legacy_queue.worker.worker_settings import Sign, WorkerClock
 
 # In seconds: to connect, and until the answer. claimWork may take 20, and a large upload is stored first.
-TIMEOUT = (5.0, 60.0)
+TIMEOUT, UPLOAD_TIMEOUT = (5.0, 25.0), (30.0, 60.0)
 RETRIES = 5
-FIRST_DELAY = 0.5  # seconds; doubled for each further retry
+FIRST_DELAY = timedelta(seconds=0.5)  # doubled for each further retry
+PIECE = 64 * 1024  # bytes of a file that are in memory at a time
 
 
 class Unavailable(Exception):
@@ -28,9 +37,9 @@ class Refused(Exception):
     def __init__(self, operation: str, answer: requests.Response) -> None:
         try:
             body = answer.json()
-        except ValueError:  # Azure answers in XML
-            body = {"code": answer.headers.get("x-ms-error-code", "")}
-        detail = f"{body.get('code', '')}: {body.get('message', '')}".partition("\n")[0]
+            detail = f"{body['code']}: {body['message']}".partition("\n")[0]
+        except (ValueError, LookupError, TypeError, RecursionError):  # Azure answers in XML
+            detail = answer.headers.get("x-ms-error-code", "")
         super().__init__(f"{operation}: {answer.status_code} {detail}".rstrip(": "))
 
 
@@ -39,34 +48,54 @@ def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
+class Content:
+    """The bytes that an open file has now, from its start for each attempt, and nothing appended later."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._fd, self._length = file.fileno(), os.fstat(file.fileno()).st_size
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, self._length, PIECE):
+            size = min(PIECE, self._length - start)
+            yield os.pread(self._fd, size, start).ljust(size, b"\0")  # where a task has truncated it
+
+
 class Http:
-    """Keeps connections open until ``close``.
+    """Keeps connections open until ``close``. After ``stopping`` is set, requests are not repeated.
 
     The loop is written by hand. urllib3's Retry would repeat a request with its first Hawk signature, whose
     nonce the queue has seen, and would not repeat a request whose answer breaks off in its body.
     """
 
-    def __init__(self, clock: WorkerClock) -> None:
-        self._clock = clock
-        self._session = requests.Session()
+    def __init__(self, clock: WorkerClock, stopping: threading.Event) -> None:
+        self._clock, self._stopping = clock, stopping
+        self._session, self._adapter = requests.Session(), _ObservedAdapter()
+        self._session.mount("http://", self._adapter)
+        self._session.mount("https://", self._adapter)
         self.close = self._session.close
 
     def send(
-        self, operation: str, method: str, url: str, *, sign: Sign = unsigned, **content: Any
+        self,
+        operation: str,
+        url: str,
+        method: str = "POST",
+        sign: Sign = unsigned,
+        give_up: threading.Event | None = None,
+        **content: Any,
     ) -> requests.Response:
         """The answer with a 2xx; repeats a 5xx and a broken connection, with growing delays.
 
-        ``content`` is requests' ``json``, or ``headers`` and ``data``, an open file. Raises Refused for a
-        3xx or 4xx, which is never repeated, and Unavailable if the last attempt fails too. ``operation`` is
-        for these errors.
+        ``content`` is requests' ``json``, or ``headers``, ``data`` and ``timeout``. Raises Refused for a 3xx
+        or 4xx, which is never repeated, and Unavailable if the last attempt fails too. ``operation`` is for
+        these errors. ``give_up`` ends the repetitions in place of ``stopping``.
         """
+        request = {"timeout": TIMEOUT, "allow_redirects": False, **content}
         for attempt in range(RETRIES + 1):
-            if content.get("data"):
-                content["data"].seek(0)  # an earlier attempt has read from it
             try:
-                answer = self._session.request(
-                    method, url, auth=sign, timeout=TIMEOUT, allow_redirects=False, **content
-                )
+                answer = self._session.request(method, url, auth=sign, **request)
             except requests.RequestException as broken:
                 failure = f"no answer ({type(broken).__name__})"
                 if isinstance(broken, requests.exceptions.SSLError):
@@ -77,6 +106,30 @@ class Http:
                 if answer.status_code < 500:
                     raise Refused(operation, answer)
                 failure = f"answered {answer.status_code}"
-            if attempt < RETRIES:
-                self._clock.sleep(FIRST_DELAY * 2**attempt)
+            if attempt == RETRIES or self._clock.wait(give_up or self._stopping, FIRST_DELAY * 2**attempt):
+                break
         raise Unavailable(f"{operation}: {failure}")
+
+    def disconnect(self) -> None:
+        """Tell the server that this client has disconnected from the current request. For any thread.
+
+        An answer that is under way still arrives: only the sending side is closed.
+        """
+        with suppress(OSError, TypeError):  # it is closed, or was never open
+            socket.socket.shutdown(self._adapter.connection.sock, socket.SHUT_WR)  # TLS goes on reading
+
+
+class _ObservedAdapter(HTTPAdapter):
+    """Keeps the last ``connection``, which requests does not show."""
+
+    connection = HTTPConnection("")  # none yet
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+
+        def connect(**options: Any) -> Any:
+            self.connection = type(pool).ConnectionCls(**options)
+            return self.connection
+
+        pool.ConnectionCls = connect
+        return pool

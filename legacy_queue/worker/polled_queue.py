@@ -30,7 +30,7 @@ class PolledMessage:
             work: dict[str, Any] = json.loads(base64.b64decode(self.text, validate=True))
             is_run = re.fullmatch("[A-Za-z0-9_-]{22}", work["taskId"]) and type(work["runId"]) is int
             return work if is_run else None
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return None
 
 
@@ -46,13 +46,13 @@ class PolledQueue:
 
         Raises Unavailable if the next poll may succeed, Refused if only new URLs can help.
         """
-        answer = http.send("poll", "GET", f"{self.signed_poll_url}&numofmessages=1")
+        answer = http.send("poll", f"{self.signed_poll_url}&numofmessages=1", "GET")
         messages = parse_messages(answer.content)
         return messages[0] if messages else None
 
     def delete(self, http: Http, message: PolledMessage) -> None:
         """Delete the message from its queue; raises Unavailable and Refused."""
-        http.send("delete", "DELETE", delete_url(self.signed_delete_url, message))
+        http.send("delete", delete_url(self.signed_delete_url, message), "DELETE")
 
 
 def delete_url(template: str, message: PolledMessage) -> str:

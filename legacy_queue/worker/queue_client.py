@@ -2,19 +2,23 @@
 
 The worker's own credentials poll and claim. The temporary credentials of a claim, which each reclaim renews,
 reclaim, create artifacts and report. Every method raises Refused for a 4xx, which is never repeated, and
-Unavailable for any other failure after the last attempt.
+Unavailable for any other failure after the last attempt, also for an answer that is not as documented.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from legacy_queue.worker.http_client import Http, Unavailable
+from legacy_queue.worker.http_client import UPLOAD_TIMEOUT, Content, Http, Unavailable
 from legacy_queue.worker.polled_queue import PolledQueue
-from legacy_queue.worker.worker_settings import Credentials, WorkerClock, WorkerSettings
+from legacy_queue.worker.worker_settings import Context, Credentials
+
+T = TypeVar("T")
+Read = Callable[[Any], T]  # raises what a malformed answer makes it raise
 
 
 @dataclass(frozen=True)
@@ -44,76 +48,79 @@ class Claim:
         return cls(
             task_id=claim["status"]["taskId"],
             run_id=claim["runId"],
-            taken_until=datetime.fromisoformat(claim["takenUntil"]),
+            taken_until=_time(claim["takenUntil"]),
             expires=claim["task"]["expires"],
             payload=claim["task"]["payload"],
             credentials=Credentials.from_wire(claim["credentials"]),
         )
 
 
-class QueueClient:
-    """The queue, for all threads of a worker; ``http`` is for the Azure queues too."""
+def _time(text: Any) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
 
-    def __init__(self, settings: WorkerSettings, clock: WorkerClock) -> None:
-        self.http = Http(clock)
+
+class QueueClient:
+    """The queue, for one loop or one task of a worker; ``http`` is for the Azure queues too."""
+
+    def __init__(self, context: Context) -> None:
+        self._clock, self._settings = context.clock, (settings := context.settings)
+        self.http = Http(context.clock, context.stopping)
         self.close = self.http.close
-        self._clock, self._settings = clock, settings
         self._base_url = settings.base_url.rstrip("/")
         self._pool = f"{settings.provisioner_id}/{settings.worker_type}"
 
     def poll_task_urls(self) -> tuple[list[PolledQueue], datetime]:
         """The queues of the worker type, the highest priority first, and when their signed URLs expire."""
-        answer = self._call("pollTaskUrls", f"/poll-task-url/{self._pool}", method="GET")
-        queues = [PolledQueue(urls["signedPollUrl"], urls["signedDeleteUrl"]) for urls in answer["queues"]]
-        return queues, datetime.fromisoformat(answer["expires"])
+
+        def read(answer: Any) -> tuple[list[PolledQueue], datetime]:
+            pairs = [(urls["signedPollUrl"], urls["signedDeleteUrl"]) for urls in answer["queues"]]
+            return [PolledQueue(str(poll), str(delete)) for poll, delete in pairs], _time(answer["expires"])
+
+        return self._call("pollTaskUrls", f"/poll-task-url/{self._pool}", read, method="GET")
 
     def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
         """Claim a run. The claim may be of a later run of the task: use ``claim.run_id``."""
-        return Claim.from_wire(self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", json=body))
+        return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, json=body)
 
     def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:
         """Claims on at most ``body["tasks"]`` pending tasks; the queue may wait 20 s before it gives none."""
-        claims = self._call("claimWork", f"/claim-work/{self._pool}", json=body)["tasks"]
-        return list(map(Claim.from_wire, claims))
+
+        def read(answer: Any) -> list[Claim]:
+            return [Claim.from_wire(claim) for claim in answer["tasks"]]
+
+        return self._call("claimWork", f"/claim-work/{self._pool}", read, json=body)
 
     def reclaim_task(self, claim: Claim) -> Claim:
         """The same claim with a later ``taken_until`` and new credentials in place of the old."""
-        answer = self._call("reclaimTask", f"{claim.path}/reclaim", claim.credentials)
-        credentials = Credentials.from_wire(answer["credentials"])
-        return replace(
-            claim, taken_until=datetime.fromisoformat(answer["takenUntil"]), credentials=credentials
-        )
+
+        def read(answer: Any) -> Claim:
+            credentials = Credentials.from_wire(answer["credentials"])
+            return replace(claim, taken_until=_time(answer["takenUntil"]), credentials=credentials)
+
+        return self._call("reclaimTask", f"{claim.path}/reclaim", read, claim.credentials)
 
     def report(self, claim: Claim, result: str, reason: str | None = None) -> None:
-        """reportCompleted, reportFailed or, with its reason, reportException."""
+        """reportCompleted, reportFailed or, with its reason, reportException. Repeated after a stop too."""
         name, body = f"report{result.capitalize()}", {"reason": reason} if reason else None
-        self._call(name, f"{claim.path}/{result}", claim.credentials, json=body)
+        path, never = f"{claim.path}/{result}", threading.Event()
+        self._call(name, path, lambda _: None, claim.credentials, json=body, give_up=never)
 
-    def create_artifact(self, claim: Claim, name: str, file: Path, content_type: str) -> None:
-        """Create an artifact that expires with the task, and upload the file without reading it into memory.
-
-        Raises OSError if the file cannot be read.
-        """
+    def create_artifact(self, claim: Claim, name: str, content: Content, content_type: str) -> None:
+        """Create an artifact that expires with the task, and upload its content."""
         path = f"{claim.path}/artifacts/{quote(name, safe='')}"  # the name is one segment of the path
         body = {"storageType": "s3", "expires": claim.expires, "contentType": content_type}
-        with file.open("rb") as content:
-            put_url = self._call("createArtifact", path, claim.credentials, json=body)["putUrl"]
-            data = content if file.stat().st_size else b""  # requests would send an empty file chunked
-            headers = {"Content-Type": content_type}
-            self.http.send("PUT", "PUT", put_url, data=data, headers=headers)
+        put_url = self._call("createArtifact", path, itemgetter("putUrl"), claim.credentials, json=body)
+        data = content or b""  # requests would send an empty file chunked
+        headers = {"Content-Type": content_type}
+        self.http.send("PUT", put_url, "PUT", timeout=UPLOAD_TIMEOUT, data=data, headers=headers)
 
     def _call(
-        self,
-        name: str,
-        path: str,
-        credentials: Credentials | None = None,
-        method: str = "POST",
-        **options: Any,
-    ) -> Any:
-        """The JSON of the answer. Without ``credentials`` the worker's own sign."""
+        self, name: str, path: str, read: Read[T], credentials: Credentials | None = None, **options: Any
+    ) -> T:
+        """What ``read`` makes of the answer's JSON. Without ``credentials`` the worker's own sign."""
         sign = (credentials or self._settings.credentials).hawk(self._clock.now)
-        answer = self.http.send(name, method, self._base_url + path, sign=sign, **options)
+        answer = self.http.send(name, self._base_url + path, sign=sign, **options)
         try:
-            return answer.json()
-        except ValueError:
-            raise Unavailable(f"{name}: the answer is not JSON") from None
+            return read(answer.json())
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+            raise Unavailable(f"{name}: the answer is not as documented") from None

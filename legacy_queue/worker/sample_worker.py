@@ -1,23 +1,28 @@
-"""The worker's loop: find work, claim it, run it, and begin again."""
+"""The worker's loop: find work, claim it, run it, and begin again.
+
+The calling thread alone finds and claims; each task runs in a thread of its own. So after a stop at most one
+claim arrives, and no run is claimed twice.
+"""
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 from legacy_queue.worker.finding import AzurePolling, claim_work
-from legacy_queue.worker.http_client import Unavailable
+from legacy_queue.worker.http_client import Refused
 from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.task_run import TaskRun
 from legacy_queue.worker.worker_settings import Context, OnStep, Protocol, Step, WorkerClock, WorkerSettings
 
 
 class SampleWorker:
-    """A worker that runs up to ``capacity`` tasks at a time, each in a thread that finds its own.
+    """A worker that runs up to ``capacity`` tasks at a time.
 
     Calls ``on_step(step, fields)`` for each step as it happens, from any thread but never from two at once;
-    it must return soon and may call ``stop``. Each log goes to standard output when its command has ended.
+    it must return soon and may call ``stop``. Each log goes to standard output when its task is reported.
     """
 
     def __init__(self, settings: WorkerSettings, on_step: OnStep, clock: WorkerClock | None = None) -> None:
@@ -25,64 +30,59 @@ class SampleWorker:
         self._step_lock = threading.RLock()
         self._stopping = threading.Event()
         self._context = Context(settings, clock or WorkerClock(), self._notify, self._stopping)
-        self._lock = threading.Lock()
-        self._begun = 0  # tasks that were found or are being looked for
-        self._task_runs: dict[str, TaskRun] = {}
-        self._failure: Exception | None = None
+        self._client = QueueClient(self._context)
+        self._free = threading.Semaphore(settings.capacity)
+        self._running: dict[tuple[str, int], TaskRun] = {}  # only the loop adds to it
+        polling = AzurePolling(self._context, self._client, lambda *run: run in self._running)
+        self._claim: Callable[[], Claim | None] = polling.claim
+        if settings.protocol is Protocol.CLAIMWORK:
+            self._claim = partial(claim_work, self._context, self._client)
 
     def run(self) -> None:
-        """Work until ``stop`` or ``max_tasks``. Raises Refused if the queue refuses this worker."""
-        loops = [threading.Thread(target=self._try_loop, daemon=True) for _ in range(self._settings.capacity)]
-        for loop in loops:
-            loop.start()
-        for loop in loops:
-            loop.join()
-        if self._failure:
-            raise self._failure
+        """Work until ``stop`` or ``max_tasks``, and until all started tasks have ended.
 
-    def _try_loop(self) -> None:
-        try:
-            self._loop()
-        except Exception as failure:  # noqa: BLE001  raised by run
-            self._failure = failure
-            self.stop()
-
-    def _loop(self) -> None:
-        with closing(QueueClient(self._settings, self._context.clock)) as client:
-            find: Callable[[], Claim | None] = AzurePolling(self._context, client).claim
-            if self._settings.protocol is Protocol.CLAIMWORK:
-                find = partial(claim_work, self._context, client)
-            while not self._stopping.is_set() and self._begin():
-                try:
-                    claim = find()
-                except Unavailable as failure:
-                    self._notify(Step.FAILURE, detail=str(failure))
-                    claim = None
-                if claim and claim.path not in self._task_runs:  # of a doubled message it would run twice
-                    self._task_runs[claim.path] = TaskRun(self._context, client, claim)
-                    self._task_runs[claim.path].run()
-                    del self._task_runs[claim.path]
+        Raises Refused if the queue refuses this worker, after the running tasks have ended.
+        """
+        started, max_tasks = 0, self._settings.max_tasks
+        with closing(self._client), ThreadPoolExecutor(self._settings.capacity) as threads:
+            while started != max_tasks and self._free.acquire() and not self._stopping.is_set():
+                claim = self._find()
+                if claim and (run := (claim.task_id, claim.run_id)) not in self._running:
+                    self._running[run] = TaskRun(self._context, claim)
+                    threads.submit(self._run_task, run)
+                    started += 1
                 else:
-                    with self._lock:
-                        self._begun -= 1
+                    self._free.release()
                     self._context.clock.wait(self._stopping, self._settings.poll_interval)
 
     def stop(self) -> None:
         """Claim nothing more, stop running tasks and report them worker-shutdown. Does not wait.
 
-        A claimWork under way ends after its long poll; what it still claims is reported worker-shutdown.
+        Disconnects a claimWork under way; what it still claims is reported worker-shutdown.
         """
         self._stopping.set()
-        for task_run in [*self._task_runs.values()]:
+        self._free.release()  # the loop waits for it
+        if self._settings.protocol is Protocol.CLAIMWORK:
+            self._client.http.disconnect()
+        for task_run in list(self._running.values()):
             task_run.kill()
 
-    def _begin(self) -> bool:
-        """Whether there may be one more task."""
-        with self._lock:
-            if self._begun == self._settings.max_tasks:
-                return False
-            self._begun += 1
-            return True
+    def _find(self) -> Claim | None:
+        try:
+            return self._claim()
+        except Refused:
+            raise
+        except Exception as failure:  # noqa: BLE001  whatever the queue has answered, it is asked again
+            if not self._stopping.is_set():
+                self._notify(Step.FAILURE, detail=str(failure))
+            return None
+
+    def _run_task(self, run: tuple[str, int]) -> None:
+        try:
+            self._running[run].run()
+        finally:
+            del self._running[run]
+            self._free.release()
 
     def _notify(self, step: Step, **fields: Any) -> None:
         with self._step_lock:

@@ -8,7 +8,6 @@ import base64
 import json
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -105,9 +104,6 @@ class WorkerClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def wait(self, event: threading.Event, duration: timedelta) -> bool:
         """Wait until the event is set or the duration is over; returns whether it is set."""

@@ -86,12 +86,14 @@ def test_each_end_of_a_task_is_reported_as_the_protocol_says(
 
 
 @on_memory
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sigterm_makes_the_worker_report_worker_shutdown_and_the_next_worker_runs_the_task(
-    queue: Queue, worker_type: str, tmp_path: Path
+    queue: Queue, worker_type: str, tmp_path: Path, protocol: str
 ) -> None:
     command = [*SHELL, "test $RUN_ID != 0 || exec sleep 60"]
     task_id = queue.create(definition(worker_type, payload={"command": command}))
-    with work(tmp_path / "first", queue.server, worker_type) as first:
+    options = ("--protocol", protocol, "--capacity", "3")
+    with work(tmp_path / "first", queue.server, worker_type, *options) as first:
         first.wait_for("run")
         assert first.end(signal.SIGTERM) == 0
     assert queue.runs(task_id) == [("exception", "worker-shutdown"), ("pending", None)]

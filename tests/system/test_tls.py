@@ -78,9 +78,9 @@ def test_a_client_without_the_authority_refuses_the_server(
     if client == "requests":
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.base_url}/ping", timeout=LONG)
-        sample_worker = Http(FakeClock())
+        sample_worker = Http(FakeClock(), threading.Event())
         with pytest.raises(Unavailable, match="see legacy-queue ca"):
-            sample_worker.send("ping", "GET", f"{server.base_url}/ping")
+            sample_worker.send("ping", f"{server.base_url}/ping", "GET")
         sample_worker.close()
     else:
         fetched = f"fetch('{server.base_url}/ping').catch((error) => {{ console.log(error.cause.code) }})"

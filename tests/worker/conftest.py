@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
-from legacy_queue.worker.worker_settings import WorkerClock
+from legacy_queue.worker.worker_settings import Context, WorkerClock
 
 from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
 
@@ -24,9 +24,6 @@ class FakeClock(WorkerClock):
 
     def now(self) -> datetime:
         return super().now() + self.ahead
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
 
     def wait(self, event: threading.Event, duration: timedelta) -> bool:
         end = self.now() + duration
@@ -132,6 +129,11 @@ def settings(fake_queue: FakeQueue) -> WorkerSettings:
         worker_group="group",
         worker_id="id",
     )
+
+
+@pytest.fixture
+def context(settings: WorkerSettings, clock: FakeClock) -> Context:
+    return Context(settings, clock, lambda *_, **__: None, threading.Event())
 
 
 Prepare = Callable[..., Session]

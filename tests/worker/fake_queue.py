@@ -6,6 +6,7 @@ order mark and a delete reads ``+`` in a query as a space: as Azure does it, and
 
 import base64
 import json
+import socket
 import sys
 import threading
 import uuid
@@ -60,13 +61,14 @@ class Artifact:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Script = int | bytes | Callable[[], object]
+Script = int | bytes | tuple[int, bytes] | Callable[[], object]
 
 
 class FakeQueue:
     """Answers as a queue does, except where a test scripts it: ``script("claimTask", 503, 200)``.
 
-    A scripted number is a status (200: the usual answer), bytes are the whole body of a 200, and a
+    A scripted number is a status (200: the usual answer), bytes are the whole body of a 200, a pair is a
+    status and its body, and a
     function is called before the usual answer. ``now`` is the queue's clock.
     """
 
@@ -88,6 +90,7 @@ class FakeQueue:
         self._scripts: dict[str, list[Script]] = defaultdict(list)
         self._lock = threading.RLock()
         self.failures: list[BaseException] = []
+        self.connection: socket.socket | None = None  # of the last request
         self._server = _Server(self)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -104,6 +107,11 @@ class FakeQueue:
         self._thread.join()
         for failure in self.failures:
             raise failure
+
+    def wait_for_disconnect(self) -> None:
+        """Wait until the client of the last request closes its side of the connection."""
+        assert self.connection
+        assert self.connection.recv(1, socket.MSG_PEEK) == b""
 
     def script(self, operation: str, *answers: Script) -> None:
         self._scripts[operation].extend(answers)
@@ -161,6 +169,8 @@ class FakeQueue:
             scripted()
         elif isinstance(scripted, bytes):
             return 200, scripted
+        elif isinstance(scripted, tuple):
+            return scripted
         elif isinstance(scripted, int) and scripted != 200:
             return scripted, _error(operation, scripted)
         with self._lock:
@@ -332,6 +342,7 @@ def _handler(fake_queue: FakeQueue) -> type[BaseHTTPRequestHandler]:
             if len(body) < length:  # a worker that stops disconnects in the middle of a request
                 self.close_connection = True
                 return
+            fake_queue.connection = self.connection
             status, answer = fake_queue.answer(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +110,8 @@ def test_a_failed_tasks_artifacts_are_uploaded_too(fake_queue: FakeQueue, work: 
         ("true", "../../../../etc/passwd"),
         ("ln -s /etc/passwd x", "x"),
         ("ln -s /etc x", "x/passwd"),
+        ("ln -s y x", "x"),
+        ("mkdir x; rmdir x", "x/../y"),
     ],
 )
 def test_a_path_that_is_no_file_of_the_working_directory_is_not_uploaded_and_the_task_fails(
@@ -118,6 +121,27 @@ def test_a_path_that_is_no_file_of_the_working_directory_is_not_uploaded_and_the
     assert result(work()) == "failed"
     assert f"artifact public/x: {path} is not a file in the task's working directory" in fake_queue.log
     assert set(fake_queue.artifacts) == {"public/y", LOG}
+
+
+def test_a_task_that_moves_its_working_directory_gets_no_other_directory_uploaded(
+    fake_queue: FakeQueue, work: Prepare, tmp_path: Path
+) -> None:
+    command = f'echo y > y; here=$PWD; mv "$here" {tmp_path}/moved; ln -s /etc "$here"; echo "$here"'
+    fake_queue.task(declare(command, x="passwd", y="y"))
+    assert result(work()) == "failed"
+    assert set(fake_queue.artifacts) == {"public/y", LOG}
+    Path(fake_queue.log.split()[0]).unlink(missing_ok=True)  # the link
+
+
+def test_an_upload_that_fails_while_the_worker_stops_is_reported_worker_shutdown(
+    fake_queue: FakeQueue, prepare: Prepare
+) -> None:
+    fake_queue.task({"command": ["true"]})
+    session = prepare()
+    fake_queue.script("createArtifact", session.worker.stop)
+    fake_queue.script("upload", 503)
+    session.start().end()
+    assert fake_queue.requests_for("reportException")[0].body == {"reason": "worker-shutdown"}
 
 
 def test_an_upload_is_repeated_from_its_start_on_a_5xx(fake_queue: FakeQueue, work: Prepare) -> None:

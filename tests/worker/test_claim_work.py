@@ -1,13 +1,15 @@
 """The loop of a worker that asks for claims in a long poll."""
 
+import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from legacy_queue.worker import Protocol, Refused, Step
 
-from .conftest import FakeClock, Prepare
-from .fake_queue import CLIENT_ID, FakeQueue
+from .conftest import LONG, FakeClock, Prepare, wait_until
+from .fake_queue import CLIENT_ID, FakeQueue, Script
 
 DONE = {"command": ["true"]}
 CLAIMWORK = {"protocol": Protocol.CLAIMWORK}
@@ -60,3 +62,62 @@ def test_a_worker_that_stops_reports_worker_shutdown_for_a_new_claim(
     [report] = fake_queue.requests_for("reportException")
     assert report.body == {"reason": "worker-shutdown"}
     assert not session.fields(Step.RUN)
+
+
+def test_a_task_is_claimed_at_most_once_while_the_worker_stops(
+    fake_queue: FakeQueue, prepare: Prepare
+) -> None:
+    task_id, reported = fake_queue.work(DONE), threading.Event()
+
+    def offer_again() -> None:
+        fake_queue.to_claim.append(task_id)
+        reported.set()
+
+    session = prepare(**CLAIMWORK, capacity=3)
+    fake_queue.script("claimWork", session.worker.stop, *[lambda: reported.wait(LONG)] * 2)
+    fake_queue.script("reportException", offer_again, offer_again, offer_again)
+    session.start().end()
+    assert fake_queue.protocol() == ["claimWork", "reportException"]
+
+
+def test_a_worker_that_stops_disconnects_from_the_queue_and_reports_what_it_still_claims(
+    fake_queue: FakeQueue, prepare: Prepare
+) -> None:
+    fake_queue.work(DONE)
+    is_requested = threading.Event()
+
+    def wait() -> None:
+        is_requested.set()
+        fake_queue.wait_for_disconnect()
+
+    fake_queue.script("claimWork", wait)
+    session = prepare(**CLAIMWORK).start()
+    assert is_requested.wait(LONG)
+    session.worker.stop()
+    session.end()
+    assert fake_queue.protocol() == ["claimWork", "reportException"]
+
+
+def test_a_worker_that_the_queue_refuses_ends_after_its_running_tasks(
+    fake_queue: FakeQueue, prepare: Prepare, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    fake_queue.work({"command": f"until [ -e {gate} ]; do sleep 0.02; done"})
+    fake_queue.script("claimWork", 200, 403)
+    session = prepare(**CLAIMWORK, capacity=2).start()
+    assert wait_until(lambda: len(fake_queue.requests_for("claimWork")) == 2)
+    session.wait_for(Step.RUN)
+    gate.touch()
+    with pytest.raises(Refused, match="claimWork: 403"):
+        session.end()
+    assert fake_queue.protocol() == ["claimWork", "claimWork", "reportCompleted"]
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b'{"tasks": null}', b'{"tasks": [{}]}', b"[" * 100_000])
+def test_an_answer_that_is_not_as_documented_is_a_failure_step_and_is_repeated(
+    fake_queue: FakeQueue, work: Prepare, answer: Script
+) -> None:
+    fake_queue.script("claimWork", answer, lambda: fake_queue.work(DONE))
+    session = work(**CLAIMWORK)
+    assert session.failures() == ["claimWork: the answer is not as documented"]
+    assert len(session.fields(Step.REPORT)) == 1

@@ -163,3 +163,39 @@ def test_a_wrong_option_is_refused_with_a_sentence(
     assert refused.exit_code == 2
     assert sentence in refused.stderr
     assert isinstance(refused.exception, SystemExit)
+
+
+def test_a_task_is_reported_although_nobody_reads_the_output(fake_queue: FakeQueue, start: Start) -> None:
+    fake_queue.task({"command": "head -c 1000000 /dev/zero"})
+    process = start("--max-tasks", "1")
+    assert wait_until(lambda: bool(fake_queue.requests_for("reportCompleted")))
+    output, _ = process.communicate(timeout=LONG)
+    assert len(output) == 1_000_000
+
+
+def test_a_worker_whose_output_is_closed_goes_on(fake_queue: FakeQueue, start: Start) -> None:
+    process = start("--max-tasks", "2")
+    assert process.stdout
+    process.stdout.close()
+    for _ in range(2):
+        fake_queue.task({"command": "echo x"})
+    process.wait(LONG)
+    assert len(fake_queue.requests_for("reportCompleted")) == 2
+
+
+def test_a_worker_without_a_temporary_directory_reports_internal_error_and_goes_on(
+    fake_queue: FakeQueue, start: Start, tmp_path: Path
+) -> None:
+    process = start("--max-tasks", "3", "--poll-interval", "10ms")
+    fake_queue.task({"command": ["true"]})
+    assert wait_until(lambda: bool(fake_queue.requests_for("reportCompleted")))
+    assert wait_until(lambda: not list(tmp_path.iterdir()))
+    tmp_path.rmdir()
+    fake_queue.task({"command": ["true"]})
+    assert wait_until(lambda: bool(fake_queue.requests_for("reportException")))
+    assert fake_queue.requests_for("reportException")[0].body == {"reason": "internal-error"}
+    tmp_path.mkdir()
+    fake_queue.task({"command": ["true"]})
+    process.communicate(timeout=LONG)
+    assert process.returncode == 0
+    assert len(fake_queue.requests_for("reportCompleted")) == 2

@@ -1,4 +1,5 @@
 import base64
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_neither_urls_nor_receipts_nor_signatures_are_in_a_repr() -> None:
 
 @pytest.fixture
 def http(clock: FakeClock) -> Any:
-    http = Http(clock)
+    http = Http(clock, threading.Event())
     yield http
     http.close()
 

@@ -2,12 +2,14 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from tempfile import TemporaryFile
 
 import pytest
 
 from legacy_queue.worker import Credentials, Refused, WorkerSettings
-from legacy_queue.worker.http_client import RETRIES, Unavailable
+from legacy_queue.worker.http_client import RETRIES, Content, Unavailable
 from legacy_queue.worker.queue_client import QueueClient
+from legacy_queue.worker.worker_settings import Context
 
 from .conftest import FakeClock
 from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
@@ -17,16 +19,15 @@ NAME = {"workerGroup": "group", "workerId": "id"}
 
 
 @pytest.fixture
-def client(settings: WorkerSettings, clock: FakeClock) -> Iterator[QueueClient]:
-    with closing(QueueClient(settings, clock)) as client:
+def client(context: Context) -> Iterator[QueueClient]:
+    with closing(QueueClient(context)) as client:
         yield client
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
-def test_a_request_is_signed_under_every_prefix(
-    fake_queue: FakeQueue, settings: WorkerSettings, clock: FakeClock, prefix: str
-) -> None:
-    with closing(QueueClient(replace(settings, base_url=fake_queue.root_url + prefix), clock)) as client:
+def test_a_request_is_signed_under_every_prefix(fake_queue: FakeQueue, context: Context, prefix: str) -> None:
+    settings = replace(context.settings, base_url=fake_queue.root_url + prefix)
+    with closing(QueueClient(replace(context, settings=settings))) as client:
         client.poll_task_urls()
     [request] = fake_queue.requests_for("pollTaskUrls")
     assert request.client_id == CLIENT_ID
@@ -41,10 +42,11 @@ def test_a_certificate_is_sent_as_an_object_in_ext(fake_queue: FakeQueue, client
 
 
 def test_a_worker_with_temporary_credentials_sends_its_certificate(
-    fake_queue: FakeQueue, settings: WorkerSettings, clock: FakeClock
+    fake_queue: FakeQueue, context: Context
 ) -> None:
     own = Credentials(CLIENT_ID, ACCESS_TOKEN, certificate=json.dumps({"version": 1}))
-    with closing(QueueClient(replace(settings, credentials=own), clock)) as client:
+    settings = replace(context.settings, credentials=own)
+    with closing(QueueClient(replace(context, settings=settings))) as client:
         client.poll_task_urls()
     assert fake_queue.requests_for("pollTaskUrls")[0].ext == {"certificate": {"version": 1}}
 
@@ -97,13 +99,40 @@ def test_a_4xx_is_never_tried_again(fake_queue: FakeQueue, client: QueueClient, 
     assert str(refused.value) == f"claimTask: {status} Scripted: says {status}"
 
 
-@pytest.mark.parametrize("answer", [b"", b"<html>"])
-def test_an_answer_that_is_not_json_raises_unavailable(
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"<html>", b"[]", b"null", b'{"status": 1}', b"[" * 100_000, b'{"status": {"taskId": "x"}}'],
+)
+def test_an_answer_that_is_not_as_documented_raises_unavailable(
     fake_queue: FakeQueue, client: QueueClient, answer: bytes
 ) -> None:
     fake_queue.script("claimTask", answer)
-    with pytest.raises(Unavailable, match="claimTask: the answer is not JSON"):
+    with pytest.raises(Unavailable, match="claimTask: the answer is not as documented"):
         client.claim_task(TASK_ID, 0, NAME)
+    for operation, call in (
+        ("pollTaskUrls", client.poll_task_urls),
+        ("claimWork", lambda: client.claim_work({})),
+    ):
+        fake_queue.script(operation, answer)
+        with pytest.raises(Unavailable, match="the answer is not as documented"):
+            call()
+
+
+def test_a_worker_that_stops_repeats_only_reports(
+    fake_queue: FakeQueue, client: QueueClient, context: Context, clock: FakeClock
+) -> None:
+    claim = client.claim_task(TASK_ID, 0, NAME)
+    context.stopping.set()
+    fake_queue.script("claimTask", 503)
+    fake_queue.script("createArtifact", 503)
+    fake_queue.script("reportCompleted", *[503] * RETRIES)
+    with pytest.raises(Unavailable):
+        client.claim_task(TASK_ID, 0, NAME)
+    with TemporaryFile() as file, pytest.raises(Unavailable):
+        client.create_artifact(claim, "public/x", Content(file), "text/plain")
+    assert len(clock.pauses) == 2
+    client.report(claim, "completed")
+    assert len(clock.pauses) == 2 + RETRIES
 
 
 def test_no_token_is_in_a_repr(client: QueueClient, settings: WorkerSettings) -> None:

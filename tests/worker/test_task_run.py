@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker import Step, WorkerSettings
+from legacy_queue.worker import Step
 from legacy_queue.worker.queue_client import QueueClient
 from legacy_queue.worker.task_run import TaskRun
 from legacy_queue.worker.worker_settings import Context
 
 from .conftest import LONG, FakeClock, Prepare, wait_until
-from .fake_queue import FakeQueue, Script
+from .fake_queue import FakeQueue
 
 LONG_COMMAND = f"sleep {2 * LONG}"
 
@@ -77,6 +77,23 @@ def test_a_command_runs_in_an_empty_directory_that_is_removed(fake_queue: FakeQu
     work()
     [directory] = fake_queue.log.splitlines()
     assert not Path(directory).exists()
+
+
+def test_a_task_that_removes_its_working_directory_is_reported_with_its_log(
+    fake_queue: FakeQueue, work: Prepare
+) -> None:
+    fake_queue.task({"command": 'echo x; rm -r "$PWD"'})
+    work()
+    assert reports(fake_queue) == [("reportCompleted", None)]
+    assert fake_queue.log == "x\n"
+
+
+def test_a_command_that_truncates_its_output_loses_only_what_was_before(
+    fake_queue: FakeQueue, work: Prepare
+) -> None:
+    fake_queue.task({"command": "echo x; echo y > /dev/stdout; echo z"})
+    work()
+    assert fake_queue.log == "y\nz\n"
 
 
 @pytest.mark.parametrize(
@@ -173,9 +190,9 @@ def test_a_claim_is_reclaimed_before_it_ends_and_its_newest_credentials_are_used
     ]
 
 
-@pytest.mark.parametrize("answer", [401, 404, 409, b"{}"])
-def test_a_refused_or_undocumented_reclaim_stops_the_task_and_nothing_is_reported(
-    fake_queue: FakeQueue, prepare: Prepare, clock: FakeClock, tmp_path: Path, answer: Script
+@pytest.mark.parametrize("answer", [401, 404, 409])
+def test_a_refused_reclaim_stops_the_task_and_nothing_is_reported(
+    fake_queue: FakeQueue, prepare: Prepare, clock: FakeClock, tmp_path: Path, answer: int
 ) -> None:
     pid = tmp_path / "pid"
     task_id = fake_queue.task({"command": f"echo $$ > {pid}; {LONG_COMMAND}"})
@@ -193,15 +210,36 @@ def test_a_failed_reclaim_is_repeated_until_the_claim_expires(
 ) -> None:
     pid = tmp_path / "pid"
     fake_queue.task({"command": f"echo $$ > {pid}; {LONG_COMMAND}"})
-    fake_queue.script("reclaimTask", *[503] * 18)
+    fake_queue.script("reclaimTask", b"{}", *[503] * 18)
     session = prepare(max_tasks=1)
     session.on(Step.RUN, lambda: written(pid), lambda: move(clock, minutes=17, seconds=1))
     session.on(Step.FAILURE, lambda: move(clock, minutes=2))
     session.start().end()
-    assert session.failures()[:2] == ["reclaimTask: answered 503"] * 2
+    said = ["reclaimTask: the answer is not as documented", "reclaimTask: answered 503"]
+    assert session.failures()[:2] == said
     assert len(session.fields(Step.CLAIM_LOST)) == 1
     assert has_ended(*written(pid))
     assert reports(fake_queue) == []
+
+
+def test_a_report_does_not_wait_for_a_reclaim_under_way(
+    fake_queue: FakeQueue, prepare: Prepare, clock: FakeClock, tmp_path: Path
+) -> None:
+    done, reported = tmp_path / "done", threading.Event()
+    fake_queue.task({"command": f"while [ ! -e {done} ]; do sleep 0.02; done"})
+    waited = []
+
+    def reclaim_until_the_report() -> None:
+        done.touch()
+        waited.append(reported.wait(LONG))
+
+    fake_queue.script("reclaimTask", reclaim_until_the_report)
+    fake_queue.script("reportCompleted", reported.set)
+    session = prepare(max_tasks=1)
+    session.on(Step.RUN, lambda: move(clock, minutes=18))
+    session.start().end()
+    assert reports(fake_queue) == [("reportCompleted", None)]
+    assert wait_until(lambda: waited == [True])
 
 
 def test_a_report_is_repeated_after_503_and_not_after_409(fake_queue: FakeQueue, work: Prepare) -> None:
@@ -237,32 +275,30 @@ def test_a_task_claimed_while_the_worker_stops_is_reported_worker_shutdown_and_n
     assert not session.fields(Step.RUN)
 
 
-def run_task(settings: WorkerSettings, clock: FakeClock, read: Callable[[threading.Event], object]) -> None:
+def run_task(context: Context, read: Callable[[threading.Event], object]) -> None:
     """Run a long command in a worker that calls ``read`` with its ``stopping`` while it reads the payload."""
-    stopping = threading.Event()
 
     class Payload(dict[str, Any]):
         def get(self, *names: Any) -> Any:
-            read(stopping)
+            read(context.stopping)
             return super().get(*names)
 
-    context = Context(settings, clock, lambda *_, **__: None, stopping)
-    with closing(QueueClient(settings, clock)) as client:
+    with closing(QueueClient(context)) as client:
         claim = client.claim_task("fN1SbArXTPSVFNUvaOlinQ", 0, {})
-        TaskRun(context, client, replace(claim, payload=Payload(command=LONG_COMMAND))).run()
+    TaskRun(context, replace(claim, payload=Payload(command=LONG_COMMAND))).run()
 
 
 def test_a_command_that_starts_while_the_worker_stops_is_killed(
-    fake_queue: FakeQueue, settings: WorkerSettings, clock: FakeClock
+    fake_queue: FakeQueue, context: Context
 ) -> None:
-    run_task(settings, clock, threading.Event.set)
+    run_task(context, threading.Event.set)
     assert reports(fake_queue) == [("reportException", "worker-shutdown")]
 
 
 def test_a_failure_before_the_command_starts_is_reported_as_internal_error(
-    fake_queue: FakeQueue, settings: WorkerSettings, clock: FakeClock
+    fake_queue: FakeQueue, context: Context
 ) -> None:
-    run_task(settings, clock, lambda _: dict[str, int]()["for a test"])
+    run_task(context, lambda _: dict[str, int]()["for a test"])
     assert reports(fake_queue) == [("reportException", "internal-error")]
     assert fake_queue.log == "[worker] KeyError: 'for a test'\n"
 

@@ -217,19 +217,70 @@ def test_as_many_tasks_as_the_capacity_run_at_once(
     assert [fields["result"] for fields in session.fields(Step.REPORT)] == ["completed"] * 3
 
 
-def test_a_second_message_of_a_running_run_does_not_start_it_again(
-    fake_queue: FakeQueue, prepare: Prepare, tmp_path: Path
+@OF_AZURE
+def test_a_second_message_of_a_running_run_is_not_claimed(
+    fake_queue: FakeQueue, prepare: Prepare, tmp_path: Path, protocol: Protocol
 ) -> None:
     gate = tmp_path / "gate"
     task_id = fake_queue.task({"command": f"until [ -e {gate} ]; do sleep 0.02; done"})
     (message,) = fake_queue.waiting[0]
-    fake_queue.message(message.text)
-    session = prepare(capacity=2, max_tasks=2).start()
-    session.wait_for(Step.CLAIM, times=2)
-    fake_queue.task(DONE)
+    double = fake_queue.message(message.text)
+    session = prepare(capacity=2, max_tasks=2, protocol=protocol).start()
+    assert session.wait_for(Step.FAILURE)["message_id"] == double.message_id
+    other = fake_queue.task(DONE)
     gate.touch()
     session.end()
-    assert [fields["task_id"] for fields in session.fields(Step.RUN)].count(task_id) == 1
+    claimed = [request.target.split("/")[3] for request in fake_queue.requests_for("claimTask")]
+    assert claimed == [task_id, other]
+    assert (double.message_id in fake_queue.deleted) is (protocol is DEPLOYED)
+
+
+@OF_AZURE
+def test_a_message_that_arrives_while_the_worker_stops_is_not_claimed(
+    fake_queue: FakeQueue, prepare: Prepare, protocol: Protocol
+) -> None:
+    fake_queue.task(DONE)
+    session = prepare(capacity=3, protocol=protocol)
+    fake_queue.script("poll", session.worker.stop)
+    session.start().end()
+    assert fake_queue.protocol() == ["pollTaskUrls", "poll"]
+
+
+def test_a_claim_that_is_lost_stops_no_other_task(
+    fake_queue: FakeQueue, prepare: Prepare, clock: FakeClock, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    tasks = {fake_queue.task({"command": f"until [ -e {gate} ]; do sleep 0.02; done"}) for _ in range(2)}
+    fake_queue.script("reclaimTask", 409)
+    session = prepare(capacity=2, max_tasks=2)
+    session.on(Step.CLAIM_LOST, gate.touch)
+    session.start().wait_for(Step.RUN, times=2)
+    clock.ahead += timedelta(minutes=18)
+    session.end()
+    [lost], [report] = session.fields(Step.CLAIM_LOST), session.fields(Step.REPORT)
+    assert {lost["task_id"], report["task_id"]} == tasks
+    assert report["result"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer"),
+    [
+        ("pollTaskUrls", b"{}"),
+        ("pollTaskUrls", b'{"queues": [{"signedPollUrl": 1}], "expires": "2018"}'),
+        ("claimTask", b"{}"),
+        ("claimTask", (409, b"[]")),
+        ("claimTask", (409, b'{"code": 1}')),
+    ],
+)
+def test_an_answer_that_is_not_as_documented_is_a_failure_step_and_the_worker_goes_on(
+    fake_queue: FakeQueue, work: Prepare, operation: str, answer: Script
+) -> None:
+    fake_queue.task(DONE)
+    fake_queue.task(DONE)
+    fake_queue.script(operation, answer)
+    session = work()
+    assert len(session.fields(Step.FAILURE)) == 1
+    assert [fields["result"] for fields in session.fields(Step.REPORT)] == ["completed"]
 
 
 @OF_AZURE
