@@ -3,17 +3,20 @@
 Import it only after gevent has patched: it imports the Azure SDK.
 """
 
+import base64
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from urllib.parse import urlsplit
 
 from legacy_queue.adapters.azure import AccessRefused, AzureAccount
 from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
+from legacy_queue.adapters.local_authority import names_in
 from legacy_queue.config import DEVELOPMENT_FILE, Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
@@ -22,13 +25,14 @@ from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
+from legacy_queue.http.browser_guard import ANY
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
-from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 from legacy_queue.services import Services
 from legacy_queue.services.assembly import build_services
 from legacy_queue.services.background import Background
@@ -41,6 +45,7 @@ from legacy_queue.stores import Storage
 from legacy_queue.stores.earlier_timers import take_over
 
 _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
+_GATEWAY = "gateway"  # its account name
 _MAX_STREAMS = 500  # event streams of a process
 _CONFIRM_TIMEOUT = timedelta(seconds=5)
 
@@ -135,6 +140,8 @@ def _build(
         Authenticator(clients, Roles(settings.roles)),
         root_url,
         injection,
+        hosts=_hosts(settings, root_url),
+        origins=settings.origins,
         trusts_proxy=settings.trusted_proxy,
         shape=settings.answer_shape,
         is_development=settings.development,
@@ -143,14 +150,31 @@ def _build(
         upload_slots=upload_slots,
         control=control,
     )
-    if settings.control or isinstance(storage.account, EmbeddedAccount):
-        account = storage.account
-        for blueprint in (
-            azure_queue_api(account, clock, injection),
-            azure_blob_api(account, clock, upload_slots, injection),
-        ):
-            app.register_blueprint(blueprint, url_prefix=_AZURE_API_PATH)
+    account = storage.account
+    queues, blobs = (
+        azure_queue_api(account, clock, injection),
+        azure_blob_api(account, clock, upload_slots, injection),
+    )
+    # a public URL of an Azure account leads elsewhere, and its key may be public
+    for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
+        if isinstance(account, EmbeddedAccount) or (settings.control and not public):
+            app.register_blueprint(api, url_prefix=_AZURE_API_PATH)
     return Server(app, storage, services, background)
+
+
+def _hosts(settings: Settings, root_url: str) -> set[str]:
+    """The names that the server answers to: all, unless it is on loopback or some are configured."""
+    if not settings.allowed_hosts and not settings.is_on_loopback:
+        return {ANY}
+    urls = root_url, settings.public_queue_url or "", settings.public_blob_url or ""
+    named = {"localhost", *settings.allowed_hosts, *settings.tls_name}
+    if settings.legacy_stubs:
+        domain = (urlsplit(root_url).hostname or "").partition(".")[2]
+        named |= {f"{service}.{domain}" for service in ("auth", "purge-cache")}
+    if settings.tls_cert:
+        with suppress(OSError, ValueError):  # of a process that only resolves
+            named |= {name.lower() for name in names_in(settings.tls_cert)}
+    return named | {urlsplit(url).hostname or "localhost" for url in urls}
 
 
 def prepare(settings: Settings) -> StorageFile | None:
@@ -208,7 +232,6 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         own = root_url + _AZURE_API_PATH
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
-        secret = f"legacy-queue/signed-urls/{settings.signing_secrets[0]}"
         try:
             return EmbeddedAccount(
                 file,
@@ -217,7 +240,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
                 settings.queue_prefix,
                 blob_url=blob_url,
                 synchronous=settings.synchronous,
-                key=None if file else hashlib.sha512(secret.encode()).digest(),  # outlives a reset
+                key=None if file else _own_key(settings),
             )
         except UnusableFile as error:
             raise SettingsError(str(error)) from None
@@ -229,7 +252,7 @@ def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
     access = settings.connection_string or ""
     try:
         public = settings.public_queue_url, settings.public_blob_url
-        gateway = root_url + _AZURE_API_PATH if settings.control else None
+        gateway = _gateway(settings, root_url) if settings.control else None
         at = (
             default_access(settings.azure_account, queues, tables, blobs)
             if queues and tables and blobs
@@ -239,6 +262,17 @@ def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
     except ValueError as error:
         named = "account's URLs" if queues else "connection string"
         raise SettingsError(f"the {named} cannot be used: {error}") from None
+
+
+def _own_key(settings: Settings) -> bytes:
+    """The key of signed URLs to this server. It is the same after a reset and a restart."""
+    return hashlib.sha512(f"legacy-queue/signed-urls/{settings.signing_secrets[0]}".encode()).digest()
+
+
+def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
+    """The gateway before an Azure account."""
+    url = f"{root_url}{_AZURE_API_PATH}/{_GATEWAY}"
+    return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode())
 
 
 def _control(
@@ -291,6 +325,7 @@ def _service_settings(
         max_streams=min(_MAX_STREAMS, max_connections // 8),
         page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
         has_todays_events=settings.event_shape == "today",
+        max_polls=4 if settings.is_embedded else 32,
     )
 
 

@@ -102,7 +102,7 @@ async def measure(line: dict[str, Any], options: argparse.Namespace) -> None:
     await create(connections, options.tasks)  # warm
     patterns: dict[str, Callable[[int], str]] = {
         f"{options.streams} streams of as many patterns that match nothing": lambda n: (
-            f"primary.*.%23.type-{n}.%23"
+            f"primary.*.*.*.*.*.type-{n}.%23"
         ),
         f"{options.streams} streams that match everything": lambda _: "%23",
     }

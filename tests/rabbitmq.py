@@ -5,16 +5,22 @@ neither epmd nor a port for other nodes and rabbitmqctl. So any number of broker
 wrapper scripts are not used: they work in /usr only.
 """
 
+import base64
+import hashlib
+import json
 import os
+import secrets
 import shutil
 import socket
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess, Ports
 from legacy_queue.adapters.private_folder import write_private
 
+_USER = "guest"
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
 _FLAGS = (
     *("-boot", "start_sasl"),
@@ -35,7 +41,8 @@ class RabbitMQUnavailable(Exception):
 class RabbitMQ(ManagedProcess):
     """A RabbitMQ with its data in ``folder``: durable queues and messages survive a restart.
 
-    The program is the machine's, else the one in ``home``. ``settings`` are lines for rabbitmq.conf.
+    Its only user has a random password, which stays the same for the folder. The program is the machine's,
+    else the one in ``home``. ``settings`` are lines for rabbitmq.conf.
     """
 
     NAME = "RabbitMQ"
@@ -51,16 +58,20 @@ class RabbitMQ(ManagedProcess):
     ) -> None:
         super().__init__(folder, timeout)
         self._home, self._settings = home, settings or {}
+        self._password = ""
 
     @property
     def url(self) -> str:
-        """Its URL, after the start. guest is RabbitMQ's default user, on loopback only."""
-        return f"amqp://guest:guest@{HOST}:{self._ports['amqp']}/%2F"
+        """Its URL, after the start. RabbitMQ lets its default user in on loopback only."""
+        return f"amqp://{_USER}:{self._password}@{HOST}:{self._ports['amqp']}/%2F"
 
     def _command(self, ports: Ports) -> Command:
         root, erlang, rabbitmq = _find(self._home)
         folder = self._folder.resolve()
+        self._password = _kept_password(folder / "password")
+        write_private(folder / "definitions.json", json.dumps(_definitions(self._password)))
         settings = {
+            "load_definitions": str(folder / "definitions.json"),
             "listeners.tcp.1": f"{HOST}:{ports['amqp']}",
             "log.connection.level": "error",  # else two lines for each connection
             **self._settings,
@@ -103,6 +114,28 @@ class RabbitMQ(ManagedProcess):
         if "eaddrinuse" in output:
             raise Busy(f"{HOST}:{ports['amqp']}")
         return ports if "Server startup complete" in output else None
+
+
+def _kept_password(path: Path) -> str:
+    if not path.exists():
+        write_private(path, secrets.token_hex(24))
+    return path.read_text()
+
+
+def _definitions(password: str) -> dict[str, Any]:
+    """The user of the broker, whose password is set at each start: an earlier version left it the public one.
+
+    Source: RabbitMQ's "Passwords", "This is the algorithm".
+    """
+    salt = secrets.token_bytes(4)
+    digest = base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+    hashed = {"password_hash": digest, "hashing_algorithm": "rabbit_password_hashing_sha256"}
+    everything = dict.fromkeys(("configure", "write", "read"), ".*")
+    return {
+        "users": [{"name": _USER, **hashed, "tags": "administrator"}],
+        "vhosts": [{"name": "/"}],
+        "permissions": [{"user": _USER, "vhost": "/", **everything}],
+    }
 
 
 def _link_parts(plugins: Path, parts: Path) -> None:

@@ -40,6 +40,8 @@ def _default(setting: Field[Any]) -> str:
         return duration_text(default)
     if isinstance(default, bool):
         return str(default).lower()
+    if isinstance(default, tuple):
+        return ",".join(default) or "none"
     return str(default) if default else "none"
 
 

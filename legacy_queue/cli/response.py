@@ -6,7 +6,7 @@ import struct
 import termios
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 from gevent import socket as gevent_socket
@@ -16,26 +16,52 @@ from legacy_queue.cli import gunicorn_internals
 log = structlog.get_logger()
 
 _PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+_MIN_RATE = 1024  # bytes of an answer in each second of waiting for its client, as of a body
+_LARGE = 64 * 1024  # bytes that are sent without a copy
+MAX_UNSENT = 128 * 1024 * 1024  # bytes of answers in this process that wait for their clients
 
 
 class ClientSocket(gevent_socket.socket):
-    """A client's connection. Its timeout is for each byte of an answer, not for the whole answer."""
+    """A client's connection. Its timeout is for a part of an answer, not for the whole answer.
+
+    If more than MAX_UNSENT wait for their clients, the connection that waits longest is shut down.
+    """
+
+    held = 0  # bytes of the answer beside those that are sent now
+    unsent: ClassVar[dict["ClientSocket", int]] = {}  # bytes, the longest wait first
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Raises TimeoutError when the client has taken nothing for as long as the timeout."""
+        """Raises TimeoutError when the client was slower than _MIN_RATE for as long as the timeout."""
         left = memoryview(data)
         with suppress(BlockingIOError):
             left = left[self.at_once.send(data, flags) :]
         queued = self.queued() if left else 0
-        while left:
-            try:
-                left = left[self.send(left, flags) :]
-            except TimeoutError:
-                before, queued = queued, self.queued()
-                if queued >= before:  # else it is slow: a socket takes more when much of its buffer is free
-                    raise
-            else:
-                queued = self.queued()
+        try:
+            while left:
+                self._holds(self.held + len(left))
+                try:
+                    left = left[self.send(left, flags) :]
+                except TimeoutError:
+                    before, queued = queued, self.queued()
+                    # a socket takes more only when much of its buffer is free
+                    if before - queued <= _MIN_RATE * (self.gettimeout() or 0):
+                        raise
+                else:
+                    queued = self.queued()
+        finally:
+            self.unsent.pop(self, None)
+
+    def _holds(self, size: int) -> None:
+        """So many bytes wait for this client from now on."""
+        unsent = self.unsent
+        unsent.pop(self, None)
+        unsent[self] = size
+        while len(unsent) > 1 and sum(unsent.values()) > MAX_UNSENT:
+            longest = next(iter(unsent))
+            del unsent[longest]
+            log.info("connection-aborted", error="the client does not read its answer, others need its place")
+            with suppress(OSError):
+                longest.at_once.shutdown(socket.SHUT_RDWR)
 
     @property
     def at_once(self) -> socket.socket:
@@ -110,4 +136,9 @@ class _Response(gunicorn_internals.Response):
 
     def _emit_body(self, data: bytes) -> None:
         head, self._head = self._head, b""
-        self.sock.sendall(head + (b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data))
+        if self.chunked:
+            head, tail = b"%b%X\r\n" % (head, len(data)), b"\r\n"
+        else:
+            tail = b""
+        for piece in (head, data, tail) if len(data) > _LARGE else (b"%b%b%b" % (head, data, tail),):
+            self.sock.sendall(piece)

@@ -32,6 +32,7 @@ from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
+from legacy_queue.http.browser_guard import ANY
 from legacy_queue.wiring import Server, build, check_account, prepare
 
 log = structlog.get_logger()
@@ -188,7 +189,10 @@ class _Application(BaseApplication):
     ) -> None:
         self._tls, self.tls_context = tls, tls.context if tls else None
         # of answers that the application does not make
-        self.headers = DEVELOPMENT_HEADERS if settings.development else ()
+        self.headers = (
+            *(DEVELOPMENT_HEADERS if settings.development else ()),
+            *([("Access-Control-Allow-Origin", ANY)] if ANY in settings.origins else ()),
+        )
         self._settings, self._root_url, self._server = settings, root_url, server
         self._port = listener.getsockname()[1]
         self._listener, self._connections = listener.detach(), connections

@@ -82,6 +82,7 @@ class TlsSocket(ClientSocket):
         left = memoryview(data)
         while left:
             left = left[self._tls.write(left) :]
+            self.held = len(left)
             if not left or self._outgoing.pending >= _QUEUED:
                 self._send_queued()
 

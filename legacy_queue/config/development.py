@@ -1,6 +1,9 @@
 """The development client and signing secret, generated if the operator configures none."""
 
 import json
+import os
+import stat
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,12 +52,18 @@ def _generated() -> dict[str, str]:
 def _stored_development(path: Path) -> dict[str, str]:
     try:
         make_private(path.parent)
-        try:
-            with open(path, "x", opener=private_opener) as file:
-                file.write(json.dumps(_generated(), indent=2) + "\n")
-        except FileExistsError:
-            tighten(path)
-        stored: dict[str, str] = json.loads(path.read_text())
+        with suppress(FileExistsError), open(path, "x", opener=private_opener) as file:
+            file.write(json.dumps(_generated(), indent=2) + "\n")
+        with open(path) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+                raise SettingsError(
+                    f"{path} belongs to another user, or every user may write to it: they may know its "
+                    "secrets; remove it, and new development credentials are made"
+                )
+            text = file.read()
+        tighten(path)
+        stored: dict[str, str] = json.loads(text)
         if not all(values.is_secret(stored[name]) for name in _generated()):
             raise ValueError
         return stored

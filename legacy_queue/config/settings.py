@@ -5,7 +5,6 @@ refused; the error names the nearest setting. Secrets never reach a repr or a me
 """
 
 import difflib
-import ipaddress
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -19,6 +18,7 @@ from legacy_queue.config.azure_problem import azure_problem
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.generations import BY_PATH
+from legacy_queue.domain.hosts import is_loopback
 
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
@@ -102,6 +102,19 @@ class Settings:
         values.path, None, "Instead of --tls auto: the PEM file of your own certificate."
     )
     tls_key: Path | None = _setting(values.path, None, "The PEM file of its private key.")
+    allowed_hosts: tuple[str, ...] = _setting(
+        values.hosts,
+        (),
+        "A further host name that the server answers to, or * for all; may be repeated.",
+        multiple=True,
+    )
+    cors_origins: tuple[str, ...] = _setting(
+        values.origins,
+        ("auto",),
+        "An origin whose pages in browsers may call the server; may be repeated. Or *, none, or auto: "
+        "none with the development client, and on loopback without --public-url, otherwise *.",
+        multiple=True,
+    )
     trusted_proxy: bool = _setting(values.flag, False, "true: trust x-forwarded-host, -port and -proto.")
     claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")
     poll_visibility: timedelta = _setting(
@@ -183,10 +196,16 @@ class Settings:
     @property
     def is_on_loopback(self) -> bool:
         """Whether only this machine reaches the server. A host name other than localhost never counts."""
-        try:
-            return ipaddress.ip_address("127.0.0.1" if self.host == "localhost" else self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins of ``cors_origins``."""
+        is_private = self.is_on_loopback and not self.public_url
+        is_open = not (self.development or self.development_client or is_private)
+        if self.cors_origins == ("auto",):
+            return ("*",) if is_open else ()
+        return () if self.cors_origins == ("none",) else self.cors_origins
 
     @property
     def tls_dir(self) -> Path:

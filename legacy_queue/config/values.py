@@ -25,7 +25,8 @@ LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _EXTRAS = {"amqp": "kombu", "azure": "azure.identity", "s3": "boto3"}  # in setup.cfg
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
-_TLS_NAME = "a host name or an IP address is accepted, or several, without port and wildcard"
+_HOST = "a host name or an IP address is accepted, or several, without port and wildcard"
+_ORIGIN = "auto, none or * is accepted, or origins like https://tools.example.com, without a path"
 Parse = Callable[[Any], Any]
 
 
@@ -217,19 +218,43 @@ def secrets(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def tls_names(value: Any) -> tuple[str, ...]:
-    """A list, or text with commas between them."""
-    names = value.split(",") if isinstance(value, str) else _structure(value, list, _TLS_NAME)
-    return tuple(map(_tls_name, names))
+def _several(read: Parse, accepted: str) -> Parse:
+    """A parser of a list, or of text with commas between the items."""
+
+    def parse(value: Any) -> tuple[Any, ...]:
+        items = value.split(",") if isinstance(value, str) else _structure(value, list, accepted)
+        return tuple(map(read, items))
+
+    return parse
 
 
-def _tls_name(value: Any) -> str:
+def _host(value: Any) -> str:
     name = str(value).lower()
     with suppress(ValueError):
         return str(ipaddress.ip_address(name.replace("%", "no zone")))  # a certificate has no zone
     if len(name) > 253 or not re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name):
-        raise ValueError(_TLS_NAME)
+        raise ValueError(_HOST)
     return name
+
+
+def _host_pattern(value: Any) -> str:
+    text = str(value)
+    return text if text == "*" else f"*.{_host(text[2:])}" if text.startswith("*.") else _host(text)
+
+
+def _origin(value: Any) -> str:
+    if not re.fullmatch(r"https?://[a-z0-9_.:\[\]-]+", str(value)):
+        raise ValueError(_ORIGIN)
+    return str(value)
+
+
+tls_names = _several(_host, _HOST)
+hosts = _several(_host_pattern, _HOST.replace(" and wildcard", ""))
+_origins = _several(_origin, _ORIGIN)
+
+
+def origins(value: Any) -> tuple[str, ...]:
+    return (value,) if value in ("auto", "none", "*") else tuple(_origins(value))
 
 
 def is_secret(value: Any) -> bool:

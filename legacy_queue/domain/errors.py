@@ -97,6 +97,10 @@ class InputTooLarge(QueueError):
     status = 413
 
 
+class MisdirectedRequest(QueueError):
+    status = 421  # a host that is not this server's: not 403, which more scopes would cure
+
+
 class ServiceUnavailable(QueueError):
     """The request can be retried after ``retry_after``."""
 

@@ -54,6 +54,4 @@ def as_of_2018(value: Any, since: Since) -> Any:
             }
         case list():
             return [as_of_2018(item, since) for item in value]
-        case str():
-            return since.get(value, value)
-    return value
+    return since.get(value, value)

@@ -7,7 +7,8 @@ browser may show its answers as a page. Requests carry their SAS: this module ne
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import cast
 from urllib.parse import unquote
@@ -33,9 +34,12 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer, Block, InvalidBlockList
 from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores.blobs import Blobs
 
 _PARAMETERS = {"comp", "blockid", "timeout"}
 _MAX_BODY = 5000 * 1024 * 1024  # bytes
+_MAX_BLOCK = 16 * 1024 * 1024  # bytes; clients of Azure send 4 or 8 MiB by default
+_CHUNK = 256 * 1024  # bytes of a body read at once
 _MAX_BLOCKS = 50_000
 _MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; _MAX_BLOCKS need less
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
@@ -46,10 +50,10 @@ def azure_blob_api(
 ) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
-    Mount it beside ``azure_queue_api``. Bodies may be as large as in Azure; each write holds a slot of its
-    blob while its body is read. ``observer`` may cause faults of writes.
+    Mount it beside ``azure_queue_api``. A blob may be as large as in Azure and is stored as its body arrives.
+    Each write holds a slot of its run meanwhile. ``observer`` may cause faults of writes.
     """
-    container, endpoint = account.container, account.public_blobs
+    container, endpoint, blobs = account.container, account.public_blobs, Blobs(account, clock)
 
     def serve(path: str) -> Response:
         request.max_content_length = _MAX_BODY + 1  # replaces that of the application
@@ -63,8 +67,8 @@ def azure_blob_api(
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
                 observer.cause_fault(request.environ, UPLOAD, _runs(name))
-                with slots.acquire(name):
-                    return _write(container, name, parameters)
+                with slots.acquire(name.rpartition("/")[0]):
+                    return _write(container, blobs, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
@@ -108,13 +112,13 @@ def _read(container: BlobContainer, name: str) -> Response:
     return response
 
 
-def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -> Response:
+def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mapping[str, str]) -> Response:
     sent, comp = request.headers, parameters.get("comp")
     if comp == "block":
         block_id = parameters.get("blockid", "")
         if not _is_block_id(block_id):
             raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
-        container.put_block(name, block_id, _body())
+        container.put_block(name, block_id, b"".join(_body(_MAX_BLOCK)))
         return answer(201)
     if comp is None and sent.get("x-ms-blob-type") != "BlockBlob":
         raise AzureError("MissingRequiredHeader", "Only 'x-ms-blob-type: BlockBlob' is accepted.")
@@ -123,13 +127,14 @@ def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -
         sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))
         for header in ("content-type", "content-encoding")
     )
-    content, is_new = _body(), sent.get("if-none-match") == "*"
+    is_new = sent.get("if-none-match") == "*"
     properties = content_type or "application/octet-stream", encoding
     try:
         if comp:
-            written = container.put_block_list(name, _block_list(content), *properties, is_new=is_new)
+            listed = _block_list(b"".join(_body(_MAX_BLOCK_LIST)))
+            written = container.put_block_list(name, listed, *properties, is_new=is_new)
         else:
-            written = container.put(name, content, *properties, is_new=is_new)
+            written = blobs.write(name, _body(_MAX_BODY), *properties, is_new=is_new)
     except (BlobAlreadyExists, InvalidBlockList) as error:
         raise AzureError(type(error).__name__) from None
     response = answer(201)
@@ -137,29 +142,27 @@ def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -
     return response
 
 
-def _body() -> bytes:
-    """The whole body; raises AzureError, also for an incomplete body."""
-    length = request.content_length
+def _body(max_length: int) -> Iterator[bytes]:
+    """The body in chunks; raises AzureError, at its end if it is incomplete."""
+    length, received, md5 = request.content_length, 0, hashlib.md5(usedforsecurity=False)
     if length is None:
         raise AzureError("MissingContentLengthHeader")
-    if length > _MAX_BODY:
-        raise AzureError("RequestBodyTooLarge")
-    try:
-        body = request.stream.read()
-    except (MalformedPayload, OSError, ClientDisconnected):
-        body = b""
-    if len(body) != length:
-        raise AzureError("InvalidInput", f"The body ended after {len(body)} of {length} bytes.")
-    digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+    if length > max_length:
+        raise AzureError("RequestBodyTooLarge", f"At most {max_length} bytes are accepted.")
+    with suppress(MalformedPayload, OSError, ClientDisconnected):
+        while chunk := request.stream.read(_CHUNK):
+            received += len(chunk)
+            md5.update(chunk)
+            yield chunk
+    if received != length:
+        raise AzureError("InvalidInput", f"The body ended after {received} of {length} bytes.")
+    digest = base64.b64encode(md5.digest()).decode()
     if request.headers.get("content-md5", digest) != digest:
         raise AzureError("Md5Mismatch")
-    return body
 
 
 def _block_list(body: bytes) -> Sequence[Block]:
     """The kind and the id of each listed block; an invalid element ends the parsing with AzureError."""
-    if len(body) > _MAX_BLOCK_LIST:
-        raise AzureError("InvalidBlockList", f"At most {_MAX_BLOCK_LIST} bytes are accepted.")
     if b"<!DOCTYPE" in body:
         raise AzureError("InvalidXmlDocument", "A document type declaration is not accepted.")
     wanted: list[Block] = []

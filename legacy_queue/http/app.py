@@ -1,7 +1,7 @@
 """The WSGI application: the declared endpoints, and Flask for all other paths."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
 from types import ModuleType
@@ -26,6 +26,7 @@ from legacy_queue.http import (
     worker_endpoints,
 )
 from legacy_queue.http.bodies import MAX_BODY
+from legacy_queue.http.browser_guard import ANY, BrowserGuard
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.dispatch import Dispatcher, check_escapes
@@ -107,6 +108,8 @@ def create_app(
     root_url: str,
     injection: FaultInjection,
     *,
+    hosts: Collection[str] = (ANY,),
+    origins: Collection[str] = (),
     trusts_proxy: bool = False,
     shape: str = BY_PATH,
     is_development: bool = False,
@@ -117,7 +120,8 @@ def create_app(
 ) -> Flask:
     """The WSGI application: the endpoints under both prefixes, pages about the server, and references.
 
-    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
+    ``hosts`` and ``origins`` are those of BrowserGuard. With ``is_development`` each answer says so in a
+    header. Without ``control``, /control/v1 is disabled.
     """
     app = _FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
@@ -138,7 +142,8 @@ def create_app(
     metrics = Metrics(services)
     headers = DEVELOPMENT_HEADERS if is_development else ()
     hooks = (metrics.answered, control.journal.answered) if control else (metrics.answered,)
-    app.wsgi_app = RequestLog(endpoints, headers, hooks)  # type: ignore[method-assign]
+    guard = BrowserGuard(endpoints, hosts, origins, services.clock)
+    app.wsgi_app = RequestLog(guard, headers, hooks)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), services.clock)
     )

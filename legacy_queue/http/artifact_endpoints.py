@@ -264,8 +264,8 @@ def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) 
         encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
-        with slots.acquire(ticket):
-            etag = services.uploads.receive(ticket, signature, sent, chunks)
+        with slots.acquire(f"{permission.task_id}/{permission.run_id}"):
+            etag = services.uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 
     return upload

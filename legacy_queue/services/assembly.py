@@ -56,7 +56,9 @@ def build_services(
     publisher = EventPublisher(broker, event_feed, is_todays=settings.has_todays_events)
     timers = Timers(storage.timers, clock, fires=settings.resolves)
     stopping, gate = Event(), Gate()
-    pollers = PollerRegistry(storage.work_queues, clock, stopping, gate, storage.account.version)
+    pollers = PollerRegistry(
+        storage.work_queues, clock, stopping, gate, storage.account.version, settings.max_polls
+    )
     messages = WorkMessages(storage.work_queues, clock, settings.secrets, pollers.on_offer)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, threads)

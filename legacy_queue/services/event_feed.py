@@ -5,53 +5,78 @@ A stream costs memory only: any number of clients open streams without a cost fo
 
 import re
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import epoch_milliseconds
-from legacy_queue.domain.topics import TopicIndex
+from legacy_queue.domain.topics import TopicPattern
 from legacy_queue.ports import Broker, BrokerAway
 
 log = structlog.get_logger()
 
-FedEvent = tuple[str, Event]  # id and event; with a broker the id is empty
 BeginsAnew = Literal["begins-anew"]  # events are missing before the next event
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
 MAX_EVENTS = 10_000  # in memory
+MAX_SIZE = 64 * 1024 * 1024  # bytes of their payloads
 _MIN_SHARE = 4  # streams that each follower may open at least
-_MAX_UNREAD = 1_000  # events of a stream
-_PAGE = 100  # events that a resumed stream copies at once
+_PAGE = 20  # events that are looked at before other requests are served
 _TICK = timedelta(seconds=1)
+
+
+class FedEvent(NamedTuple):
+    """An event and its id, which is empty with a broker. ``payload`` is JSON, made once for all streams."""
+
+    id: str
+    exchange: str
+    routing_key: str
+    routes: Sequence[str]
+    payload: bytes
+
+    @property
+    def keys(self) -> list[list[str]]:
+        """The words of its routing keys."""
+        return [key.split(".") for key in (self.routing_key, *(f"route.{route}" for route in self.routes))]
 
 
 @dataclass(eq=False)
 class _EventStream:
-    """``unread``: the events that the stream has not read yet, then None at its end."""
+    """``awake`` is set when there are events to read, or ``last_id`` is that of the stream's last event."""
 
     exchange: str | None
-    pattern: str
+    pattern: TopicPattern
     followers: Sequence[str]
     is_disconnected: Callable[[], bool]
-    unread: SimpleQueue[FedEvent | None] = field(default_factory=SimpleQueue)
+    awake: threading.Event = field(default_factory=threading.Event)
+    last_id: int | None = None
+
+    def follows(self, event: FedEvent, keys: Sequence[Sequence[str]]) -> bool:
+        return self.exchange in (None, event.exchange) and any(map(self.pattern.matches, keys))
+
+    def end(self, last_id: int) -> None:
+        self.last_id = last_id
+        self.awake.set()
 
 
 class EventFeed:
     """Hands events to streams. With ``broker`` None they are the events of this process.
 
-    It reads the broker only while streams are open. At most ``max_streams`` are open; each follower may open
-    a tenth of them, and four at least. An id has 16 digits, and ids begin at the time of the first use: ids
-    of an earlier process are lower, also of one that was forked from the same parent.
+    While streams are open, a thread wakes those that follow an event, and reads the broker. Each stream reads
+    the events that are kept: so a publisher does no work for streams, and a slow reader keeps no events. At
+    most ``max_streams`` are open; each follower may open a tenth of them, and four at least. An id has 16
+    digits, and ids begin at the time of the first use: ids of an earlier process are lower, also of one that
+    was forked from the same parent.
     """
 
     def __init__(
@@ -64,20 +89,30 @@ class EventFeed:
         self._broker, self._tick = broker, tick.total_seconds()
         self._max_streams, self._max_per_follower = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may close a stream while this thread holds it
-        self._events: deque[FedEvent] = deque(maxlen=MAX_EVENTS)
+        self._turn = threading.Lock()  # of one stream at a time to read: other requests are served between
+        self._events: deque[FedEvent] = deque()
+        self._size = 0  # bytes of their payloads
         self._now, self._last_id = now, 0
+        self._appended = threading.Event()
+        self._seen_id = 0  # up to here, the streams that follow an event were woken
         self._streams: set[_EventStream] = set()
-        self._topics: TopicIndex[_EventStream] = TopicIndex()
         self._reader: Future[None] | None = None  # done once the broker sends events
 
     def append(self, events: Sequence[Event]) -> None:
-        """Keep the events, in this order, and hand them to the streams. The oldest events are dropped."""
+        """Keep the events, in this order, for the streams. The oldest events are dropped."""
         with self._lock:
             self._begin()
             for event in events:
                 self._last_id += 1
-                self._events.append((f"{self._last_id:016}", event))
-                self._hand_out(self._events[-1])
+                event_id, payload = f"{self._last_id:016}", to_json(event.payload)
+                kept = FedEvent(
+                    "" if self._broker else event_id, event.exchange, event.routing_key, event.routes, payload
+                )
+                self._events.append(kept)
+                self._size += len(payload)
+                while len(self._events) > MAX_EVENTS or self._size > MAX_SIZE:
+                    self._size -= len(self._events.popleft().payload)
+        self._appended.set()
 
     def follow(
         self,
@@ -92,53 +127,56 @@ class EventFeed:
 
         It has the events of ``exchange`` (None: of all) whose routing key or a route (``route.<route>``)
         matches ``pattern``, and None about each tick without events. With a broker the ids are empty.
-        "begins-anew" comes before the first event if events after that id are dropped, or if the id is of
-        another process. The stream ends when the broker goes away, and when its reader is too slow. Unless
-        ``is_endless`` it ends after the events in memory; with a broker there are none.
+        "begins-anew" comes before the next event if events in between are dropped, or if the id is of another
+        process. The stream ends when the broker goes away. Unless ``is_endless`` it ends after the events in
+        memory; with a broker there are none.
 
         ``followers``: the address and the client of the request. A stream that ``is_disconnected`` is closed
-        if another stream needs its place. Raises ValueError for an invalid id; BrokerAway;
+        if another stream needs its place. Raises ValueError for an invalid id or pattern; BrokerAway;
         ServiceUnavailable, also if too many streams are open, or too many of a follower.
         """
-        stream = _EventStream(exchange, pattern, followers, is_disconnected)
+        stream = _EventStream(exchange, TopicPattern(pattern), followers, is_disconnected)
         following = self._follow(stream, after, is_endless)
         next(following)  # from here on, closing it frees its place
         return following
 
     def end(self) -> None:
-        """End all open streams, after the events that they were handed."""
+        """End all open streams, after the events so far."""
         with self._lock:
-            for stream in tuple(self._streams):
-                stream.unread.put(None)
+            for stream in self._streams:
+                stream.end(self._last_id)
 
     def _follow(
         self, stream: _EventStream, after: str, is_endless: bool
     ) -> Iterator[FedEvent | BeginsAnew | None]:
         resumes = after != "" and not self._broker
         if resumes and not _ID.fullmatch(after):
-            raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
+            raise ValueError(f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted")
         with self._lock:
             self._begin()
-            self._open(stream)
-            reader, last_id = self._reader, self._last_id
+            reader, position = self._open(stream), self._last_id
+            if not is_endless:
+                stream.end(position)
         try:
-            if reader:
-                reader.result()
+            reader.result()
             yield None
-            own: TopicIndex[_EventStream] = TopicIndex()
-            own.add(stream.pattern, stream)
-            for earlier in self._kept(int(after), last_id) if resumes else ():
-                if isinstance(earlier, str) or _followed_by(own, earlier[1]):
-                    yield earlier
-            while is_endless:
-                try:
-                    entry = stream.unread.get(timeout=self._tick)
-                except Empty:
-                    yield None
-                    continue
-                if entry is None:
+            if resumes:
+                position = int(after)
+                stream.awake.set()
+            while True:
+                seen = self._seen_id  # before awake, which the reader sets before
+                if is_awake := stream.awake.is_set():
+                    stream.awake.clear()
+                last_id = stream.last_id
+                if is_awake or last_id:
+                    until = last_id or self._last_id
+                    yield from self._kept(stream, position, until)
+                    position = until
+                position = max(position, seen)
+                if last_id:
                     return
-                yield entry
+                if not stream.awake.wait(self._tick):
+                    yield None
         finally:
             self._close(stream)
 
@@ -149,39 +187,42 @@ class EventFeed:
     def _close(self, stream: _EventStream) -> None:
         with self._lock:
             self._streams.discard(stream)
-            self._topics.remove(stream.pattern, stream)
 
-    def _kept(self, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
-        """The events after one id up to another, if they are still in memory."""
+    def _kept(self, stream: _EventStream, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
+        """The stream's events after one id up to another, if they are still in memory."""
         after = after if after <= until else -1  # an id of a process that started later
         while after < until:
-            with self._lock:
-                dropped = self._last_id - len(self._events)  # the last id that is not in memory
-                is_missing, after = after < dropped, max(after, dropped)
-                end = max(0, min(after + _PAGE, until) - dropped)
-                page = [*islice(self._events, after - dropped, end)]
+            with self._turn:
+                page, is_missing = self._page(after, until)
+                found = [event for _, event in page if stream.follows(event, event.keys)]
+                time.sleep(0)  # let other greenlets run
             if is_missing:
                 yield "begins-anew"
-            yield from page
-            after += len(page)
+            yield from found
+            after = page[-1][0] if page else until
 
-    def _open(self, stream: _EventStream) -> None:
+    def _page(self, after: int, until: int) -> tuple[list[tuple[int, FedEvent]], bool]:
+        """The first kept events after one id up to another, and whether events before them are missing."""
+        with self._lock:
+            dropped = self._last_id - len(self._events)  # the last id that is not in memory
+            first = max(after, dropped)
+            page = islice(self._events, first - dropped, max(0, min(first + _PAGE, until) - dropped))
+            return [*enumerate(page, first + 1)], after < dropped
+
+    def _open(self, stream: _EventStream) -> Future[None]:
+        """The reader, which may be beginning. Raises ServiceUnavailable if too many streams are open."""
         if self._refusal(stream):
             for other in tuple(self._streams):
                 if other.is_disconnected():
-                    other.unread.put(None)
+                    other.end(self._last_id)
                     self._close(other)
         if refusal := self._refusal(stream):
             raise ServiceUnavailable(refusal)
-        if self._broker and not self._reader:
-            reader: Future[None] = Future()
-            reading = threading.Thread(
-                target=self._read, args=[self._broker, reader], name="event-feed", daemon=True
-            )
-            reading.start()
-            self._reader = reader
+        if not self._reader:
+            self._seen_id, self._reader = self._last_id, Future()
+            threading.Thread(target=self._read, args=[self._reader], name="event-feed", daemon=True).start()
         self._streams.add(stream)
-        self._topics.add(stream.pattern, stream)
+        return self._reader
 
     def _refusal(self, stream: _EventStream) -> str | None:
         if len(self._streams) >= self._max_streams:
@@ -191,19 +232,25 @@ class EventFeed:
             return f"{self._max_per_follower} streams of events are open by this client or address: try again"
         return None
 
-    def _read(self, broker: Broker, reader: Future[None]) -> None:
-        """Hand out the events of the broker until no stream is open."""
+    def _read(self, reader: Future[None]) -> None:
+        """Wake streams until none is open; with a broker, keep its events."""
         try:
-            events = broker.follow(None, "#")
+            events = self._broker.follow(None, "#") if self._broker else None
             reader.set_result(None)
             while True:
-                event = next(events)
+                if events is None:
+                    self._appended.wait(self._tick)
+                    self._appended.clear()
+                elif event := next(events):
+                    self.append([event])
                 with self._lock:
-                    if event:
-                        self._hand_out(("", event))
                     if not self._streams:
                         self._reader = None
+                        if self._broker:
+                            self._events.clear()
+                            self._size = 0
                         return
+                self._wake()
         except Exception as error:
             if not isinstance(error, (BrokerAway, ServiceUnavailable)):
                 log.exception("event-feed-failed")
@@ -213,17 +260,13 @@ class EventFeed:
             if not reader.done():
                 reader.set_exception(error)
 
-    def _hand_out(self, entry: FedEvent) -> None:
-        """Hand the event to its streams. A stream with too many unread events ends."""
-        for stream in _followed_by(self._topics, entry[1]) if self._streams else ():
-            if stream.unread.qsize() < _MAX_UNREAD:
-                stream.unread.put(entry)
-            else:
-                stream.unread.put(None)
-                self._topics.remove(stream.pattern, stream)
-
-
-def _followed_by(topics: TopicIndex[_EventStream], event: Event) -> list[_EventStream]:
-    """The streams that follow the event."""
-    streams = topics.matching((event.routing_key, *(f"route.{route}" for route in event.routes)))
-    return [stream for stream in streams if stream.exchange in (None, event.exchange)]
+    def _wake(self) -> None:
+        """Wake the streams that follow new events."""
+        while (page := self._page(self._seen_id, self._last_id)[0]) and self._streams:
+            for number, event in page:
+                keys = event.keys
+                for stream in tuple(self._streams):
+                    if stream.follows(event, keys):
+                        stream.awake.set()
+                self._seen_id = number
+                time.sleep(0)  # let other greenlets run

@@ -17,7 +17,6 @@ POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' wo
 MAX_POLLS = 200  # in a second, of all pollers that find no work
 _WATCH_INTERVAL = timedelta(milliseconds=2)  # for each worker type that is polled
 _MAX_IDLE = 1000  # pollers
-_MAX_TURNS = 4  # worker types that are polled at a time: more would slow the calls
 _NO_DELAY = timedelta(0)
 
 
@@ -31,15 +30,16 @@ class PollerRegistry:
         stopping: threading.Event,
         gate: Gate,
         version: Callable[[], int] | None = None,
+        max_polls: int = 4,
     ) -> None:
         """The pollers end once ``stopping`` is set, and pause while the gate is closed.
 
-        ``version`` is that of StorageAccount.
+        ``version`` is that of StorageAccount. ``max_polls`` worker types are polled at a time.
         """
         self._queues, self._clock, self._stopping, self._gate = queues, clock, stopping, gate
         self._version, self._last_version, self._watched = version, 0, clock.wall_time()
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
-        self._turns = Turns(_MAX_TURNS)
+        self._turns = Turns(max_polls)
         self._running: set[WorkPoller] = set()
         self._lock = threading.Lock()
 

@@ -19,6 +19,8 @@ class ServiceSettings:
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
     ``page_pause``: between two pages of a periodic job. ``renew_interval``: real time between two renewals of
     a job's lease. ``has_todays_events``: events have today's shape.
+    ``max_polls``: worker types that are polled at a time. A poll of its own storage keeps the process from
+    calls, a poll of another mostly waits.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -34,3 +36,4 @@ class ServiceSettings:
     page_pause: timedelta = PAGE_PAUSE
     renew_interval: timedelta = RENEW_INTERVAL
     has_todays_events: bool = False
+    max_polls: int = 4

@@ -102,14 +102,13 @@ class Uploads:
         """The ticket of a URL. Raises AuthorizationFailed."""
         return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time(), use)
 
-    def receive(self, ticket_text: str, signature: str, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
+    def receive(self, ticket: Ticket, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
         """Store the chunks if they are as declared, else nothing. Returns their ETag, without quotes.
 
-        Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a signature or a
-        content type that createArtifact did not give; InputError, InputTooLarge, MalformedPayload;
+        Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a content type that
+        createArtifact did not give; InputError, InputTooLarge, MalformedPayload;
         ResourceNotFound, RequestConflict. Errors of ``chunks`` pass through.
         """
-        ticket = self.verified(ticket_text, signature)
         artifact = self._awaited(ticket)
         self._check_open(ticket)
         length, expected_sha256, content_encoding = _declared(artifact, ticket, sent)

@@ -168,7 +168,8 @@ class WorkPoller:
                 self._poll(queue)
         finally:
             served, self._served = self._served, []
-            self._finish([*polled_once, *(request for request in served if request.polled)])
+            self._finish([request for request in served if request.polled])
+        self._finish(polled_once)
 
     def seconds_until_next_poll(self) -> float:
         """Until a queue is to be polled, or connections are to be checked."""

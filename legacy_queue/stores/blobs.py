@@ -9,7 +9,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import BlobPermission, StorageAccount
-from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
+from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList, Written
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
@@ -42,16 +42,21 @@ class Blobs:
         return self._url(name, "r", expiry, "attachment")
 
     def write(
-        self, name: str, chunks: Iterable[bytes], content_type: str, content_encoding: str | None
-    ) -> None:
-        """Store the chunks as the blob; replaces an earlier blob."""
+        self,
+        name: str,
+        chunks: Iterable[bytes],
+        content_type: str,
+        content_encoding: str | None,
+        *,
+        is_new: bool = False,
+    ) -> Written:
+        """Store the chunks as the blob. An earlier one is replaced, or with ``is_new`` BlobAlreadyExists."""
         blocks = _blocks(chunks)
         first, is_last = next(blocks)
         if is_last:
-            self._container.put(name, first, content_type, content_encoding)
-            return
+            return self._container.put(name, first, content_type, content_encoding, is_new=is_new)
         ids = self._stage(name, _WHOLE, chain([(first, is_last)], blocks))
-        self._commit(name, ids, content_type, content_encoding)
+        return self._commit(name, ids, content_type, content_encoding, is_new=is_new)
 
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
         """Store the chunks, at least a byte, as part ``number``, from 1 on, in any order; replaces that part.
@@ -114,10 +119,18 @@ class Blobs:
             self._container.put_block(name, ids[-1], block)
         return ids
 
-    def _commit(self, name: str, ids: Iterable[str], content_type: str, content_encoding: str | None) -> None:
+    def _commit(
+        self,
+        name: str,
+        ids: Iterable[str],
+        content_type: str,
+        content_encoding: str | None,
+        *,
+        is_new: bool = False,
+    ) -> Written:
         blocks: list[Block] = [("Latest", block_id) for block_id in ids]
         try:
-            self._container.put_block_list(name, blocks, content_type, content_encoding)
+            return self._container.put_block_list(name, blocks, content_type, content_encoding, is_new=is_new)
         except InvalidBlockList as error:  # another write ended first, and Azure discarded these blocks
             raise ServiceUnavailable("storage did not serve the request, try again") from error
 

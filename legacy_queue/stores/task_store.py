@@ -9,9 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
+from typing import Any
 from weakref import WeakSet
 
 from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.generations import MAX_DEPENDENCIES_2018
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import PriorityChange, Run, Task
@@ -191,7 +193,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "taskQueueId": task.work_queue.task_queue_id,
         "retriesLeft": task.retries_left,
         "runs": to_json([run.to_wire() for run in task.runs]),
-        "waitsFor": to_json(task.waits_for),
+        "waitsFor": _waits_for(task),
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
@@ -211,13 +213,14 @@ def task_in(row: Row) -> Task:
     retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
     message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
     is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)
+    definition = TaskDefinition(json_in("definition", row))
     task = Task(
         task_id=row.partition,
-        definition=TaskDefinition(json_in("definition", row)),
+        definition=definition,
         retries_left=retries_left,
         runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(runs))),
         held=MessageLease(message_id, receipt) if message_id else None,
-        waits_for=tuple(of_kind(list, json.loads(waits_for))),
+        waits_for=_waits_for_in(json.loads(waits_for), definition),
         newest_blob=newest_blob,
         is_unpublished=is_unpublished,
         priority_changes=tuple(
@@ -227,6 +230,22 @@ def task_in(row: Row) -> Task:
     )
     _check(task)
     return task
+
+
+def _waits_for(task: Task) -> bytes:
+    """The dependencies that the task waits for; of thousands, a 1 or 0 for each: a property has 64 KiB."""
+    if len(task.waits_for) <= MAX_DEPENDENCIES_2018:
+        return to_json(task.waits_for)
+    waits_for = frozenset(task.waits_for)
+    return to_json("".join(str(int(required in waits_for)) for required in task.definition.dependencies))
+
+
+def _waits_for_in(wire: Any, definition: TaskDefinition) -> tuple[str, ...]:
+    if isinstance(wire, str):
+        return tuple(
+            required for required, waits in zip(definition.dependencies, wire, strict=True) if waits == "1"
+        )
+    return tuple(of_kind(list, wire))
 
 
 def _check(task: Task) -> None:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from structlog.testing import capture_logs
@@ -519,7 +520,8 @@ def test_greenlets_publish_and_follow_at_once(rabbitmq: RabbitMQ, project: str) 
 def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
     tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"amqps://localhost:{tls_rabbitmq.tls_port}"
+    user = urlsplit(tls_rabbitmq.rabbitmq.url).netloc.partition("@")[0]
+    url = f"amqps://{user}@localhost:{tls_rabbitmq.tls_port}"
     with capture_logs() as logs, pytest.raises(BrokerAway, match="CERTIFICATE_VERIFY_FAILED"):
         connected(url, "tls").check()
     assert [line["log_level"] for line in logs] == ["error"]

@@ -55,7 +55,7 @@ def failed(queue: Queue, task_id: str) -> None:
 
 def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Server) -> None:
     queue, task_id = Queue(server), slugid()
-    with following(tmp_path, server, "--routing-key", f"primary.*.#.{task_id}.#") as running:
+    with following(tmp_path, server, "--routing-key", f"primary.*.*.*.*.*.*.*.{task_id}.#") as running:
         failed(queue, task_id)
         # a task-group-resolved may come a little later, by the resolver
         printed = [re.sub(" +", " ", line) for line in lines(running, 6)][:6]

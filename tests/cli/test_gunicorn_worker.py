@@ -26,7 +26,7 @@ from gunicorn.sock import TCPSocket
 
 from legacy_queue.cli.gunicorn_worker import GunicornWorker
 from legacy_queue.cli.request_head import MAX_HEAD
-from legacy_queue.cli.response import ClientSocket
+from legacy_queue.cli.response import MAX_UNSENT, ClientSocket
 from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings
 from tests.http.calls import ROOT, temporary
@@ -426,3 +426,34 @@ def test_sending_to_a_client_that_takes_nothing_times_out(
     sender.meanwhile = lambda: None
     with pytest.raises(TimeoutError):
         sender.sendall(bytes(64 * 1024 * 1024))
+
+
+def test_sending_to_a_client_that_takes_less_than_a_kib_for_each_second_times_out(
+    slowly_read: tuple[SlowlyRead, socket.socket],
+) -> None:
+    sender, client = slowly_read
+
+    def read_too_little() -> None:
+        before = sender.queued()
+        while sender.queued() == before:  # the window opens a little after the client has read
+            client.recv(64 * 1024)
+        sender.settimeout(24 * 60 * 60)
+
+    sender.meanwhile = read_too_little
+    with pytest.raises(TimeoutError):
+        sender.sendall(bytes(64 * 1024 * 1024))
+
+
+def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_longest_is_given_up() -> None:
+    with serving() as served:
+        served.application.answer = bytes(MAX_UNSENT // 2)
+        first, *others = (served.connect(closing(GET)) for _ in range(2))
+        wait_until(lambda: len(ClientSocket.unsent) == 2)
+        third = served.connect(closing(GET))
+        wait_until(lambda: len(served.application.environs) == 3 and len(served.worker.connections) == 2)
+        received = b""
+        with suppress(ConnectionError):
+            received = read_all(first)
+        assert len(received) < len(served.application.answer)
+        for connection in (*others, third):
+            assert len(read_all(connection)) > len(served.application.answer)

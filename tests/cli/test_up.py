@@ -203,6 +203,10 @@ def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_pri
             task_id = create_task(text)
             [message] = wait_until(listener.messages)
         assert json.loads(message.body)["status"]["taskId"] == task_id
+        known = re.sub(r"//guest:[0-9a-f]{48}@", "//guest:guest@", url)
+        assert known != url
+        with pytest.raises(Exception, match="ACCESS_REFUSED"), consumer(known, "taskcluster-queue"):
+            pass
     with pytest.raises(ConnectionRefusedError), consumer(url, "taskcluster-queue"):
         pass
 

@@ -1,6 +1,7 @@
 """The development client and secret: generated once, stored privately, and never used on another address."""
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -135,6 +136,25 @@ def test_a_file_that_is_not_text_is_refused(settings: Settings) -> None:
     settings.data_dir.mkdir(parents=True)
     development_file(settings.data_dir).write_bytes(b"\xff")
     with pytest.raises(SettingsError, match="is damaged"):
+        complete(settings)
+
+
+def test_a_file_of_another_user_is_refused(settings: Settings) -> None:
+    settings.data_dir.mkdir(parents=True)
+    path = development_file(settings.data_dir)
+    if os.geteuid() == 0:
+        path.write_text(json.dumps({"accessToken": "a" * 44, "signingSecret": "b" * 44}))
+        os.chown(path, 12345, 12345)
+    else:
+        path.symlink_to("/etc/passwd")
+    with pytest.raises(SettingsError, match=r"belongs to another user, .*: .*remove it"):
+        complete(settings)
+
+
+def test_a_file_that_every_user_may_write_to_is_refused(settings: Settings) -> None:
+    complete(settings)
+    development_file(settings.data_dir).chmod(0o666)
+    with pytest.raises(SettingsError, match="every user may write to it"):
         complete(settings)
 
 

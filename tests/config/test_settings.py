@@ -71,6 +71,8 @@ EACH: dict[str, tuple[str, Any]] = {
     "tls-name": ("queue.example.com,10.0.0.1", ("queue.example.com", "10.0.0.1")),
     "tls-cert": ("a.pem", Path("a.pem")),
     "tls-key": ("b.pem", Path("b.pem")),
+    "allowed-hosts": ("Queue.example.com,*,*.B.c", ("queue.example.com", "*", "*.b.c")),
+    "cors-origins": ("https://a.example.com,http://[::1]:81", ("https://a.example.com", "http://[::1]:81")),
     "trusted-proxy": ("true", True),
     "claim-timeout": ("6s", timedelta(seconds=6)),
     "poll-visibility": ("1m", timedelta(minutes=1)),

@@ -1,9 +1,11 @@
 """The server that ``build`` makes of settings. Nothing is sent to storage; tests/http has its answers."""
 
+import base64
 import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from werkzeug.test import Client
@@ -63,12 +65,39 @@ def test_only_a_server_with_memory_storage_answers_signed_urls_itself(
 def test_with_control_signed_urls_are_at_the_server_unless_a_public_url_is_set() -> None:
     controlled = replace(AZURE, control=True)
     account = build(controlled, "http://h:1").storage.account
-    assert account.public_queues.url == account.public_blobs.url == "http://h:1/azure/acc"
+    assert account.public_queues.url == account.public_blobs.url == "http://h:1/azure/gateway"
     assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
     public = replace(controlled, public_queue_url="https://poll.example.com")
     account = build(public, "http://h:1").storage.account
     assert account.public_queues.url == "https://poll.example.com"
-    assert account.public_blobs.url == "http://h:1/azure/acc"
+    assert account.public_blobs.url == "http://h:1/azure/gateway"
+
+
+def test_the_gateway_before_an_azure_account_has_a_key_of_its_own_that_stays_the_same() -> None:
+    controlled = replace(AZURE, control=True)
+    account, again = (build(controlled, "http://h:1").storage.account for _ in range(2))
+    assert account.public_queues == account.public_blobs == again.public_queues
+    assert account.public_queues.key not in CONNECTION
+    assert len(base64.b64decode(account.public_queues.key)) == 64
+    other = replace(controlled, signing_secrets=("another-signing-secret-of-some-length",))
+    assert build(other, "http://h:1").storage.account.public_queues.key != account.public_queues.key
+
+
+@pytest.mark.parametrize("of_poll_urls", [True, False])
+def test_the_gateway_does_not_serve_what_a_public_url_leads_elsewhere(of_poll_urls: bool) -> None:
+    public: dict[str, Any] = {
+        "public_queue_url" if of_poll_urls else "public_blob_url": "https://elsewhere.example.com"
+    }
+    server = build(replace(AZURE, control=True, **public), "http://h:1")
+    expiry = datetime(2100, 1, 1, tzinfo=UTC)
+    account = server.storage.account
+    sas = (
+        account.queue_sas("q", EXPIRY, expiry) if of_poll_urls else account.blob_sas("b", "r", EXPIRY, expiry)
+    )
+    path = "acc/q/messages" if of_poll_urls else f"acc/{account.container.name}/b"
+    answer = Client(server.app).get(f"/azure/{path}?{sas}")
+    assert answer.status_code in (403, 404)
+    assert answer.mimetype == ("application/json" if of_poll_urls else "application/xml")
 
 
 @pytest.mark.parametrize(

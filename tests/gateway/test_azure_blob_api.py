@@ -32,6 +32,7 @@ from tests.memory_server import FakeClock, memory_server
 from .conftest import HALF_HOUR, KEY_BASE64, NOW
 
 NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
+RUN = NAME.rpartition("/")[0]
 CONTAINER = "q-artifacts"
 ACCOUNT = "embedded"
 FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
@@ -324,8 +325,8 @@ def test_an_invalid_upload_is_refused(
         (b"<BlockList><Latest>&b;</Latest></BlockList>", (400, "InvalidXmlDocument")),
         (b"<BlockList><Latest><Latest>YQ==</Latest></Latest></BlockList>", (400, "InvalidXmlDocument")),
         (b"<BlockList>" + b"<Latest>" * 1_000_000, (400, "InvalidXmlDocument")),
-        (b"<BlockList>" + b"<Latest/>" * 1_000_000 + b"</BlockList>", (400, "InvalidBlockList")),
-        (b"<BlockList><Latest>" + b"A" * 20_000_000 + b"</Latest></BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList>" + b"<Latest/>" * 900_000 + b"</BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList><Latest>" + b"A" * 20_000_000 + b"</Latest></BlockList>", (413, "RequestBodyTooLarge")),
         (b"<BlockList><!-- a --><Uncommitted> YQ== </Uncommitted></BlockList>", (201, None)),
         (b"<BlockList/>", (201, None)),
     ],
@@ -431,8 +432,8 @@ def test_curl_uploads_and_downloads(upload_url: str, download_url: str, file: Pa
 
 
 def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:
-    slots = UploadSlots(max_per_permission=1)
-    with memory_server(clock, slots=slots) as storage, slots.acquire(NAME):
+    slots = UploadSlots(max_per_run=1)
+    with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
         url = storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
         for query in ("", "&comp=block&blockid=YQ==", "&comp=blocklist"):
             refusal = requests.put(url + query, b"content", headers=BLOCK_BLOB, timeout=30)
@@ -441,5 +442,37 @@ def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(
         storage.blobs.write(NAME, [b"content"], "text/html", None)
         download_url = storage.blobs.download_url(NAME, NOW + HALF_HOUR)
         assert requests.get(download_url, timeout=30).status_code == 200
-    with slots.acquire(NAME):
+    with slots.acquire(RUN):
         pass  # the slot is free again
+
+
+def test_uploads_of_one_run_share_its_slots_whatever_their_urls(clock: FakeClock) -> None:
+    slots = UploadSlots(max_per_run=1)
+    with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
+        same, other = (storage.blobs.upload_url(name, NOW + HALF_HOUR) for name in (f"{RUN}/x", f"{RUN}1/x"))
+        assert put(same) == (503, "ServerBusy")
+        assert put(other) == (201, None)
+
+
+def test_a_large_blob_is_stored_in_blocks_as_it_arrives_and_not_at_all_if_it_is_incomplete(
+    storage: Storage,
+) -> None:
+    content = bytes(range(256)) * 50_000
+    upload_url, download_url = (
+        make("large", NOW + HALF_HOUR) for make in (storage.blobs.upload_url, storage.blobs.download_url)
+    )
+    assert raw_put(upload_url, len(content) + 1, content).startswith(b"HTTP/1.1 400 ")
+    assert requests.get(download_url, timeout=30).status_code == 404
+    answer = requests.put(upload_url, content, headers=BLOCK_BLOB, timeout=30)
+    assert outcome(answer) == (201, None)
+    assert requests.get(download_url, timeout=30).content == content
+    blocks = storage.account.container.block_list("large")
+    assert blocks
+    assert len(blocks.committed) == 4
+    again = requests.put(upload_url, content, headers={**BLOCK_BLOB, "if-none-match": "*"}, timeout=30)
+    assert outcome(again) == (409, "BlobAlreadyExists")
+
+
+def test_a_block_has_16_mib_at_most(upload_url: str) -> None:
+    url = f"{upload_url}&comp=block&blockid=YQ=="
+    assert raw_put(url, 16 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")

@@ -15,13 +15,14 @@ from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
+from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import Unobserved
 
 from .conftest import HALF_HOUR, QUEUE
 
-GATEWAY = "http://gateway.test/azure"
+GATEWAY = SigningEndpoint("http://gateway.test/azure/gateway", "gateway", "YSBrZXkgb2YgaXRzIG93bg==")
 CLOCK = SystemClock()
 BLOCK_ID = "AAAA"
 
@@ -29,7 +30,7 @@ BLOCK_ID = "AAAA"
 class Gateway:
     def __init__(self, connection_string: str) -> None:
         prefix = f"t{secrets.token_hex(4)}"
-        account = AzureAccount(connection_string, prefix, gateway_url=GATEWAY)
+        account = AzureAccount(connection_string, prefix, gateway=GATEWAY)
         self.storage = Storage(account, prefix, CLOCK)
         app = Flask("gateway")
         unobserved = Unobserved()
@@ -49,7 +50,7 @@ class Gateway:
         return signed
 
     def send(self, method: str, url: str, **more: Any) -> TestResponse:
-        assert url.startswith(f"{GATEWAY}/devstoreaccount1/")
+        assert url.startswith(f"{GATEWAY.url}/")
         return self._client.open(url, method=method, **more)
 
 
@@ -88,7 +89,7 @@ def test_an_invalid_message_id_is_not_found(gateway: Gateway) -> None:
 
 def test_a_queue_that_was_removed_is_not_found(gateway: Gateway) -> None:
     urls = gateway.urls
-    gateway.storage.account.queue(urls.poll.removeprefix(f"{GATEWAY}/").split("/")[1]).remove()
+    gateway.storage.account.queue(urls.poll.removeprefix(f"{GATEWAY.url}/").split("/")[0]).remove()
     assert gateway.send("GET", urls.poll).data.endswith(b"<QueueMessagesList />")
 
 

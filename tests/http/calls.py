@@ -33,6 +33,7 @@ from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
 from tests.memory_server import FakeClock
 from tests.services import harness
+from tests.services.ports import events_in
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 ROOT_URL = "http://queue.test"
@@ -306,8 +307,7 @@ class Queue:
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""
-        kept = self.server.services.event_feed.follow(None, "#", after="0" * 16, is_endless=False)
-        return [item[1] for item in kept if isinstance(item, tuple)]
+        return [event for _, event in events_in(self.server.services.event_feed)]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
         """What a poll receives now: taskId, runId, messageId, receipt and signature of each message."""

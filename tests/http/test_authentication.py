@@ -280,7 +280,7 @@ def test_forwarded_headers_are_ignored_without_a_trusted_proxy(queue: Queue) -> 
     ],
 )
 def test_an_invalid_port_is_refused(header: str, port: str) -> None:
-    queue = Queue(trusted_proxy=header != "host")
+    queue = Queue(trusted_proxy=header != "host", allowed_hosts=("*",))
     value = port if header == "x-forwarded-port" else f"queue.test:{port}"
     environ = {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
     answer = queue.http.get(POLLING, base_url=ROOT_URL, environ_overrides=environ)

@@ -17,11 +17,12 @@ from legacy_queue.cli.response import ClientSocket
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.authentication import Client as ConfiguredClient
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
+from legacy_queue.domain.events import EXCHANGES, group_resolved
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.ports import BrokerAway
+from legacy_queue.services.event_feed import FedEvent
 from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
@@ -41,6 +42,7 @@ from tests.memory_server import FakeClock
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 SECOND = timedelta(seconds=1)
 EVENT = group_resolved(GROUP_ID, "a-scheduler")
+FED = FedEvent("1", EVENT.exchange, EVENT.routing_key, EVENT.routes, b'{"a":1}')
 
 
 def ask(
@@ -119,7 +121,12 @@ def test_a_stream_resumes_after_an_event(queue: Queue, way: str) -> None:
 
 @pytest.mark.parametrize("bad", ["x", "0", "-1", "1" * 15, "1" * 17, "1" * 300, "\u00e4", "a b", "null"])
 def test_an_invalid_event_id_is_refused(queue: Queue, bad: str) -> None:
-    refused(ask(queue.http, f"?lastEventId={quote(bad)}"), 400, "InvalidRequestArguments", "lastEventId is")
+    refused(
+        ask(queue.http, f"?lastEventId={quote(bad)}"),
+        400,
+        "InvalidRequestArguments",
+        "lastEventId is",
+    )
     answer = ask(queue.http, "", {"Last-Event-ID": bad})
     refused(answer, 400, "InvalidRequestArguments", "lastEventId is")
 
@@ -168,6 +175,11 @@ def test_an_invalid_pattern_is_refused(queue: Queue, pattern: str) -> None:
     refused(answer, 400, "InvalidRequestArguments", "routingKey is")
 
 
+def test_a_pattern_of_more_than_one_number_sign_is_refused(queue: Queue) -> None:
+    answer = ask(queue.http, f"?routingKey={quote('#.a.#.b')}")
+    refused(answer, 400, "InvalidRequestArguments", "'#.a.#.b' has more than one #: at most one is accepted")
+
+
 @pytest.mark.parametrize(
     ("query", "mentioned"),
     [
@@ -198,7 +210,7 @@ def test_only_get_and_head_of_events_are_served(queue: Queue, method: str) -> No
 
 def test_a_head_request_gets_the_same_headers_and_follows_nothing() -> None:
     answer = ask(serving(Feed(AssertionError("followed"))), method="HEAD")
-    followed = ask(serving(Feed(("1", EVENT))))
+    followed = ask(serving(Feed(FED)))
     assert (answer.status_code, answer.data) == (200, b"")
     for response in (answer, followed):
         del response.headers["x-request-id"]
@@ -261,14 +273,14 @@ def serving(
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
     clock = FakeClock(NOW)
 
-    def later(seconds: float, event: tuple[str, Event] | None = None) -> Any:
-        def item() -> tuple[str, Event] | None:
+    def later(seconds: float, event: FedEvent | None = None) -> Any:
+        def item() -> FedEvent | None:
             clock.advance(timedelta(seconds=seconds))
             return event
 
         return item
 
-    feed = Feed(later(0), later(14), later(1), later(14), later(0.999, ("1", EVENT)), later(14.9), later(0.1))
+    feed = Feed(later(0), later(14), later(1), later(14), later(0.999, FED), later(14.9), later(0.1))
     stream = frames(ask(serving(feed, clock)))
     received = [next(stream) for _ in range(3)]
     assert [frame.get("event", frame.get("")) for frame in received] == [
@@ -279,19 +291,19 @@ def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
 
 
 def test_an_event_of_a_broker_has_no_id() -> None:
-    stream = frames(ask(serving(Feed(("", EVENT)))))
+    stream = frames(ask(serving(Feed(FED._replace(id="")))))
     assert set(next(stream)) == {"event", "data"}
 
 
 def test_a_stream_ends_when_the_server_stops() -> None:
     stopping = Flag()
-    http = serving(Feed(None, ("1", EVENT), stopping.set), stopping=stopping)
+    http = serving(Feed(None, FED, stopping.set), stopping=stopping)
     assert exchanges_of(ask(http), 9) == [EVENT.exchange]
 
 
 @pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
 def test_a_stream_ends_when_the_broker_goes_away(away: Exception) -> None:
-    assert exchanges_of(ask(serving(Feed(("1", EVENT), away))), 9) == [EVENT.exchange]
+    assert exchanges_of(ask(serving(Feed(FED, away))), 9) == [EVENT.exchange]
 
 
 @pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
@@ -319,7 +331,7 @@ def test_streams_are_counted_by_the_client_too() -> None:
 def test_a_stream_ends_after_its_client_has_disconnected() -> None:
     here, there = socket.socketpair()
     with ClientSocket(fileno=here.detach()) as connection:
-        http = serving(Feed(None, ("1", EVENT), there.close))
+        http = serving(Feed(None, FED, there.close))
         answer = http.open(
             "/events",
             environ_overrides={"RAW_URI": "/events", "gunicorn.socket": connection},

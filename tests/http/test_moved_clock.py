@@ -13,6 +13,7 @@ from legacy_queue.config.settings import Settings
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.services.event_feed import FedEvent
 from tests.http.calls import (
     NOW,
     POOL,
@@ -29,6 +30,7 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
+from tests.services.ports import event_of
 from tests.system.processes import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "clock.md"
@@ -293,8 +295,9 @@ def event_streams(queue: Queue) -> None:
     assert next(stream) is None
     advance(queue, DAY)
     item = next(stream)
-    assert isinstance(item, tuple)
-    assert (item[1].exchange, item[1].payload["status"]["taskId"]) == ("task-exception", task_id)
+    assert isinstance(item, FedEvent)
+    event = event_of(item)
+    assert (event.exchange, event.payload["status"]["taskId"]) == ("task-exception", task_id)
 
 
 @row("`delay` of a fault")

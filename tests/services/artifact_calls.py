@@ -83,7 +83,8 @@ def upload(
     (signature,) = parse_qs(parts.query, strict_parsing=True)["signature"]
     sent = UploadHeaders(headers.pop("length", len(content)), content_type, **headers)
     ticket = parts.path.rpartition("/")[2]
-    return harness.services.uploads.receive(ticket, signature, sent, [content] if chunks is None else chunks)
+    uploads = harness.services.uploads
+    return uploads.receive(uploads.verified(ticket, signature), sent, [content] if chunks is None else chunks)
 
 
 class FakeObjects(ObjectStore):

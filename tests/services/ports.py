@@ -1,5 +1,6 @@
 """Fake ports, and wrappers that intercept each call of a store or a port."""
 
+import json
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -116,7 +117,7 @@ class _Port:
         if name not in _remote_methods(self._kind):
             return method
         intercept, full_name = self._intercept, self._prefix + name
-        wrapper = lambda *args: intercept(full_name, lambda: method(*args))  # noqa: E731
+        wrapper = lambda *args, **more: intercept(full_name, lambda: method(*args, **more))  # noqa: E731
         setattr(self, name, wrapper)  # tests make thousands of ports and call few methods of each
         return wrapper
 
@@ -157,10 +158,14 @@ class _EagerTimers(TimerStore):
         self._timers.remove(lease)
 
 
-def events_in(feed: EventFeed) -> list[FedEvent]:
+def events_in(feed: EventFeed) -> list[tuple[str, Event]]:
     """The events in the memory of a feed without a broker, with their ids."""
     entries = feed.follow(None, "#", "0" * 16, is_endless=False)
-    return [entry for entry in entries if isinstance(entry, tuple)]
+    return [(entry.id, event_of(entry)) for entry in entries if isinstance(entry, FedEvent)]
+
+
+def event_of(entry: FedEvent) -> Event:
+    return Event(entry.exchange, entry.routing_key, tuple(entry.routes), json.loads(entry.payload))
 
 
 def with_stores(storage: Storage, **stores: object) -> Storage:

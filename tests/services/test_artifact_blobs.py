@@ -16,6 +16,7 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.services import Services
 from legacy_queue.stores import StoredArtifact
@@ -71,6 +72,15 @@ def test_a_blob_is_found_once_it_is_complete() -> None:
         services = harness.services
         _, chunks = services.artifacts.content(services.uploads.verified(ticket, signature, "download"))
         assert b"".join(chunks) == CONTENT
+
+
+def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name() -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    create(harness, task_id, "s3")
+    ticket = Ticket(task_id, 0, stored(harness, task_id).artifact.name, harness.clock.now())
+    with pytest.raises(ResourceNotFound, match="is another now"):
+        harness.services.artifacts.content(ticket)
 
 
 def test_the_parts_are_joined_in_their_order() -> None:

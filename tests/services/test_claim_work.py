@@ -361,11 +361,12 @@ def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     assert claims == []
 
 
-def test_a_failure_of_storage_reaches_the_client() -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_failure_of_storage_reaches_the_client(waits: bool) -> None:
     harness = Harness()
     services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
     with pytest.raises(ServiceUnavailable):
-        claim_work(services)
+        claim_work(services, waits=waits)
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])

@@ -159,12 +159,6 @@ def test_a_canceled_task_can_be_rerun_until_its_deadline(harness: Harness, end: 
         harness.services.tasks.rerun(task_id)
 
 
-def test_an_unscheduled_task_is_not_scheduled_by_a_rerun(harness: Harness) -> None:
-    task_id = defined(harness)
-    assert harness.services.tasks.rerun(task_id).state == "unscheduled"
-    assert harness.messages() == []
-
-
 def test_a_task_can_be_rerun_until_it_has_50_runs(harness: Harness) -> None:
     task_id = harness.create(retries=5)
     for run_id in range(49):

@@ -14,18 +14,18 @@ def refused(take: Callable[[], object], words: str) -> None:
     assert refusal.value.retry_after == timedelta(seconds=5)
 
 
-def test_there_are_64_slots_and_four_for_each_permission() -> None:
+def test_there_are_64_slots_and_16_for_each_run() -> None:
     slots = UploadSlots()
     for _ in range(2):
         with ExitStack() as held:
 
             def take(number: int, held: ExitStack = held) -> None:
-                held.enter_context(slots.acquire(f"permission-{number}"))
+                held.enter_context(slots.acquire(f"run-{number}"))
 
             for place in range(64):
-                take(place // 4)
-                if place == 3:
-                    refused(lambda: take(0), "4 uploads to this URL")
+                take(place // 16)
+                if place == 15:
+                    refused(lambda: take(0), "16 uploads of this run")
             refused(lambda: take(99), "64 uploads are under way")
 
 

@@ -56,6 +56,20 @@ def outcomes(act: Callable[[], StoredTask]) -> list[str]:
         return sorted(threads.map(attempt, range(ATTEMPTS)))
 
 
+def test_a_task_may_wait_for_thousands_of_dependencies(storage: Storage) -> None:
+    definition = new_task().definition
+    dependencies = [slugid() for _ in range(10_000)]
+    definition = TaskDefinition({**definition.wire, "dependencies": dependencies})
+    task = Task(slugid(), definition, definition.retries)
+    stored = storage.tasks.insert(replace(task, waits_for=tuple(dependencies)))
+    for number in (1, 9_899, 9_900, 10_000):  # 100 and fewer are stored in another way
+        waits_for = tuple(dependencies[number:])
+        stored = storage.tasks.replace(stored, replace(stored.task, waits_for=waits_for))
+        loaded = storage.tasks.load(task.task_id)
+        assert loaded
+        assert loaded.task.waits_for == waits_for
+
+
 def test_loading_a_task_that_was_never_stored_returns_none(storage: Storage) -> None:
     assert storage.tasks.load(slugid()) is None
 

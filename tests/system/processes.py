@@ -199,7 +199,7 @@ def secrets_of(env: Mapping[str, str]) -> set[str]:
     clients = json.loads(env.get("LEGACY_QUEUE_CLIENTS", "{}"))
     secrets |= {client["accessToken"] for client in clients.values()}
     password = urlsplit(env.get("LEGACY_QUEUE_AMQP_URL", "")).password
-    return secrets | ({password} if password and password != "guest" else set())
+    return secrets | ({password} if password else set())
 
 
 @contextmanager

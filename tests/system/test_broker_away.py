@@ -4,7 +4,6 @@ Two servers publish: one of one process, and one of two that is killed while eve
 """
 
 import os
-import secrets
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,19 +32,17 @@ class Broker:
 
     def __init__(self, folder: Path, home: Path) -> None:
         self._folder, self._home = folder, home
-        self._login = {"default_user": "queue", "default_pass": secrets.token_hex(16)}
         self.start()
 
     def start(self) -> None:
-        self._running = RabbitMQ(self._folder, self._home, settings=self._login).start()
+        self._running = RabbitMQ(self._folder, self._home).start()
 
     def stop(self) -> None:
         self._running.stop()
 
     @property
     def url(self) -> str:
-        user, password = self._login.values()
-        return self._running.url.replace("guest:guest@", f"{user}:{password}@")
+        return self._running.url
 
 
 @dataclass

@@ -149,4 +149,4 @@ def test_a_server_with_a_broker_also_streams_its_events(queue: Queue) -> None:
         queue.create(definition(TYPE))
         task_id = queue.create(definition(TYPE, routes=["followed"]))
         assert next(lines) == "event: task-pending"
-        assert f'"routingKey": "primary.{task_id}.0.' in next(lines)
+        assert f'"routingKey":"primary.{task_id}.0.' in next(lines)

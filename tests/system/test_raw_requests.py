@@ -10,7 +10,9 @@ from legacy_queue.http.bodies import MAX_BODY
 
 from .processes import Server
 
-CREATE = b"PUT /v1/task/RO4vBvwTSuitBVqaXmawiQ HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+CREATE = (
+    b"PUT /v1/task/RO4vBvwTSuitBVqaXmawiQ HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+)
 
 
 def answer_to(server: Server, request: bytes) -> tuple[int, dict[str, str]]:

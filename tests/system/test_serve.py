@@ -164,7 +164,7 @@ def test_requests_are_answered_while_a_body_arrives_without_a_pause(
 
 def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Server) -> None:
     with connected(server) as connection:
-        connection.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(65536)
         ports = [f":{address[1]:04X}" for address in (connection.getpeername(), connection.getsockname())]
         [timer] = [
@@ -188,7 +188,7 @@ def test_sigterm_answers_the_request_under_way_closes_idle_connections_and_ends_
         connected(server) as idle,
         connected(server) as busy,
     ):
-        idle.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         pong = b""
         while not pong.endswith(b"}\n"):
             pong += idle.recv(65536)
@@ -396,15 +396,15 @@ def test_the_log_holds_no_secret_of_any_request(server: Server, worker_type: str
 
     signed = urlsplit(urls["signedPollUrl"])
     for head in (
-        f"GET {signed.path}?{signed.query}&sig= {secret} HTTP/1.1\r\nHost: x\r\n\r\n",
-        f"GET {signed.path}?{signed.query} HTTP/9.9\r\nHost: x\r\n\r\n",
-        f"get {signed.path}?{signed.query} HTTP/1.1\r\nHost: x\r\n\r\n",
+        f"GET {signed.path}?{signed.query}&sig= {secret} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        f"GET {signed.path}?{signed.query} HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        f"get {signed.path}?{signed.query} HTTP/1.1\r\nHost: localhost\r\n\r\n",
         f"GET {signed.path}?{signed.query}\r\n\r\n",
-        f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization : Hawk id="x", mac="{secret}"\r\n\r\n',
-        f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk id="x",\r\n mac="{secret}"\r\n\r\n',
-        f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nHawk id="x", mac="{secret}"\r\n\r\n',
-        f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: x\r\n\r\n",
-        f"GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
+        f'GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nAuthorization : Hawk id="x", mac="{secret}"\r\n\r\n',
+        f'GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nAuthorization: Hawk id="x",\r\n mac="{secret}"\r\n\r\n',
+        f'GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nHawk id="x", mac="{secret}"\r\n\r\n',
+        f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        f"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
     ):
         with connected(server) as connection:
             connection.sendall(head.encode())

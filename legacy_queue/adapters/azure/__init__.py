@@ -4,7 +4,6 @@ Import this only after gevent has patched: the SDK creates locks when it is impo
 """
 
 import base64
-import secrets
 import ssl
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -55,16 +54,16 @@ class AzureAccount(SigningAccount):
         prefix: str,
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
-        gateway_url: str | None = None,
+        gateway: SigningEndpoint | None = None,
         proxy: str | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
         """Clients for the account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
         ``access`` is a connection string, or that of an identity. ``public_queue_url`` and
-        ``public_blob_url`` are for workers, by default ``<gateway_url>/<account>``, or else the endpoints.
-        ``proxy`` and ``context`` are as those of Connections. Raises ValueError for an invalid connection
-        string or URL, or without an account key.
+        ``public_blob_url`` are for workers, by default ``gateway``, whose key is another: that of an Azurite
+        may be public; or else the endpoints. ``proxy`` and ``context`` are as those of Connections. Raises
+        ValueError for an invalid connection string or URL, or without an account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
         token = EntraToken(access.credential) if isinstance(access, EntraAccess) else None
@@ -79,23 +78,25 @@ class AzureAccount(SigningAccount):
         urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
         self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
         self._connections = [Connections(url, context=context, proxy=proxy) for url in urls]
-        account, key = _account_key(self._queues) if isinstance(access, str) else (access.account, _new_key())
+        account, key = _account_key(self._queues) if isinstance(access, str) else (access.account, "")
         signer = token or SharedKey(account, key)
         self._queue_requests, self._table_requests, blob_requests = (
             RestClient(service, connections, signer, self.operations)
             for service, connections in zip(services, self._connections, strict=True)
         )
-        gateway = f"{gateway_url}/{account}" if gateway_url else None
-        self.public_queues = SigningEndpoint(public_queue_url or gateway or queue_url, account, key)
-        self.public_blobs = SigningEndpoint(public_blob_url or gateway or blob_url, account, key)
+        self.public_queues, self.public_blobs = (
+            gateway if gateway and not public else SigningEndpoint(public or own, account, key)
+            for public, own in ((public_queue_url, queue_url), (public_blob_url, blob_url))
+        )
+        publics = self.public_queues, None, self.public_blobs
         self._delegation_keys: Mapping[str, DelegationKey] = {}
-        if token and not gateway:
+        if token:
             self._delegation_keys = {
                 service.name: DelegationKey(
                     service.name, RestClient(key_service(service), connections, token, self.operations)
                 )
-                for service, connections in zip(services, self._connections, strict=True)
-                if service is not TABLE
+                for service, public, connections in zip(services, publics, self._connections, strict=True)
+                if public not in (None, gateway)
             }
         self._prefix = prefix
         self._tables_by_name: dict[str, AzureTable] = {}
@@ -176,8 +177,3 @@ def _account_key(queues: QueueServiceClient) -> tuple[str, str]:
     except ValueError:
         raise ValueError("its AccountKey is not base64") from None
     return str(queues.account_name), key
-
-
-def _new_key() -> str:
-    """For URLs of the gateway: of an account that has no key here."""
-    return base64.b64encode(secrets.token_bytes(64)).decode()

@@ -25,6 +25,7 @@ from legacy_queue.ports.blob import (
     Written,
 )
 
+_PIECE = 256 * 1024  # bytes
 _REFUSALS = {
     "BlobAlreadyExists": BlobAlreadyExists,
     "ConditionNotMet": BlobAlreadyExists,
@@ -118,4 +119,5 @@ def _chunks(chunks: Iterator[Any]) -> Iterator[bytes]:
             raise ServiceUnavailable("the blob changed while it was read, try again")
         if not chunk:
             return
-        yield chunk
+        # in small pieces: each waits for its client as a whole
+        yield from (chunk[start : start + _PIECE] for start in range(0, len(chunk), _PIECE))

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
-_DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
+_DOWNLOADED = 1024 * 1024  # bytes in one request: as much waits in memory for a slow client
 _OPTIONS: Mapping[type, Mapping[str, Any]] = {
     BlobServiceClient: {"max_single_get_size": _DOWNLOADED, "max_chunk_get_size": _DOWNLOADED},
 }

@@ -96,13 +96,22 @@ def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix:
     assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
 
 
-def test_blob_calls_cost_one_request_and_a_read_one_for_each_4_mib(account: AzureAccount) -> None:
+def test_a_blob_is_read_in_small_pieces(account: AzureAccount) -> None:
+    content = b"." * (2 * MIB + 1)
+    account.container.put("name", content, "text/plain", None)
+    _, chunks = account.container.read("name") or ((), ())
+    pieces = [*chunks]
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces)) == MIB // 4
+
+
+def test_blob_calls_cost_one_request_and_a_read_one_for_each_mib(account: AzureAccount) -> None:
     container = account.container
     acts: dict[str, tuple[Callable[[], Any], int]] = {
         "properties of none": (lambda: container.properties("name"), 1),
         "put": (lambda: container.put("name", b"." * 9 * MIB, "text/plain", None), 1),
         "properties": (lambda: container.properties("name"), 1),
-        "read": (lambda: list((container.read("name") or ((), ()))[1]), 3),
+        "read": (lambda: list((container.read("name") or ((), ()))[1]), 9),
         "put a block": (lambda: container.put_block("name", "id", b"block"), 1),
         "list blocks": (lambda: container.block_list("name"), 1),
         "put a list": (lambda: container.put_block_list("name", [("Latest", "id")], "text/plain", None), 1),

@@ -1,0 +1,20 @@
+"""Names and addresses of hosts."""
+
+import ipaddress
+from contextlib import suppress
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an address of IP, or localhost."""
+    with suppress(ValueError):
+        ipaddress.ip_address(host)
+        return True
+    return host == "localhost"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the host. No name but localhost counts."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

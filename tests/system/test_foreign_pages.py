@@ -1,0 +1,103 @@
+"""What a page in a browser reads from the ports that ``up`` opens: nothing."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import requests
+from azure.storage.queue import generate_queue_sas
+
+from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
+from tests.cli.test_up import WITH_RABBITMQ, create_task, found, root_url_in, up
+from tests.system.processes import LONG
+
+FOREIGN = "queue.evil.example"
+PATHS = ("/events?follow=false", "/v1/ping", "/metrics", "/control/v1/requests", f"/{ACCOUNT}?comp=list")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The process and all that it has started."""
+    yield pid
+    for line in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield from descendants(int(line))
+
+
+def listening(pid: int) -> set[int]:
+    """The TCP ports that the process or its descendants listen on."""
+    inodes = set()
+    for each in descendants(pid):
+        for descriptor in Path(f"/proc/{each}/fd").iterdir():
+            with suppress(OSError):
+                inodes.add(os.readlink(descriptor))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                ports.add(int(local.rpartition(":")[2], 16))
+    return ports
+
+
+def answered(port: int, head: str) -> bytes:
+    """All that the port sends for this request until it closes the connection."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), LONG) as connection, suppress(ConnectionResetError):
+        connection.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
+        while data := connection.recv(65536):
+            received += data
+    return received
+
+
+@pytest.fixture(scope="module", params=["rabbitmq", "azurite"])
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    folder = ("--data-dir", str(tmp_path_factory.mktemp("up")))
+    if request.param == "azurite":
+        with up("--azurite", "--azurite-default-account", *folder) as started:
+            yield started
+    else:
+        with up(*folder, program=WITH_RABBITMQ) as started:
+            yield started
+
+
+def test_a_page_of_a_foreign_host_gets_nothing_but_refusals_from_any_port(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, text = running
+    paths = (*PATHS, f"/v1/task/{create_task(text)}")
+    ports = listening(process.pid)
+    assert len(ports) == (4 if "Azurite" in text else 2)
+    assert int(root_url_in(text).rpartition(":")[2]) in ports
+    for port in ports:
+        for path in paths:
+            answer = answered(port, f"GET {path} HTTP/1.1\r\nHost: {FOREIGN}:{port}")
+            assert answer.startswith((b"HTTP/1.1 4", b"AMQP")), (port, path, answer)
+
+
+def test_a_page_of_another_origin_may_not_read_the_answers_of_any_port(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, _ = running
+    for port in listening(process.pid):
+        for method in ("GET", "OPTIONS"):
+            origin = f"Origin: http://{FOREIGN}\r\nAccess-Control-Request-Method: GET"
+            head = f"{method} /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{origin}"
+            assert b"access-control-" not in answered(port, head).lower()
+
+
+def test_the_gateway_refuses_the_key_that_everybody_knows(running: tuple[subprocess.Popen[str], str]) -> None:
+    _, text = running
+    queue = found(r"\n  lowest +(lq-\S+)", text)
+    now = datetime.now(UTC)
+    for account in (ACCOUNT, "gateway", "embedded"):
+        sas = generate_queue_sas(
+            account, queue, DEFAULT_KEY, permission="p", start=now, expiry=now + timedelta(hours=1)
+        )
+        url = f"{root_url_in(text)}/azure/{account}/{queue}/messages?{sas}"
+        assert requests.get(url, timeout=LONG).status_code == 403
