@@ -116,6 +116,11 @@ def test_the_server_and_its_azurite_end_after_the_command_up_is_killed(tmp_path:
     assert "Traceback" not in up.errors
 
 
+def started(pid: int) -> int:
+    """When the process was started; ids of processes begin anew some time."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
 @pytest.mark.parametrize(("command", "begun"), [("serve", "rootUrl"), ("up", "Ctrl-C stops")])
 def test_a_command_ends_with_an_error_once_the_process_with_its_memory_storage_has_died(
     tmp_path: Path, command: str, begun: str
@@ -123,7 +128,7 @@ def test_a_command_ends_with_an_error_once_the_process_with_its_memory_storage_h
     data_dir = tmp_path / "data"
     with run(tmp_path, command, "--port", "0", "--storage", "memory", "--data-dir", str(data_dir)) as running:
         wait_until(lambda: begun in running.output)
-        os.kill(max(processes_of(data_dir)), signal.SIGKILL)  # the youngest
+        os.kill(max(processes_of(data_dir), key=started), signal.SIGKILL)
         assert_ends_in_order(running, data_dir, 1)
     assert "all tasks were in its memory and are lost" in running.errors
 
