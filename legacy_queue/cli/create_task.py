@@ -76,8 +76,7 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, task_ids: tuple[str,
     metavar="NAME=PATH",
     callback=_pairs("NAME=PATH, such as public/report.txt=report.txt"),
     show_default="none",
-    help="A file of the command, uploaded as an artifact of this name; a directory if PATH ends with a /. "
-    "May be repeated.",
+    help="A file of the command, uploaded as an artifact of this name; may be repeated.",
 )
 @click.option(
     "--depends-on",
@@ -107,10 +106,7 @@ def create_task(
     With --wait the exit code is 0 if the task is completed, and 1 if it ends otherwise.
     """
     task_id = slugid()
-    artifacts = {
-        name: {"type": "directory" if path.endswith("/") else "file", "path": path.rstrip("/")}
-        for name, path in artifact.items()
-    }
+    artifacts = {name: {"type": "file", "path": path} for name, path in artifact.items()}
     payload = {"env": env, "artifacts": artifacts}
     more = {"priority": priority, "dependencies": list(depends_on)}
     create(base_url, credentials, task_id, (provisioner, worker_type), words, deadline, payload, more)

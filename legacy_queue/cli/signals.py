@@ -15,11 +15,10 @@ from types import FrameType
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
-def exit_on_signal(code: int, last: Callable[[], None] = lambda: None) -> None:
-    """From now on either signal calls ``last`` and ends the process at once, without any other cleanup."""
+def exit_on_signal(code: int) -> None:
+    """From now on either signal ends the process at once, without any cleanup."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        last()
         os._exit(code)
 
     _handle(ENDS, end)

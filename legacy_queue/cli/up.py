@@ -29,7 +29,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
-from legacy_queue.worker.command import LIVE_LOG
+from legacy_queue.worker.command import LOG
 
 _POOL = ("my-provisioner", "my-worker")
 _PROVISIONER = "demo-provisioner"
@@ -189,6 +189,9 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     def on_step(step: Step, fields: Mapping[str, Any]) -> None:
         if step is not Step.POLL or fields["messages"]:
             show(*_charted(step, fields))
+        if step is Step.CLAIM:  # the queue holds the message before it answers
+            held = f"message for run {fields['run_id'] + 1} held, invisible until"
+            show("Queue -> AzureQueue", f"{held} {format_time(fields['taken_until'])}")
 
     create(base_url, credentials, task_id, (_PROVISIONER, worker_type), _DEMO_COMMAND)
     show("Scheduler -> Queue", f"createTask {task_id}")
@@ -206,19 +209,18 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
-    log = requests.get(f"{base_url}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
-    show("Reader -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
+    log = requests.get(f"{base_url}/task/{task_id}/artifacts/{LOG}", timeout=10)
+    show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.text.strip()!r}")
 
 
 def _run(worker: SampleWorker) -> None:
-    """Run the worker to its end. A signal gives it a moment to report its task, and ends the command."""
+    """Run the worker to its end. A signal ends the command, and gives the worker a moment to report."""
     ended = start(worker)
     try:
         ended.result()
     except StopSignal:
         worker.stop()
         wait([ended], _REPORT_TIMEOUT)
-        worker.kill()
         raise
 
 
@@ -226,11 +228,9 @@ _CHART = {
     Step.POLL_URLS: ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
     Step.POLL: ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
     Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with {names}"),
-    Step.HELD: ("Queue -> AzureQueue", "message for run {next_run} held, invisible until {taken_until}"),
     Step.RUN: ("Worker", "executing run {run_id} ..."),
     Step.RECLAIM: ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
-    Step.EXITED: ("Worker", "the command ended with {exit_code}"),
-    Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name} ({storage_type})"),
+    Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name}"),
     Step.REPORT: ("Worker -> Queue", "report {result}"),
 }
 
@@ -243,5 +243,5 @@ def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
     shown = {
         name: format_time(value) if isinstance(value, datetime) else value for name, value in fields.items()
     }
-    index, next_run, names = fields.get("queue", 0) - 1, fields.get("run_id", 0) + 1, fields.get("sent", ())
-    return who, what.format(**shown, index=index, next_run=next_run, names=", ".join(names))
+    index, names = fields.get("queue", 0) - 1, fields.get("sent", ())
+    return who, what.format(**shown, index=index, names=", ".join(names))

@@ -5,18 +5,21 @@ import re
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from datetime import timedelta
+from logging import DEBUG, INFO, WARNING
 from typing import Any
 
 import click
+import structlog
 
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
 from legacy_queue.cli.signals import StopHandler, StopSignal, exit_on_signal
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.domain.times import parse_duration
-from legacy_queue.worker import Protocol, QueueRefused, SampleWorker, WorkerSettings
+from legacy_queue.worker import Protocol, Refused, SampleWorker, Step, WorkerSettings
 
 SHUTDOWN_LIMIT = timedelta(seconds=30)
 
@@ -64,12 +67,6 @@ def _default_worker_id() -> str:
     help="The pause after a poll that found no work.",
 )
 @click.option(
-    "--live-log/--no-live-log",
-    default=True,
-    show_default=True,
-    help="Serve the logs of running tasks on a port of 127.0.0.1; public/logs/live.log redirects there.",
-)
-@click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="auto",
@@ -85,11 +82,11 @@ def worker(
     log_level: str,
     **settings: Any,
 ) -> None:
-    """Poll for tasks of a worker type, run them, upload their artifacts and report their results.
+    """Poll for tasks of a worker type, run them, upload their artifacts, report their results.
 
-    A task's log becomes public/logs/live_backing.log; the files under artifacts in its payload become
-    artifacts too. Each step is a line on standard error; the logs go to standard output as well. SIGTERM or
-    Ctrl-C reports the running tasks worker-shutdown; a second signal exits at once.
+    When a task has ended, its log becomes public/logs/live.log; the files under artifacts in its payload
+    become artifacts too. Each step is a line on standard error; the log goes to standard output as well.
+    SIGTERM or Ctrl-C reports running tasks worker-shutdown; a second signal exits at once.
     """
     complete = WorkerSettings(
         provisioner_id=provisioner,
@@ -98,7 +95,15 @@ def worker(
         **settings,  # the other options have the names of the fields
     )
     log_to_standard_error(log_format, log_level)
-    run_until_signalled(SampleWorker(complete))
+    run_until_signalled(SampleWorker(complete, on_step=_log_step))
+
+
+def _log_step(step: Step, fields: Mapping[str, Any]) -> None:
+    """Log a line for each step; a poll that has found nothing is logged at the level debug."""
+    level = WARNING if step is Step.FAILURE else INFO
+    if step is Step.POLL and not (fields.get("messages") or fields.get("claims")):
+        level = DEBUG
+    structlog.get_logger("legacy_queue.worker").log(level, step.value, **fields)
 
 
 def start(worker: SampleWorker) -> Future[None]:
@@ -119,7 +124,7 @@ def start(worker: SampleWorker) -> Future[None]:
 def run_until_signalled(worker: SampleWorker) -> None:
     """Run the worker to its end. At a SIGTERM or SIGINT it reports its tasks and ends.
 
-    A second signal, or no end within the shutdown limit, kills the commands and exits at once.
+    A second signal, or no end within the shutdown limit, exits at once: the commands are killed by then.
     """
     ended = start(worker)
     try:
@@ -129,12 +134,11 @@ def run_until_signalled(worker: SampleWorker) -> None:
             if stop_handler.is_stopping:
                 raise StopSignal(signal.SIGTERM)
     except StopSignal as stop_signal:
-        exit_on_signal(128 + stop_signal.number, worker.kill)
         worker.stop()
+        exit_on_signal(128 + stop_signal.number)
         if not wait([ended], SHUTDOWN_LIMIT.total_seconds()).done:
-            worker.kill()
             os._exit(128 + stop_signal.number)
     try:
         ended.result()
-    except QueueRefused as refused:
+    except Refused as refused:
         raise click.ClickException(f"The queue refused this worker. {refused}") from None

@@ -80,10 +80,10 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
     for urls in http.call("GET", f"/v1/poll-task-url/{pool}")["queues"]:
         received = http.send("GET", f"{urls['signedPollUrl']}&numofmessages=1")
         for message in parse_messages(received.content):
-            work = message.work()
+            work: Any = message.work()
             proof = {"messageId": message.message_id, "receipt": message.pop_receipt}
-            proof |= {"signature": work.signature} if work.signature else {}
-            path = f"/v1/task/{work.task_id}/runs/{work.run_id}/claim"
+            proof |= {"signature": work["signature"]} if "signature" in work else {}
+            path = f"/v1/task/{work['taskId']}/runs/{work['runId']}/claim"
             try:
                 claim = http.call("POST", path, {**worker, **(proof if is_draft else {})})
             except RequestFailed as refused:

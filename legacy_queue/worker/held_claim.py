@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from legacy_queue.worker.http_client import Unavailable
-from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
+from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.worker_settings import Context, Step
 
 RECLAIM_MARGIN = timedelta(minutes=3)
@@ -13,59 +13,51 @@ MIN_DELAY = timedelta(seconds=1)
 
 
 class HeldClaim:
-    """Reclaims with the newest credentials each time, until it is released or lost.
+    """Reclaims from ``keep`` on, with the newest credentials each time, until it is released or lost.
 
     ``claim`` is the newest form of the claim. If the claim is lost, another thread calls ``on_lost`` once.
     """
 
-    def __init__(self, context: Context, claim: Claim, on_lost: Callable[[], None]) -> None:
-        self.claim, self.is_lost, self._on_lost = claim, False, on_lost
-        self._clock, self._notify = context.clock, context.notify
+    def __init__(
+        self, context: Context, client: QueueClient, claim: Claim, on_lost: Callable[[], None]
+    ) -> None:
+        self.claim, self.is_lost = claim, False
+        self._client, self._clock, self._notify = client, context.clock, context.notify
+        self._on_lost = on_lost
         self._released = threading.Event()
-        self._client = QueueClient(context, give_up=self._released)
-        self._schedule_reclaim()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
-        self._thread.start()
 
-    def release(self) -> None:
-        """Stop reclaiming; ``claim`` does not change any more. Waits for a reclaim under way."""
+    def keep(self) -> None:
+        """Begin to reclaim; raises RuntimeError if there can be no further thread."""
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def release(self) -> bool:
+        """Stop reclaiming; returns whether the claim was held until now, and is to be reported.
+
+        Does not wait for a reclaim under way: the credentials of before it can report too.
+        """
+        was_held = not self.is_lost and not self._released.is_set()
         self._released.set()
-        self._thread.join()
-        self._client.close()
+        return was_held
 
     def _keep(self) -> None:
-        while not self._clock.wait(self._released, max(self._reclaim_at - self._clock.monotonic(), 0)):
-            if self._clock.monotonic() >= self._reclaim_at and (lost := self._reclaim()):
-                self._notify(Step.CLAIM_LOST, detail=lost)
-                self.is_lost = True
-                self._on_lost()
-                return
-
-    def _schedule_reclaim(self) -> None:
-        """Use the monotonic clock: it does not jump with the time of day."""
-        delay = reclaim_delay(self.claim.taken_until - self._clock.now())
-        self._reclaim_at = self._clock.monotonic() + delay.total_seconds()
-
-    def _reclaim(self) -> str | None:
-        """Extend the claim; returns why the claim is lost, None if it is not.
+        """Reclaim in time, and again if that fails, until the claim is lost.
 
         It is lost if the queue refuses (409: resolved, canceled or too late), or if it expires before the
-        queue answers. Until then a failed reclaim is repeated.
+        queue answers.
         """
-        try:
-            self.claim = self._client.reclaim_task(self.claim)
-        except QueueRefused as refused:
-            return str(refused)
-        except Unavailable as failure:
-            if self._clock.now() >= self.claim.taken_until:
-                return f"takenUntil is over; {failure}"
-            self._schedule_reclaim()
-            if not self._released.is_set():
-                self._notify(Step.RECLAIM_FAILED, detail=str(failure))
-        else:
-            self._schedule_reclaim()
-            self._notify(Step.RECLAIM, taken_until=self.claim.taken_until)
-        return None
+        while not self._clock.wait(self._released, reclaim_delay(self.claim.taken_until - self._clock.now())):
+            try:
+                self.claim = self._client.reclaim_task(self.claim)
+                self._notify(Step.RECLAIM, taken_until=self.claim.taken_until)
+            except Exception as failure:  # noqa: BLE001  no task may run on without its claim
+                if self._released.is_set():  # the run was reported meanwhile
+                    return
+                if not isinstance(failure, Unavailable) or self._clock.now() >= self.claim.taken_until:
+                    self.is_lost = True
+                    self._notify(Step.CLAIM_LOST, detail=str(failure))
+                    self._on_lost()
+                    return
+                self._notify(Step.FAILURE, detail=str(failure))
 
 
 def reclaim_delay(left: timedelta) -> timedelta:

@@ -1,4 +1,4 @@
-"""Sends one HTTP request at a time, with timeouts, and repeats it if that can help.
+"""Sends HTTP requests, with timeouts, and repeats them if that can help.
 
 Never puts a URL into an error: it may be a signed URL.
 """
@@ -6,27 +6,41 @@ Never puts a URL into an error: it may be a signed URL.
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import IO, Any
-from weakref import WeakSet
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
 
 from legacy_queue.worker.worker_settings import Sign, WorkerClock
 
-TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two bytes of the answer
-LONG_POLL = (5.0, 60.0)  # for an answer that may take 20 s
-UPLOAD = (30.0, 300.0)  # for a server that stores a large file before it answers
+# In seconds: to connect, and until the answer. claimWork may take 20, and a large upload is stored first.
+TIMEOUT, UPLOAD_TIMEOUT = (5.0, 25.0), (30.0, 60.0)
 RETRIES = 5
-FIRST_DELAY = 0.5  # seconds; doubled for each further retry
-MAX_DELAY = 30.0
+FIRST_DELAY = timedelta(seconds=0.5)  # doubled for each further retry
 PIECE = 64 * 1024  # bytes of a file that are in memory at a time
 
 
 class Unavailable(Exception):
     """No answer, a 5xx, or an answer that is not understood: the same request may succeed later."""
+
+
+class Refused(Exception):
+    """An answer from 300 to 499: the same request would be refused again.
+
+    Shows the first line of the queue's message; the original queue repeats the request below it.
+    """
+
+    def __init__(self, operation: str, answer: requests.Response) -> None:
+        try:
+            body = answer.json()
+            detail = f"{body['code']}: {body['message']}".partition("\n")[0]
+        except (ValueError, LookupError, TypeError, RecursionError):  # Azure answers in XML
+            detail = answer.headers.get("x-ms-error-code", "")
+        super().__init__(f"{operation}: {answer.status_code} {detail}".rstrip(": "))
 
 
 def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -35,106 +49,87 @@ def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 class Content:
-    """The bytes that an open file has now, read piece by piece, from the start for each request.
-
-    Leaves out bytes that are appended later: they would not fit the content-length.
-    """
+    """The bytes that an open file has now, from its start for each attempt, and nothing appended later."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._fd = file.fileno()
-        self._length = os.fstat(self._fd).st_size
+        self._fd, self._length = file.fileno(), os.fstat(file.fileno()).st_size
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[bytes]:
-        for at in range(0, self._length, PIECE):
-            size = min(PIECE, self._length - at)
-            piece = os.pread(self._fd, size, at)
-            if len(piece) < size:
-                raise OSError("the file has become shorter")
-            yield piece
+        for start in range(0, self._length, PIECE):
+            size = min(PIECE, self._length - start)
+            yield os.pread(self._fd, size, start).ljust(size, b"\0")  # where a task has truncated it
 
 
 class Http:
-    """The connections of one thread. Repeats no request after ``give_up`` is set.
+    """Keeps connections open until ``close``. After ``stopping`` is set, requests are not repeated.
 
     The loop is written by hand. urllib3's Retry would repeat a request with its first Hawk signature, whose
     nonce the queue has seen, and would not repeat a request whose answer breaks off in its body.
     """
 
-    def __init__(self, clock: WorkerClock, give_up: threading.Event) -> None:
-        self._clock, self._give_up = clock, give_up
-        self._session = requests.Session()
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, _ObservedAdapter(self._connected))
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._is_disconnected = False
+    def __init__(self, clock: WorkerClock, stopping: threading.Event) -> None:
+        self._clock, self._stopping = clock, stopping
+        self._session, self._adapter = requests.Session(), _ObservedAdapter()
+        self._session.mount("http://", self._adapter)
+        self._session.mount("https://", self._adapter)
         self.close = self._session.close
 
     def send(
         self,
-        method: str,
+        operation: str,
         url: str,
-        *,
+        method: str = "POST",
         sign: Sign = unsigned,
-        timeout: tuple[float, float] = TIMEOUT,
-        retries: int = RETRIES,
+        give_up: threading.Event | None = None,
         **content: Any,
     ) -> requests.Response:
-        """The first answer below 500; repeats a 5xx and a broken connection, with growing delays.
+        """The answer with a 2xx; repeats a 5xx and a broken connection, with growing delays.
 
-        ``content`` is requests' ``json``, or ``data`` and ``headers``. Raises Unavailable if the last attempt
-        fails too. A 4xx is an answer and is never repeated.
+        ``content`` is requests' ``json``, or ``headers``, ``data`` and ``timeout``. Raises Refused for a 3xx
+        or 4xx, which is never repeated, and Unavailable if the last attempt fails too. ``operation`` is for
+        these errors. ``give_up`` ends the repetitions in place of ``stopping``.
         """
-        for attempt in range(retries + 1):
-            delay = FIRST_DELAY * 2**attempt
+        request = {"timeout": TIMEOUT, "allow_redirects": False, **content}
+        for attempt in range(RETRIES + 1):
             try:
-                answer = self._session.request(
-                    method, url, auth=sign, timeout=timeout, allow_redirects=False, **content
-                )
+                answer = self._session.request(method, url, auth=sign, **request)
             except requests.RequestException as broken:
                 failure = f"no answer ({type(broken).__name__})"
                 if isinstance(broken, requests.exceptions.SSLError):
                     failure += ": if its certificate is not trusted, see legacy-queue ca"
             else:
-                if answer.status_code < 500:
+                if answer.status_code < 300:
                     return answer
-                failure, pause = f"answered {answer.status_code}", answer.headers.get("Retry-After", "")
-                delay = max(delay, float(pause) if pause.isdecimal() else 0)
-            if attempt < retries and self._clock.wait(self._give_up, min(delay, MAX_DELAY)):
+                if answer.status_code < 500:
+                    raise Refused(operation, answer)
+                failure = f"answered {answer.status_code}"
+            if attempt == RETRIES or self._clock.wait(give_up or self._stopping, FIRST_DELAY * 2**attempt):
                 break
-        raise Unavailable(failure)
+        raise Unavailable(f"{operation}: {failure}")
 
     def disconnect(self) -> None:
-        """Break the connection of the current request and of every later one. For any thread."""
-        self._is_disconnected = True
-        for connected in list(self._sockets):
-            with suppress(OSError):  # it is closed already
-                connected.shutdown(socket.SHUT_RDWR)
+        """Tell the server that this client has disconnected from the current request. For any thread.
 
-    def _connected(self, connected: socket.socket) -> None:
-        self._sockets.add(connected)
-        if self._is_disconnected:
-            self.disconnect()
+        An answer that is under way still arrives: only the sending side is closed.
+        """
+        with suppress(OSError, TypeError):  # it is closed, or was never open
+            socket.socket.shutdown(self._adapter.connection.sock, socket.SHUT_WR)  # TLS goes on reading
 
 
 class _ObservedAdapter(HTTPAdapter):
-    """Passes each connected socket to ``on_connect``: requests cannot end a request of another thread."""
+    """Keeps the last ``connection``, which requests does not show."""
 
-    def __init__(self, on_connect: Callable[[socket.socket], None]) -> None:
-        super().__init__()
-        self._on_connect = on_connect
+    connection = HTTPConnection("")  # none yet
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        if "ConnectionCls" not in vars(pool):
-            on_connect = self._on_connect
 
-            class Observed(pool.ConnectionCls):  # type: ignore[misc]
-                def connect(self) -> None:
-                    super().connect()
-                    on_connect(self.sock)
+        def connect(**options: Any) -> Any:
+            self.connection = type(pool).ConnectionCls(**options)
+            return self.connection
 
-            pool.ConnectionCls = Observed
+        pool.ConnectionCls = connect
         return pool

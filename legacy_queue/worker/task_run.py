@@ -1,27 +1,30 @@
-"""One claimed run, from the claim to the report, in a thread of its own.
+"""One claimed run, from the claim to the report.
 
 A run ends with its command, at its maxRunTime, with its claim or with the worker. A task never runs on after
 its claim is lost, a run is never left without report or reclaim, and a run is never reported completed or
-failed before its log and artifacts are uploaded.
+failed before its log and artifacts are uploaded. No file outside of the task's working directory is uploaded,
+whatever path the payload declares and whatever links the task has made.
 """
 
-import queue
+import fcntl
+import mimetypes
+import os
+import stat
+import sys
 import tempfile
-import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import replace
-from enum import Enum
 from functools import partial
-from pathlib import Path
+from typing import IO
 
-from legacy_queue.worker.artifact_uploader import ArtifactUploader
-from legacy_queue.worker.command import Command, Payload, PayloadError
+from legacy_queue.worker.command import LOG, Command, Payload, PayloadError
 from legacy_queue.worker.held_claim import HeldClaim
-from legacy_queue.worker.http_client import Unavailable
-from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.task_log import LiveLogs, Output, TaskLog
+from legacy_queue.worker.http_client import Content, Refused, Unavailable
+from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.worker_settings import Context, Step
+
+LOG_TYPE, UNKNOWN_TYPE = "text/plain; charset=utf-8", "application/octet-stream"
 
 Outcome = Mapping[str, str]  # the result of a run and, for an exception, the reason
 
@@ -31,116 +34,144 @@ MALFORMED_PAYLOAD: Outcome = {"result": "exception", "reason": "malformed-payloa
 INTERNAL_ERROR: Outcome = {"result": "exception", "reason": "internal-error"}
 WORKER_SHUTDOWN: Outcome = {"result": "exception", "reason": "worker-shutdown"}
 
-_Event = Enum("_Event", ["EXITED", "SHUT_DOWN", "CLAIM_LOST"])
-
 
 class TaskRun:
-    """A claimed run. One thread calls ``run``; any thread may call the other methods."""
+    """A claimed run. One thread calls ``run``; any thread may call ``kill``."""
 
-    def __init__(self, context: Context, claim: Claim, output: Output, live_logs: LiveLogs | None) -> None:
-        self._claimed, self._output, self._live_logs = claim, output, live_logs
-        self._clock, self._notify = context.clock, partial(context.notify, **claim.run)
-        context = replace(context, notify=self._notify)
-        self._client = QueueClient(context, give_up=threading.Event())
-        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._held = HeldClaim(context, claim, on_lost=partial(self._events.put, _Event.CLAIM_LOST))
+    def __init__(self, context: Context, claim: Claim) -> None:
+        self._claimed, self._stopping = claim, context.stopping
+        self._notify = partial(context.notify, **claim.run)
         self._command: Command | None = None
+        self._client = QueueClient(context)
+        context = replace(context, notify=self._notify)
+        self._held = HeldClaim(context, self._client, claim, on_lost=self.kill)
 
     def run(self) -> None:
-        """Run the task while the claim is reclaimed, upload its log and artifacts and report the result."""
+        """Run the task while the claim is reclaimed, upload its log and artifacts and report the result.
+
+        Any failure of the worker itself is reported as an internal-error.
+        """
         try:
-            if self._events.empty():
-                self._run()
-            else:
-                self._report(WORKER_SHUTDOWN)  # before the command was started
+            self._held.keep()
+            with tempfile.TemporaryFile(buffering=0) as log:  # without a name: no task can replace it
+                fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)  # the task and the worker both append to it
+                self._end(self._outcome(log), log)
         except Exception as failure:  # noqa: BLE001  any failure must be reported to the queue
-            self._report(self._internal_error(failure))
+            self._report(INTERNAL_ERROR)
+            self._notify(Step.FAILURE, detail=f"{type(failure).__name__}: {failure}")
         finally:
-            self._held.release()
             self._client.close()
 
-    def shut_down(self) -> None:
-        """Stop the task and report worker-shutdown, unless its command has already ended."""
-        self._events.put(_Event.SHUT_DOWN)
-
     def kill(self) -> None:
-        """Kill the command without a report."""
+        """Kill the command, if it is running."""
         if self._command:
             self._command.kill()
 
-    def _run(self) -> None:
-        with TaskLog(self._clock, self._output) as log, ExitStack() as live:
-            uploads = ArtifactUploader(self._held, self._client, self._notify, log)
-            if self._live_logs:
-                uploads.live_log(live.enter_context(self._live_logs.serve(log)))
-            outcome = self._outcome(log, uploads)
-            log.end()
-            if outcome and outcome["result"] == "exception":
-                # reported first, since the worker may be unstable ("Queue-Worker Interaction")
-                self._report(outcome)
-                uploads.log()
-            elif outcome:
-                # after the report the queue would refuse the log
-                self._report(outcome if uploads.log() else FAILED)
-
-    def _outcome(self, log: TaskLog, uploads: ArtifactUploader) -> Outcome | None:
-        """The outcome to report; None if the claim is lost."""
+    def _outcome(self, log: IO[bytes]) -> Outcome:
+        if self._stopping.is_set():
+            return WORKER_SHUTDOWN
         try:
-            return self._execute(log, uploads)
+            with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
+                return self._execute(directory, log)
         except PayloadError as malformed:
-            log.say(f"malformed payload: {malformed}")
-            self._notify(Step.PAYLOAD_MALFORMED, detail=str(malformed))
+            self._fail(log, f"malformed payload: {malformed}")
             return MALFORMED_PAYLOAD
         except Exception as failure:  # noqa: BLE001  caught here, so that the log is uploaded
-            return self._internal_error(failure)
+            self._fail(log, f"{type(failure).__name__}: {failure}")
+            return INTERNAL_ERROR
 
-    def _execute(self, log: TaskLog, uploads: ArtifactUploader) -> Outcome | None:
-        """Run the command in a directory of its own, and upload the declared artifacts."""
-        payload = Payload.from_wire(self._claimed.payload)
+    def _end(self, outcome: Outcome, log: IO[bytes]) -> None:
+        """Upload the log and report the outcome; then copy the log to standard output, which may block."""
+        if outcome["result"] == "exception":
+            # reported first, since the worker may be unstable ("Queue-Worker Interaction")
+            self._report(outcome)
+            self._upload(LOG, log, LOG_TYPE, log)
+        else:
+            # after the report the queue would refuse the log
+            self._report(outcome if self._upload(LOG, log, LOG_TYPE, log) else self._not_uploaded())
+        with suppress(OSError, ValueError):  # the reader of the output may have ended
+            for piece in Content(log):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
+
+    def _execute(self, directory: str, log: IO[bytes]) -> Outcome:
+        """Run the command in the directory, and upload the declared artifacts."""
         names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}
-        with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
-            on_exit = partial(self._events.put, _Event.EXITED)
-            self._command = command = Command(payload, names, Path(directory), log.file, on_exit)
-            try:
-                outcome = self._watch(command, payload.max_run_time.total_seconds(), log)
-            finally:
-                command.end()
-            if outcome in (COMPLETED, FAILED) and not uploads.declared(payload.artifacts, Path(directory)):
-                return FAILED
-            return outcome
-
-    def _watch(self, command: Command, max_run_time: float, log: TaskLog) -> Outcome | None:
-        """Wait for the end of the command, of the worker, of the claim or of maxRunTime."""
-        ends_at = self._clock.monotonic() + max_run_time
-        self._notify(Step.RUN)
+        payload = Payload.from_wire(self._claimed.payload)
+        folder = os.open(directory, os.O_RDONLY)  # the task may put another in its place
         try:
-            event = self._events.get(timeout=max(ends_at - self._clock.monotonic(), 0))
-        except queue.Empty:
-            log.say(f"maxRunTime is over, {max_run_time:g} seconds: the task is stopped")
-            self._notify(Step.TIME_OVER, max_run_time=max_run_time)
-            return FAILED
-        match event:
-            case _Event.EXITED:
-                exit_code = command.end()
-                self._notify(Step.EXITED, exit_code=exit_code)
-                return FAILED if exit_code else COMPLETED
-            case _Event.SHUT_DOWN:
-                log.say("the worker is shutting down: the task is stopped")
+            self._command = Command(payload, names, directory, log)
+            if self._stopping.is_set() or self._held.is_lost:  # since the command was started
+                self.kill()
+            self._notify(Step.RUN)
+            exit_code = self._command.wait(payload.max_run_time)
+            if exit_code and self._stopping.is_set():
+                self._fail(log, "the worker is shutting down: the task is stopped")
                 return WORKER_SHUTDOWN
-            case _Event.CLAIM_LOST:
-                return None
+            if exit_code is None:
+                self._fail(log, f"maxRunTime is over, {payload.max_run_time:g} seconds: the task is stopped")
+            elif exit_code and not self._held.is_lost:
+                self._fail(log, f"the command ended with exit code {exit_code}")
+            uploads = [self._upload_file(name, folder, path, log) for name, path in payload.artifacts.items()]
+            if exit_code != 0:
+                return FAILED
+            return COMPLETED if all(uploads) else self._not_uploaded()
+        finally:
+            if self._command:
+                self._command.wait(0)
+            os.close(folder)
+
+    def _not_uploaded(self) -> Outcome:
+        """The outcome of a task whose log or artifact is missing: a worker that stops does not retry."""
+        return WORKER_SHUTDOWN if self._stopping.is_set() else FAILED
+
+    def _upload_file(self, name: str, folder: int, path: str, log: IO[bytes]) -> bool:
+        guessed, encoding = mimetypes.guess_type(name)
+        # a compressed file does not have the type of its content
+        content_type = guessed if guessed and not encoding else UNKNOWN_TYPE
+        try:
+            with open_file(folder, path) as file:
+                return self._upload(name, file, content_type, log)
+        except (OSError, ValueError):  # ValueError: no file has such a name
+            return self._fail(log, f"artifact {name}: {path} is not a file in the task's working directory")
+
+    def _upload(self, name: str, file: IO[bytes], content_type: str, log: IO[bytes]) -> bool:
+        """Upload the file as an artifact; returns whether that was done."""
+        if self._held.is_lost:
+            return False
+        try:
+            self._client.create_artifact(self._held.claim, name, Content(file), content_type)
+        except (Refused, Unavailable) as failure:
+            return self._fail(log, f"artifact {name}: {failure}")
+        self._notify(Step.ARTIFACT, name=name)
+        return True
 
     def _report(self, outcome: Outcome) -> None:
-        """Report to the queue, with the newest credentials. A refused report is not repeated."""
-        self._held.release()
-        if self._held.is_lost:
+        """Report once to the queue, unless the claim is lost. A refused report is not repeated."""
+        if not self._held.release():
             return
         try:
             self._client.report(self._held.claim, **outcome)
             self._notify(Step.REPORT, **outcome)
-        except (QueueRefused, Unavailable) as failure:
-            self._notify(Step.REPORT_FAILED, **outcome, detail=str(failure))
+        except Exception as failure:  # noqa: BLE001  nothing can be done about it
+            self._notify(Step.FAILURE, **outcome, detail=str(failure))
 
-    def _internal_error(self, failure: Exception) -> Outcome:
-        self._notify(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")
-        return INTERNAL_ERROR
+    def _fail(self, log: IO[bytes], detail: str) -> bool:
+        """Say in the log and by a step what has failed; returns False."""
+        with suppress(OSError):  # the disk may be full
+            log.write(f"[worker] {detail}\n".encode(errors="replace"))
+        self._notify(Step.FAILURE, detail=detail)
+        return False
+
+
+def open_file(folder: int, path: str) -> IO[bytes]:
+    """Open a regular file that is no link and really below the open directory ``folder``; raises OSError."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would block
+    file = open(  # noqa: SIM115  the caller closes it
+        path, "rb", opener=lambda name, mode: os.open(name, mode | flags, dir_fd=folder)
+    )
+    real, inside = (os.readlink(f"/proc/self/fd/{opened}") for opened in (file.fileno(), folder))
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and real.startswith(f"{inside}/"):
+        return file
+    file.close()
+    raise OSError("it is no file of the directory")

@@ -8,25 +8,20 @@ import base64
 import json
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from logging import DEBUG, ERROR, INFO, WARNING
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-import structlog
 
 from legacy_queue.domain import hawk
 
 OnStep = Callable[["Step", Mapping[str, Any]], None]
 Notify = Callable[..., None]  # a step, and its fields by name
 Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
-
-_PORTS = {"http": 80, "https": 443}
 
 
 class Protocol(StrEnum):
@@ -66,7 +61,7 @@ class Credentials:
                 str(request.method),
                 request.path_url,
                 url.hostname or "",
-                url.port or _PORTS[url.scheme],
+                url.port or (443 if url.scheme == "https" else 80),
                 content_type=request.headers.get("Content-Type", ""),
                 body=request.body if isinstance(request.body, bytes) else b"",
             )
@@ -84,8 +79,8 @@ class WorkerSettings:
     """One worker of the pool (provisioner_id, worker_type).
 
     The queue's routes are below ``base_url`` (``https://queue.example.net/v1``). (worker_group, worker_id)
-    must be unique: two workers of the same name would get the same claim. The worker ends after ``max_tasks``
-    tasks, never if None. ``live_log``: the log of a running task can be read on this machine.
+    must be unique: two workers of the same name would get the same claim. The worker runs ``capacity`` tasks
+    at the same time, and ends after ``max_tasks`` tasks, never if None.
     """
 
     base_url: str
@@ -98,7 +93,6 @@ class WorkerSettings:
     capacity: int = 1
     max_tasks: int | None = None
     poll_interval: timedelta = timedelta(seconds=1)
-    live_log: bool = True
 
     def name_to_wire(self) -> dict[str, str]:
         """The worker's name in the body of a claim."""
@@ -111,12 +105,9 @@ class WorkerClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set or the seconds are over; returns whether it is set."""
-        return event.wait(seconds)
+    def wait(self, event: threading.Event, duration: timedelta) -> bool:
+        """Wait until the event is set or the duration is over; returns whether it is set."""
+        return event.wait(duration.total_seconds())
 
 
 @dataclass(frozen=True)
@@ -132,44 +123,13 @@ class Context:
 class Step(StrEnum):
     """A step of the worker; a step of a task has ``task_id`` and ``run_id`` beside these fields."""
 
-    level: int
-
-    def __new__(cls, name: str, level: int = INFO) -> Self:
-        step = str.__new__(cls, name)
-        step._value_, step.level = name, level
-        return step
-
-    POLL_URLS = "poll-urls"  # provisioner_id, worker_type, queues (how many), expires
-    POLL = "poll", DEBUG  # queue (1 is the first, of the highest priority), messages (how many)
-    CLAIM_WORK = "claim-work", DEBUG  # claimwork: tasks (how many were requested), claims (how many came)
+    POLL_URLS = "poll-urls"  # queues (how many), expires
+    POLL = "poll"  # messages (how many) of queue (1 is the first, of the highest priority); claimWork: claims
     CLAIM = "claim"  # taken_until, sent (the names of the parameters)
-    HELD = "held"  # draft: the queue hides message_id until taken_until
     DELETED = "deleted"  # deployed: message_id
     RUN = "run"  # the command starts
     RECLAIM = "reclaim"  # taken_until
-    EXITED = "exited"  # exit_code; -9 for signal 9
-    ARTIFACT = "artifact"  # name, storage_type
-    REPORT = "report"  # result (completed, failed, exception), reason
-
-    MESSAGE_DEQUEUED_OFTEN = "message-dequeued-often", ERROR  # message_id, dequeue_count
-    MESSAGE_UNREADABLE = "message-unreadable", WARNING  # message_id, detail
-    CLAIM_REFUSED = "claim-refused"  # status, code, detail
-    CLAIM_UNAVAILABLE = "claim-unavailable", WARNING  # detail
-    ALREADY_RUNNING = "already-running", WARNING
-    DELETE_FAILED = "delete-failed", ERROR  # message_id, detail
-    POLL_URLS_FAILED = "poll-urls-failed", WARNING  # detail
-    POLL_FAILED = "poll-failed", WARNING  # queue, detail
-    CLAIM_WORK_FAILED = "claim-work-failed", WARNING  # detail
-    PAYLOAD_MALFORMED = "payload-malformed"  # detail
-    INTERNAL_ERROR = "internal-error", ERROR  # detail
-    TIME_OVER = "time-over"  # max_run_time in seconds
-    RECLAIM_FAILED = "reclaim-failed", WARNING  # detail; repeated before takenUntil
     CLAIM_LOST = "claim-lost"  # detail; the task is stopped without a report
-    ARTIFACT_FAILED = "artifact-failed", WARNING  # name, detail
-    REPORT_FAILED = "report-failed", WARNING  # result, reason, detail
-
-
-def log_step(step: Step, fields: Mapping[str, Any]) -> None:
-    """Log a line for each step; a poll that has found something is logged as information."""
-    has_found = fields.get("messages") or fields.get("claims")
-    structlog.get_logger("legacy_queue.worker").log(INFO if has_found else step.level, step.value, **fields)
+    ARTIFACT = "artifact"  # name
+    REPORT = "report"  # result (completed, failed, exception), reason
+    FAILURE = "failure"  # detail: a sentence; more fields where they are known

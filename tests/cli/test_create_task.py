@@ -50,15 +50,12 @@ def test_each_option_is_a_property_of_the_definition(tmp_path: Path, server: Ser
     required = created(tmp_path, server, "properties")
     options = (
         *("--env", "A=1", "--env", "B=x=y", "--priority", "high", "--deadline", "2d"),
-        *("--artifact", "public/a.txt=out/a.txt", "--artifact", "public/all=out/", "--depends-on", required),
+        *("--artifact", "public/a.txt=out/a.txt", "--depends-on", required),
     )
     task_id = created(tmp_path, server, "properties", *options)
     task = asked(server, task_id)
     assert task["payload"]["env"] == {"A": "1", "B": "x=y"}
-    assert task["payload"]["artifacts"] == {
-        "public/a.txt": {"type": "file", "path": "out/a.txt"},
-        "public/all": {"type": "directory", "path": "out"},
-    }
+    assert task["payload"]["artifacts"] == {"public/a.txt": {"type": "file", "path": "out/a.txt"}}
     assert (task["priority"], task["dependencies"]) == ("high", [required])
     duration = datetime.fromisoformat(task["deadline"]) - datetime.fromisoformat(task["created"])
     assert duration == timedelta(days=2)
@@ -103,7 +100,10 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
         (("--env", "NOTHING"), "'--env': 'NOTHING' is not NAME=VALUE"),
         (("--env", "A=1", "--env", "A=2"), "'--env': 'A' is given twice: once is accepted"),
         (("--artifact", "a.txt"), "'a.txt' is not NAME=PATH, such as public/report.txt=report.txt"),
-        (("--artifact", "a="), "the sample worker would refuse this task: each of payload.artifacts needs"),
+        (
+            ("--artifact", "a="),
+            "the sample worker would refuse this task: payload.artifacts must be an object of",
+        ),
         (("--artifact", "public/logs/live.log=a"), "public/logs/live.log is the task's log: choose"),
         (("--deadline", "soon"), "'soon': a duration of whole seconds is accepted, like 20m, 3m31s"),
         (("--deadline", "6d"), "'6d': at most 5d is accepted"),

@@ -69,7 +69,7 @@ def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
 
 
 def log_of(queue: taskcluster.Queue, task_id: str) -> str:
-    url = queue.buildUrl("getLatestArtifact", task_id, "public/logs/live_backing.log")
+    url = queue.buildUrl("getLatestArtifact", task_id, "public/logs/live.log")
     return requests.get(url, timeout=LONG).text
 
 

@@ -114,15 +114,13 @@ class Work:
     group: str = field(default_factory=slugid)
     open: list[str] = field(default_factory=list)  # tasks that are not known to be completed
 
-    def create(self, count: int) -> list[str]:
-        """Create ``count`` tasks, with each of the priorities in turn."""
+    def create(self, count: int, command: Sequence[str] = ("true",)) -> list[str]:
+        """Create ``count`` tasks, with each of the priorities in turn; a sample worker runs the command."""
 
         def create(number: int) -> str:
             priority = PRIORITIES[number % len(PRIORITIES)]
-            task = definition(
-                self.worker_type, priority=priority, taskGroupId=self.group, schedulerId="scheduler"
-            )
-            return self.queue.create(task)
+            more = {"taskGroupId": self.group, "schedulerId": "scheduler", "payload": {"command": command}}
+            return self.queue.create(definition(self.worker_type, priority=priority, **more))
 
         with ThreadPoolExecutor(4) as pool:
             created = list(pool.map(create, range(count)))

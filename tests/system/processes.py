@@ -273,7 +273,7 @@ class WorkerProcess(Running):
     @property
     def step_names(self) -> list[str]:
         """The names of the steps, without the polls."""
-        return [step["event"] for step in self.steps if step["event"] not in ("poll", "claim-work")]
+        return [step["event"] for step in self.steps if step["event"] != "poll"]
 
     def wait_for(self, event: str, times: int = 1) -> None:
         wait_until(lambda: self.step_names.count(event) >= times or self.process.poll() is not None)

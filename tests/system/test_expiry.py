@@ -66,13 +66,13 @@ def test_the_next_worker_runs_the_task_of_a_killed_worker_after_taken_until(
     short_claims: Queue, worker_type: str, tmp_path: Path
 ) -> None:
     queue = short_claims
-    command = ["sh", "-c", "echo $$; test $RUN_ID != 0 || exec sleep 60"]
+    pid = tmp_path / "pid"
+    command = ["sh", "-c", f"test $RUN_ID != 0 || {{ echo $$ > {pid}; exec sleep 60; }}"]
     task_id = queue.create(definition(worker_type, payload={"command": command}))
     with work(tmp_path / "killed", queue.server, worker_type) as killed:
-        wait_until(lambda: killed.output.endswith("\n"))
-        orphan = int(killed.output)
+        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"))
         killed.end(signal.SIGKILL)
-        os.kill(orphan, signal.SIGKILL)
+        os.kill(int(pid.read_text()), signal.SIGKILL)
     assert queue.runs(task_id) == [("running", None)]
     with work(tmp_path / "next", queue.server, worker_type, "--max-tasks", "1") as next_worker:
         assert next_worker.wait() == 0

@@ -50,7 +50,7 @@ def test_a_mixed_fleet_on_two_servers_runs_each_task_once_and_leaves_no_message(
 
     with sample_workers(queues[-1], worker_type, tmp_path) as samples:
         with at_work(workers, on_claim) as check:
-            tasks = work_of_all.create(TASKS)
+            tasks = work_of_all.create(TASKS, ["sleep", "0.5"])  # enough for each sample worker to get one
             for sample in samples:
                 sample.wait_for("claim")
             all_hold_a_claim.wait(LONG)

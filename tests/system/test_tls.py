@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from legacy_queue.worker.http_client import Http, Unavailable
-from legacy_queue.worker.worker_settings import WorkerClock
+from tests.worker.conftest import FakeClock
 
 from .http_queue import Queue, definition
 from .processes import LONG, Server, serve, work
@@ -78,9 +78,9 @@ def test_a_client_without_the_authority_refuses_the_server(
     if client == "requests":
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.base_url}/ping", timeout=LONG)
-        sample_worker = Http(WorkerClock(), threading.Event())
+        sample_worker = Http(FakeClock(), threading.Event())
         with pytest.raises(Unavailable, match="see legacy-queue ca"):
-            sample_worker.send("GET", f"{server.base_url}/ping", retries=0)
+            sample_worker.send("ping", f"{server.base_url}/ping", "GET")
         sample_worker.close()
     else:
         fetched = f"fetch('{server.base_url}/ping').catch((error) => {{ console.log(error.cause.code) }})"

@@ -3,13 +3,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
-from legacy_queue.worker.worker_settings import WorkerClock
+from legacy_queue.worker.worker_settings import Context, WorkerClock
 
 from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
 
@@ -17,21 +16,23 @@ LONG = 60.0  # seconds: the timeout of whatever a test waits for
 
 
 class FakeClock(WorkerClock):
-    """The machine's clock, which a test moves forward; waits are recorded and cut short."""
+    """The machine's clock, which a test moves forward. Pauses below a minute are recorded and cut short."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)
-        self.waits: list[float] = []
+        self.pauses: list[float] = []
 
     def now(self) -> datetime:
         return super().now() + self.ahead
 
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead.total_seconds()
-
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        self.waits.append(seconds)
-        return super().wait(event, min(seconds, 0.01))
+    def wait(self, event: threading.Event, duration: timedelta) -> bool:
+        end = self.now() + duration
+        if duration < timedelta(minutes=1):
+            self.pauses.append(duration.total_seconds())
+            return event.wait(0.01)
+        while not (is_set := event.wait(0.01)) and self.now() < end:
+            pass
+        return is_set
 
 
 def wait_until(happens: Callable[[], bool]) -> bool:
@@ -46,13 +47,11 @@ def wait_until(happens: Callable[[], bool]) -> bool:
 class Session:
     """A worker in a thread, and the steps that it reports."""
 
-    def __init__(self, settings: WorkerSettings, clock: WorkerClock, output: Path) -> None:
+    def __init__(self, settings: WorkerSettings, clock: WorkerClock) -> None:
         self.steps: list[tuple[Step, Mapping[str, Any]]] = []
         self._acts: dict[Step, tuple[Callable[[], object], ...]] = {}
-        self.output = output
-        self.file = output.open("wb")
         self._reported = threading.Condition()
-        self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock, output=self.file)
+        self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work)
 
@@ -86,13 +85,12 @@ class Session:
     def fields(self, step: Step) -> list[Mapping[str, Any]]:
         return [fields for reported, fields in self.steps if reported is step]
 
-    def wait_for_output(self) -> None:
-        """Wait until the command has printed a whole line."""
-        assert wait_until(lambda: self.output.read_text().endswith("\n"))
+    def failures(self) -> list[str]:
+        return [str(fields["detail"]) for fields in self.fields(Step.FAILURE)]
 
     def names(self) -> list[Step]:
         """The steps without polls and artifacts."""
-        return [step for step, _ in self.steps if step not in (Step.POLL, Step.CLAIM_WORK, Step.ARTIFACT)]
+        return [step for step, _ in self.steps if step not in (Step.POLL, Step.ARTIFACT)]
 
     def end(self) -> None:
         """Wait until the worker ends by itself; raises its error."""
@@ -106,7 +104,6 @@ class Session:
         if self._thread.ident:
             self.worker.stop()
             self._thread.join(LONG)
-        self.file.close()
         assert not self._thread.is_alive()
 
 
@@ -134,16 +131,21 @@ def settings(fake_queue: FakeQueue) -> WorkerSettings:
     )
 
 
+@pytest.fixture
+def context(settings: WorkerSettings, clock: FakeClock) -> Context:
+    return Context(settings, clock, lambda *_, **__: None, threading.Event())
+
+
 Prepare = Callable[..., Session]
 
 
 @pytest.fixture
-def prepare(settings: WorkerSettings, clock: FakeClock, tmp_path: Path) -> Iterator[Prepare]:
+def prepare(settings: WorkerSettings, clock: FakeClock) -> Iterator[Prepare]:
     """Make a session with some settings changed, which the test starts; it is stopped after the test."""
     sessions: list[Session] = []
 
     def prepare_session(**changes: Any) -> Session:
-        session = Session(replace(settings, **changes), clock, tmp_path / f"output-{len(sessions)}")
+        session = Session(replace(settings, **changes), clock)
         sessions.append(session)
         return session
 

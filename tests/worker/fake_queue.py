@@ -6,6 +6,7 @@ order mark and a delete reads ``+`` in a query as a space: as Azure does it, and
 
 import base64
 import json
+import socket
 import sys
 import threading
 import uuid
@@ -53,25 +54,22 @@ class Request:
 
 @dataclass
 class Artifact:
-    """The bodies of its createArtifact calls, and its upload."""
+    """The body of its createArtifact call, and its upload."""
 
-    created: list[dict[str, Any]] = field(default_factory=list)
-    content: bytes | None = None
+    created: dict[str, Any] = field(default_factory=dict)
+    content: bytes = b"not uploaded"
     headers: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def kinds(self) -> list[str]:
-        return [body["storageType"] for body in self.created]
 
-
-Script = int | bytes | dict[str, Any] | Callable[[], object]
+Script = int | bytes | tuple[int, bytes] | Callable[[], object]
 
 
 class FakeQueue:
     """Answers as a queue does, except where a test scripts it: ``script("claimTask", 503, 200)``.
 
-    A scripted number is a status (200: the usual answer), bytes are the whole body of a 200, a dict
-    changes the usual answer, and a function is called before it. ``now`` is the queue's clock.
+    A scripted number is a status (200: the usual answer), bytes are the whole body of a 200, a pair is a
+    status and its body, and a
+    function is called before the usual answer. ``now`` is the queue's clock.
     """
 
     def __init__(self, queues: int, now: Callable[[], datetime]) -> None:
@@ -83,17 +81,16 @@ class FakeQueue:
         self.requests: list[Request] = []
         self.credentials = {CLIENT_ID: ACCESS_TOKEN}
         self.payloads: dict[str, Any] = {}
-        self.claim_life = timedelta(minutes=20)
         self.expires = now() + timedelta(days=365)  # of each task
         self.to_claim: list[str] = []  # by claimWork
         self.artifacts: dict[str, Artifact] = defaultdict(Artifact)
         self.url_life = timedelta(minutes=30)
         self.answered_run_id: int | None = None
-        self.retry_after: str | None = None  # sent with each 503
         self.truncated = 0  # of the next answers, how many break off before their last byte
         self._scripts: dict[str, list[Script]] = defaultdict(list)
         self._lock = threading.RLock()
         self.failures: list[BaseException] = []
+        self.connection: socket.socket | None = None  # of the last request
         self._server = _Server(self)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -111,30 +108,32 @@ class FakeQueue:
         for failure in self.failures:
             raise failure
 
+    def wait_for_disconnect(self) -> None:
+        """Wait until the client of the last request closes its side of the connection."""
+        assert self.connection
+        assert self.connection.recv(1, socket.MSG_PEEK) == b""
+
     def script(self, operation: str, *answers: Script) -> None:
         self._scripts[operation].extend(answers)
 
     def task(self, payload: Any, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0) -> str:
         """Put a task's message into a queue; returns its taskId."""
-        task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-        self.payloads[task_id] = payload
-        self.message_for(task_id, queue=queue, dequeue_count=dequeue_count, run_id=run_id)
+        task_id = self._new_task(payload)
+        content = {"taskId": task_id, "runId": run_id, "signature": f"signature+of/{task_id}="}
+        text = base64.b64encode(json.dumps(content).encode()).decode()
+        self.message(text, queue=queue, dequeue_count=dequeue_count)
         return task_id
 
     def work(self, payload: Any) -> str:
         """Add a task for the next claimWork; returns its taskId."""
-        task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-        self.payloads[task_id] = payload
-        with self._lock:
-            self.to_claim.append(task_id)
+        task_id = self._new_task(payload)
+        self.to_claim.append(task_id)
         return task_id
 
-    def message_for(
-        self, task_id: str, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0
-    ) -> Message:
-        content = {"taskId": task_id, "runId": run_id, "signature": f"signature+of/{task_id}="}
-        text = base64.b64encode(json.dumps(content).encode()).decode()
-        return self.message(text, queue=queue, dequeue_count=dequeue_count)
+    def _new_task(self, payload: Any) -> str:
+        task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        self.payloads[task_id] = payload
+        return task_id
 
     def message(self, text: str, *, queue: int = 0, dequeue_count: int = 1) -> Message:
         message = Message(text, dequeue_count)
@@ -144,6 +143,11 @@ class FakeQueue:
 
     def requests_for(self, operation: str) -> list[Request]:
         return [request for request in self.requests if request.operation == operation]
+
+    @property
+    def log(self) -> str:
+        """The log of the only task."""
+        return self.artifacts["public/logs/live.log"].content.decode()
 
     def operations(self) -> list[str]:
         return [request.operation for request in self.requests]
@@ -165,12 +169,12 @@ class FakeQueue:
             scripted()
         elif isinstance(scripted, bytes):
             return 200, scripted
+        elif isinstance(scripted, tuple):
+            return scripted
         elif isinstance(scripted, int) and scripted != 200:
             return scripted, _error(operation, scripted)
         with self._lock:
             status, answer = act()
-        if isinstance(scripted, dict):
-            answer |= scripted
         return status, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def _check_hawk(
@@ -248,7 +252,7 @@ class FakeQueue:
             "runId": run_id,
             "workerGroup": "group",
             "workerId": "id",
-            "takenUntil": self._time(self.claim_life),
+            "takenUntil": self._time(timedelta(minutes=20)),
             "task": {"payload": self.payloads.get(task_id), "expires": wire(self.expires)},
             "credentials": {
                 "clientId": client_id,
@@ -263,15 +267,15 @@ class FakeQueue:
         return 200, {"tasks": [self._claim(task_id, 0)[1] for task_id in claimed]}
 
     def _create_artifact(self, name: str, body: dict[str, Any]) -> tuple[int, Any]:
-        self.artifacts[name].created.append(body)
+        self.artifacts[name].created = body
         put_url = f"{self.root_url}/bucket/{quote(name, safe='')}?{SAS}"
-        return 200, {**body, "putUrl": put_url} if body["storageType"] == "s3" else body
+        return 200, {**body, "putUrl": put_url}
 
     def _upload(
         self, name: str, query: dict[str, list[str]], headers: dict[str, str], content: bytes
     ) -> tuple[int, bytes]:
         artifact = self.artifacts[name]
-        if query != parse_qs(SAS) or headers["Content-Type"] != artifact.created[-1]["contentType"]:
+        if query != parse_qs(SAS) or headers["Content-Type"] != artifact.created["contentType"]:
             return 403, b"SignatureDoesNotMatch"
         artifact.content, artifact.headers = content, headers
         return 200, b""
@@ -338,11 +342,10 @@ def _handler(fake_queue: FakeQueue) -> type[BaseHTTPRequestHandler]:
             if len(body) < length:  # a worker that stops disconnects in the middle of a request
                 self.close_connection = True
                 return
+            fake_queue.connection = self.connection
             status, answer = fake_queue.answer(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))
-            if status == 503 and fake_queue.retry_after:
-                self.send_header("Retry-After", fake_queue.retry_after)
             self.end_headers()
             if fake_queue.truncated:
                 fake_queue.truncated -= 1

@@ -1,9 +1,9 @@
-from datetime import UTC, datetime, timedelta
+import math
 from typing import Any
 
 import pytest
 
-from legacy_queue.worker.command import MAX_RUN_TIME, Declared, Payload, PayloadError
+from legacy_queue.worker.command import Payload, PayloadError
 
 
 def test_a_list_is_run_as_it_is_and_a_string_is_run_by_the_shell() -> None:
@@ -11,28 +11,19 @@ def test_a_list_is_run_as_it_is_and_a_string_is_run_by_the_shell() -> None:
     assert Payload.from_wire({"command": "echo $HOME"}).arguments == ("/bin/sh", "-c", "echo $HOME")
 
 
-def test_env_and_max_run_time_may_be_left_out() -> None:
+def test_all_but_the_command_may_be_left_out() -> None:
     payload = Payload.from_wire({"command": ["true"]})
-    assert payload.env == {}
-    assert payload.max_run_time == timedelta(seconds=MAX_RUN_TIME)
+    assert (payload.env, payload.max_run_time, payload.artifacts) == ({}, math.inf, {})
 
 
 def test_max_run_time_is_in_seconds() -> None:
-    assert Payload.from_wire({"command": "x", "maxRunTime": 90}).max_run_time == timedelta(seconds=90)
-    assert Payload.from_wire({"command": "x", "maxRunTime": 0.5}).max_run_time == timedelta(seconds=0.5)
-    assert Payload.from_wire({"command": "x", "maxRunTime": 10**400}).max_run_time == timedelta(
-        seconds=MAX_RUN_TIME
-    )
+    assert Payload.from_wire({"command": "x", "maxRunTime": 90}).max_run_time == 90
+    assert Payload.from_wire({"command": "x", "maxRunTime": 0.5}).max_run_time == 0.5
 
 
-def test_artifacts_are_declared_as_an_object_or_as_a_list() -> None:
-    in_2016 = "2016-01-31T12:00:00.000Z"
-    artifact = {"type": "file", "path": "out/x", "expires": in_2016}
-    expected = Declared("public/x", False, "out/x", datetime(2016, 1, 31, 12, tzinfo=UTC))
-    for artifacts in ({"public/x": artifact}, [{**artifact, "name": "public/x"}]):
-        assert Payload.from_wire({"command": "x", "artifacts": artifacts}).artifacts == (expected,)
-    unnamed = Payload.from_wire({"command": "x", "artifacts": [{"type": "directory", "path": "out"}]})
-    assert unnamed.artifacts == (Declared("out", True, "out", None),)
+def test_artifacts_are_declared_by_name() -> None:
+    artifacts = {"public/x": {"type": "file", "path": "out/x", "expires": "2016-01-31T12:00:00.000Z"}}
+    assert Payload.from_wire({"command": "x", "artifacts": artifacts}).artifacts == {"public/x": "out/x"}
 
 
 FILE = {"type": "file", "path": "x"}
@@ -43,27 +34,14 @@ FILE = {"type": "file", "path": "x"}
     [
         None,
         "x",
-        ["x"],
-        [{}],
+        [FILE],
         {"public/x": None},
         {"public/x": {"type": "file"}},
         {"public/x": {"path": "x"}},
-        {"public/x": {"type": "volume", "path": "x"}},
+        {"public/x": {"type": "directory", "path": "x"}},
         {"public/x": {"type": "file", "path": ""}},
-        {"public/x": {"type": "file", "path": "\0"}},
         {"public/x": {"type": "file", "path": 1}},
-        {"": FILE},
-        {"h\u00e9llo": FILE},
-        {"x" * 1025: FILE},
         {"public/logs/live.log": FILE},
-        {"public/logs/live_backing.log": FILE},
-        [{**FILE, "name": 1}],
-        [{"type": "file", "path": "h\u00e9llo"}],
-        [FILE, FILE],
-        [{**FILE, "expires": 12}],
-        [{**FILE, "expires": "tomorrow"}],
-        [{**FILE, "expires": "2016-01-31T12:00:00"}],
-        [{**FILE, "expires": "0001-01-01T00:00:00+12:00"}],
     ],
 )
 def test_malformed_artifacts_raise_payload_error(artifacts: Any) -> None:
@@ -80,18 +58,12 @@ def test_malformed_artifacts_raise_payload_error(artifacts: Any) -> None:
         {"command": None},
         {"command": ""},
         {"command": []},
-        {"command": [""]},
         {"command": ["echo", 1]},
         {"command": [["echo"]]},
         {"command": {"echo": "x"}},
-        {"command": "echo \0"},
-        {"command": ["echo", "\ud800"]},
         {"command": "x", "env": None},
         {"command": "x", "env": ["A=b"]},
         {"command": "x", "env": {"A": 1}},
-        {"command": "x", "env": {"A": "\0"}},
-        {"command": "x", "env": {"": "b"}},
-        {"command": "x", "env": {"A=B": "c"}},
         {"command": "x", "maxRunTime": None},
         {"command": "x", "maxRunTime": "10"},
         {"command": "x", "maxRunTime": True},

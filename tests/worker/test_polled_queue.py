@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker.http_client import Http, Unavailable
-from legacy_queue.worker.polled_queue import (
-    AzureRefused,
-    MessageUnreadable,
-    PolledMessage,
-    PolledQueue,
-    Work,
-    parse_messages,
-)
+from legacy_queue.worker.http_client import Http, Refused, Unavailable
+from legacy_queue.worker.polled_queue import PolledMessage, PolledQueue, parse_messages
 
 from .conftest import FakeClock
 from .fake_queue import FakeQueue
@@ -44,7 +37,7 @@ def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:
     assert read.message_id == "5974b586-0df3-4e2d-ad0c-18e3892bfca2"
     assert read.pop_receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
     assert read.dequeue_count == 3
-    assert read.work() == Work(TASK_ID, 2, "s+/=")
+    assert read.work() == {"taskId": TASK_ID, "runId": 2, "signature": "s+/="}
 
 
 def test_an_empty_list_is_read_as_no_messages() -> None:
@@ -62,7 +55,6 @@ def test_an_empty_list_is_read_as_no_messages() -> None:
         b"<QueueMessagesList><QueueMessage/></QueueMessagesList>",
         AZURE_ANSWER.replace(b"<DequeueCount>3</DequeueCount>", b""),
         AZURE_ANSWER.replace(b"<DequeueCount>3<", b"<DequeueCount>many<"),
-        AZURE_ANSWER.replace(b"MessageId", b"Id"),
     ],
 )
 def test_an_answer_that_is_not_a_message_list_raises_unavailable(xml: bytes) -> None:
@@ -70,22 +62,12 @@ def test_an_answer_that_is_not_a_message_list_raises_unavailable(xml: bytes) -> 
         parse_messages(xml)
 
 
-@pytest.mark.parametrize(
-    "document_type",
-    [
-        b'<!DOCTYPE x [<!ENTITY a "1"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>',
-        b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hostname">]>',
-        b'<!DOCTYPE x SYSTEM "http://127.0.0.1:9/nothing.dtd">',
-    ],
-)
-def test_a_document_type_raises_unavailable(document_type: bytes) -> None:
-    with pytest.raises(Unavailable):
-        parse_messages(document_type + b"<QueueMessagesList/>")
-
-
-def test_a_message_without_a_signature_names_its_run() -> None:
-    text = encoded(f'{{"taskId": "{TASK_ID}", "runId": 0, "more": [1]}}')
-    assert message(text).work() == Work(TASK_ID, 0, None)
+def test_no_entity_of_a_document_type_is_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    entities = f'<!DOCTYPE x [<!ENTITY a SYSTEM "file://{secret}"><!ENTITY b "&a;&a;&a;&a;">]>'.encode()
+    xml = entities + AZURE_ANSWER.partition(b"?>")[2].replace(b"<MessageText>", b"<MessageText>&a;&b;")
+    assert "s3cret" not in "".join(message.text for message in parse_messages(xml))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +77,6 @@ def test_a_message_without_a_signature_names_its_run() -> None:
         "not base64",
         "\u00e9\u00e9\u00e9\u00e9",
         encoded("not JSON"),
-        encoded("[" * 100_000),
         base64.b64encode(b"\xff\xfe").decode(),
         encoded("[]"),
         encoded("{}"),
@@ -104,24 +85,22 @@ def test_a_message_without_a_signature_names_its_run() -> None:
         encoded(f'{{"taskId": "{TASK_ID}"}}'),
         encoded(f'{{"taskId": "{TASK_ID}", "runId": "0"}}'),
         encoded(f'{{"taskId": "{TASK_ID}", "runId": true}}'),
-        encoded(f'{{"taskId": "{TASK_ID}", "runId": -1}}'),
     ],
 )
-def test_a_text_that_names_no_run_raises_message_unreadable(text: str) -> None:
-    with pytest.raises(MessageUnreadable):
-        message(text).work()
+def test_a_text_that_names_no_run_is_no_work(text: str) -> None:
+    assert message(text).work() is None
 
 
 def test_neither_urls_nor_receipts_nor_signatures_are_in_a_repr() -> None:
     [read] = parse_messages(AZURE_ANSWER)
-    shown = repr((read, read.work(), PolledQueue("http://poll?sig=secret", "http://delete?sig=secret")))
-    for secret in (read.pop_receipt, read.text, "s+/=", "sig=secret"):
+    shown = repr((read, PolledQueue("http://poll?sig=secret", "http://delete?sig=secret")))
+    for secret in (read.pop_receipt, read.text, "sig=secret"):
         assert secret not in shown
 
 
 @pytest.fixture
 def http(clock: FakeClock) -> Any:
-    http = Http(clock, give_up=threading.Event())
+    http = Http(clock, threading.Event())
     yield http
     http.close()
 
@@ -136,28 +115,27 @@ def test_a_receipt_with_plus_slash_and_equals_is_uri_encoded_in_a_delete(
 ) -> None:
     put = fake_queue.message("eA==")
     put.receipt = "a+b/c=="
-    [polled] = queue_of(fake_queue).poll(http, 1)
+    polled = queue_of(fake_queue).poll(http)
+    assert polled
     queue_of(fake_queue).delete(http, polled)
     assert fake_queue.deleted == [put.message_id]
     assert "popreceipt=a%2Bb%2Fc%3D%3D&" in fake_queue.requests_for("delete")[0].target
 
 
-def test_the_error_of_a_delete_has_azures_code_and_no_url(fake_queue: FakeQueue, http: Http) -> None:
-    with pytest.raises(AzureRefused) as failed:
+def test_the_error_of_a_delete_has_no_url(fake_queue: FakeQueue, http: Http) -> None:
+    with pytest.raises(Refused, match=r"^delete: 404$"):
         queue_of(fake_queue).delete(http, message("eA=="))
-    assert "404 ScriptedError" in str(failed.value)
     fake_queue.script("delete", *[503] * 6)
-    with pytest.raises(Unavailable) as unavailable:
+    with pytest.raises(Unavailable, match=r"^delete: answered 503$"):
         queue_of(fake_queue).delete(http, message("eA=="))
-    assert str(unavailable.value) == "answered 503"
 
 
-def test_a_poll_appends_the_number_of_messages_to_the_unchanged_signed_query(
+def test_a_poll_asks_for_one_message_with_the_signed_query_unchanged(
     fake_queue: FakeQueue, http: Http
 ) -> None:
-    assert queue_of(fake_queue).poll(http, 32) == []
+    assert queue_of(fake_queue).poll(http) is None
     [poll] = fake_queue.requests_for("poll")
-    query = "visibilitytimeout=300&sv=2019-02-02&sig=s3cret%2Bsignature%3D&numofmessages=32"
+    query = "visibilitytimeout=300&sv=2019-02-02&sig=s3cret%2Bsignature%3D&numofmessages=1"
     assert poll.target == f"/azure/0/messages?{query}"
 
 
@@ -167,16 +145,5 @@ def test_a_signed_url_is_sent_without_the_credentials_of_a_netrc_file(
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login user password s3cret\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    queue_of(fake_queue).poll(http, 1)
+    queue_of(fake_queue).poll(http)
     assert "Authorization" not in fake_queue.requests_for("poll")[0].headers
-
-
-def test_a_refused_poll_raises_azure_refused_and_a_failed_poll_unavailable(
-    fake_queue: FakeQueue, http: Http
-) -> None:
-    fake_queue.script("poll", 403, 500)
-    with pytest.raises(AzureRefused):
-        queue_of(fake_queue).poll(http, 1)
-    with pytest.raises(Unavailable):
-        queue_of(fake_queue).poll(http, 1)
-    assert len(fake_queue.requests_for("poll")) == 2
