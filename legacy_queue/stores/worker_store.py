@@ -73,7 +73,7 @@ class WorkerStore(ExpiringRows):
 
 
 def _partition(parent: Path) -> str:
-    return _SEPARATOR.join(("known", *parent))
+    return _SEPARATOR.join(("record", *parent))
 
 
 def _keys(path: Path) -> tuple[str, str]:
@@ -81,11 +81,11 @@ def _keys(path: Path) -> tuple[str, str]:
 
 
 def _values(record: WorkerRecord) -> Mapping[str, Value]:
-    return {"expires": record.kept_until, **json_values("known", record.to_wire())}
+    return {"expires": record.kept_until, **json_values("record", record.to_wire())}
 
 
 def _record(row: Row) -> WorkerRecord:
-    record = WorkerRecord.from_wire(json_in("known", row))
+    record = WorkerRecord.from_wire(json_in("record", row))
     if _keys(record.path) != (row.partition, row.key):
         raise ValueError("the record of another path")
     contexts = [of_kind(dict, action)["context"] for action in record.actions]

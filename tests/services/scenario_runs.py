@@ -108,8 +108,9 @@ class RealTime:
         closed = [(one, one) for one in self._dues()]
         if step and step.call == "poll":
             deadlines = [task.definition.deadline for task in self._calls.tasks()]
-            closed += self._calls.visible_again  # a message goes up to a second before the deadline
-            closed += [(one - 1.1 * SECOND, one) for one in deadlines]
+            closed += self._calls.visible_again
+            # a message goes up to a second before the deadline: in a replay, a second may be a unit
+            closed += [(one - 1.1 * self._server.unit, one) for one in deadlines]
         return closed
 
     def _wait_for_effects(self) -> datetime:
