@@ -7,18 +7,18 @@ Source: docs/explanation/protocols.md.
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from legacy_queue.worker.http_client import Refused, Unavailable
 from legacy_queue.worker.polled_queue import PolledMessage, PolledQueue
 from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.worker_settings import Context, Protocol, Step
 
-DEQUEUED_OFTEN = 10
 REFRESH_MARGIN = timedelta(minutes=5)
 
 
 def claim_work(context: Context, client: QueueClient) -> Claim | None:
-    """Claim a task; the queue answers when there is one, or with none after its long poll."""
+    """Claim a task; None if none is pending."""
     body = {**context.settings.name_to_wire(), "tasks": 1}
     claims = client.claim_work(body)
     context.notify(Step.POLL, claims=len(claims))
@@ -70,16 +70,15 @@ class AzurePolling:
         missing, not scheduled or already claimed), and if there is nothing to claim; it keeps the message if
         the queue does not answer. Draft: the queue holds the message, and the worker never deletes it.
         """
-        claim, of_message = None, {"message_id": message.message_id}
-        if message.dequeue_count > DEQUEUED_OFTEN:
-            self._notify(Step.FAILURE, **of_message, detail=f"dequeued {message.dequeue_count} times")
-        body = self._settings.name_to_wire()
+        claim, body, work = None, self._settings.name_to_wire(), message.work()
+        of_message: dict[str, Any] = {"message_id": message.message_id}
+        if work:
+            of_message |= {"task_id": work["taskId"], "run_id": work["runId"]}
         try:
-            work = message.work()
             if not work:
                 self._notify(Step.FAILURE, **of_message, detail="the message names no task")
             elif self._is_running(work["taskId"], work["runId"]):
-                self._notify(Step.FAILURE, **of_message, detail="the run that it names is running here")
+                self._notify(Step.FAILURE, **of_message, detail="the run is running here")
             else:
                 if self._settings.protocol is Protocol.DRAFT:
                     body |= {"messageId": message.message_id, "receipt": message.pop_receipt}

@@ -4,20 +4,16 @@ Never puts a URL into an error: it may be a signed URL.
 """
 
 import os
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from typing import IO, Any
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection
 
 from legacy_queue.worker.worker_settings import Sign, WorkerClock
 
-# In seconds: to connect, and until the answer. claimWork may take 20, and a large upload is stored first.
+# In seconds: to connect, and until the answer. A large upload is stored first.
 TIMEOUT, UPLOAD_TIMEOUT = (5.0, 25.0), (30.0, 60.0)
 RETRIES = 5
 FIRST_DELAY = timedelta(seconds=0.5)  # doubled for each further retry
@@ -72,9 +68,7 @@ class Http:
 
     def __init__(self, clock: WorkerClock, stopping: threading.Event) -> None:
         self._clock, self._stopping = clock, stopping
-        self._session, self._adapter = requests.Session(), _ObservedAdapter()
-        self._session.mount("http://", self._adapter)
-        self._session.mount("https://", self._adapter)
+        self._session = requests.Session()
         self.close = self._session.close
 
     def send(
@@ -109,27 +103,3 @@ class Http:
             if attempt == RETRIES or self._clock.wait(give_up or self._stopping, FIRST_DELAY * 2**attempt):
                 break
         raise Unavailable(f"{operation}: {failure}")
-
-    def disconnect(self) -> None:
-        """Tell the server that this client has disconnected from the current request. For any thread.
-
-        An answer that is under way still arrives: only the sending side is closed.
-        """
-        with suppress(OSError, TypeError):  # it is closed, or was never open
-            socket.socket.shutdown(self._adapter.connection.sock, socket.SHUT_WR)  # TLS goes on reading
-
-
-class _ObservedAdapter(HTTPAdapter):
-    """Keeps the last ``connection``, which requests does not show."""
-
-    connection = HTTPConnection("")  # none yet
-
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-
-        def connect(**options: Any) -> Any:
-            self.connection = type(pool).ConnectionCls(**options)
-            return self.connection
-
-        pool.ConnectionCls = connect
-        return pool

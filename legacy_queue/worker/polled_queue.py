@@ -21,7 +21,6 @@ class PolledMessage:
 
     message_id: str
     pop_receipt: str = field(repr=False)
-    dequeue_count: int
     text: str = field(repr=False)
 
     def work(self) -> dict[str, Any] | None:
@@ -69,15 +68,14 @@ def parse_messages(xml: bytes) -> list[PolledMessage]:
 
     Reads no entity, file or URL that the XML declares. Raises Unavailable for anything else.
     """
-    names, messages = ("MessageId", "PopReceipt", "DequeueCount", "MessageText"), []
+    names = ("MessageId", "PopReceipt", "MessageText")
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True)
     try:
         root = etree.fromstring(xml, parser)
-        if root.tag != "QueueMessagesList":
+        found = root.findall("QueueMessage")
+        messages: list[list[Any]] = [[element.findtext(name) for name in names] for element in found]
+        if root.tag != "QueueMessagesList" or any(None in texts for texts in messages):
             raise ValueError
-        for element in root.findall("QueueMessage"):
-            message_id, pop_receipt, count, text = (element.findtext(name) or "" for name in names)
-            messages.append(PolledMessage(message_id, pop_receipt, int(count), text))
+        return [PolledMessage(*texts) for texts in messages]
     except (etree.XMLSyntaxError, ValueError):
         raise Unavailable("poll: the answer is not a whole QueueMessagesList") from None
-    return messages

@@ -17,6 +17,9 @@ from legacy_queue.worker.http_client import UPLOAD_TIMEOUT, Content, Http, Unava
 from legacy_queue.worker.polled_queue import PolledQueue
 from legacy_queue.worker.worker_settings import Context, Credentials
 
+NEVER, AT_ONCE = threading.Event(), threading.Event()  # when to give up
+AT_ONCE.set()
+
 T = TypeVar("T")
 Read = Callable[[Any], T]  # raises what a malformed answer makes it raise
 
@@ -83,27 +86,31 @@ class QueueClient:
         return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, json=body)
 
     def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:
-        """Claims on at most ``body["tasks"]`` pending tasks; the queue may wait 20 s before it gives none."""
+        """Claims on at most ``body["tasks"]`` pending tasks, or none.
+
+        Without the queue's long poll of 20 s: the worker can stop at once.
+        """
 
         def read(answer: Any) -> list[Claim]:
             return [Claim.from_wire(claim) for claim in answer["tasks"]]
 
-        return self._call("claimWork", f"/claim-work/{self._pool}", read, json=body)
+        no_wait = {"Prefer": "wait=0"}
+        return self._call("claimWork", f"/claim-work/{self._pool}", read, json=body, headers=no_wait)
 
     def reclaim_task(self, claim: Claim) -> Claim:
-        """The same claim with a later ``taken_until`` and new credentials in place of the old."""
+        """The same claim with a later ``taken_until`` and new credentials; one attempt."""
 
         def read(answer: Any) -> Claim:
             credentials = Credentials.from_wire(answer["credentials"])
             return replace(claim, taken_until=_time(answer["takenUntil"]), credentials=credentials)
 
-        return self._call("reclaimTask", f"{claim.path}/reclaim", read, claim.credentials)
+        return self._call("reclaimTask", f"{claim.path}/reclaim", read, claim.credentials, give_up=AT_ONCE)
 
     def report(self, claim: Claim, result: str, reason: str | None = None) -> None:
         """reportCompleted, reportFailed or, with its reason, reportException. Repeated after a stop too."""
         name, body = f"report{result.capitalize()}", {"reason": reason} if reason else None
-        path, never = f"{claim.path}/{result}", threading.Event()
-        self._call(name, path, lambda _: None, claim.credentials, json=body, give_up=never)
+        path = f"{claim.path}/{result}"
+        self._call(name, path, lambda _: None, claim.credentials, json=body, give_up=NEVER)
 
     def create_artifact(self, claim: Claim, name: str, content: Content, content_type: str) -> None:
         """Create an artifact that expires with the task, and upload its content."""

@@ -1,7 +1,8 @@
 """The worker's loop: find work, claim it, run it, and begin again.
 
 The calling thread alone finds and claims; each task runs in a thread of its own. So after a stop at most one
-claim arrives, and no run is claimed twice.
+claim arrives, and no run is claimed twice. No task is reported worker-shutdown before that: its retry would
+be claimed here.
 """
 
 import threading
@@ -28,8 +29,8 @@ class SampleWorker:
     def __init__(self, settings: WorkerSettings, on_step: OnStep, clock: WorkerClock | None = None) -> None:
         self._settings, self._on_step = settings, on_step
         self._step_lock = threading.RLock()
-        self._stopping = threading.Event()
-        self._context = Context(settings, clock or WorkerClock(), self._notify, self._stopping)
+        self._context = Context(settings, clock or WorkerClock(), self._notify)
+        self._stopping = self._context.stopping
         self._client = QueueClient(self._context)
         self._free = threading.Semaphore(settings.capacity)
         self._running: dict[tuple[str, int], TaskRun] = {}  # only the loop adds to it
@@ -43,29 +44,30 @@ class SampleWorker:
 
         Raises Refused if the queue refuses this worker, after the running tasks have ended.
         """
-        started, max_tasks = 0, self._settings.max_tasks
         with closing(self._client), ThreadPoolExecutor(self._settings.capacity) as threads:
-            while started != max_tasks and self._free.acquire() and not self._stopping.is_set():
-                claim = self._find()
-                if claim and (run := (claim.task_id, claim.run_id)) not in self._running:
-                    self._running[run] = TaskRun(self._context, claim)
-                    threads.submit(self._run_task, run)
-                    started += 1
-                else:
-                    self._free.release()
-                    self._context.clock.wait(self._stopping, self._settings.poll_interval)
+            try:
+                self._claim_tasks(threads)
+            finally:
+                self._context.no_more_claims.set()
 
     def stop(self) -> None:
-        """Claim nothing more, stop running tasks and report them worker-shutdown. Does not wait.
-
-        Disconnects a claimWork under way; what it still claims is reported worker-shutdown.
-        """
+        """Claim nothing more, stop running tasks and report them worker-shutdown. Does not wait."""
         self._stopping.set()
         self._free.release()  # the loop waits for it
-        if self._settings.protocol is Protocol.CLAIMWORK:
-            self._client.http.disconnect()
         for task_run in list(self._running.values()):
             task_run.kill()
+
+    def _claim_tasks(self, threads: ThreadPoolExecutor) -> None:
+        started, max_tasks = 0, self._settings.max_tasks
+        while started != max_tasks and self._free.acquire() and not self._stopping.is_set():
+            claim = self._find()
+            if claim and (run := (claim.task_id, claim.run_id)) not in self._running:
+                self._running[run] = TaskRun(self._context, claim)
+                threads.submit(self._run_task, run)
+                started += 1
+            else:
+                self._free.release()
+                self._context.clock.wait(self._stopping, self._settings.poll_interval)
 
     def _find(self) -> Claim | None:
         try:

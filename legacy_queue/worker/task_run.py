@@ -3,7 +3,7 @@
 A run ends with its command, at its maxRunTime, with its claim or with the worker. A task never runs on after
 its claim is lost, a run is never left without report or reclaim, and a run is never reported completed or
 failed before its log and artifacts are uploaded. No file outside of the task's working directory is uploaded,
-whatever path the payload declares and whatever links the task has made.
+whatever path the payload declares and whatever symbolic links the task has made.
 """
 
 import fcntl
@@ -24,6 +24,8 @@ from legacy_queue.worker.http_client import Content, Refused, Unavailable
 from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.worker_settings import Context, Step
 
+TYPES = mimetypes.MimeTypes()  # not those of the machine
+TYPES.add_type("text/plain", ".log")
 LOG_TYPE, UNKNOWN_TYPE = "text/plain; charset=utf-8", "application/octet-stream"
 
 Outcome = Mapping[str, str]  # the result of a run and, for an exception, the reason
@@ -39,7 +41,8 @@ class TaskRun:
     """A claimed run. One thread calls ``run``; any thread may call ``kill``."""
 
     def __init__(self, context: Context, claim: Claim) -> None:
-        self._claimed, self._stopping = claim, context.stopping
+        self._claimed = claim
+        self._stopping, self._no_more_claims = context.stopping, context.no_more_claims
         self._notify = partial(context.notify, **claim.run)
         self._command: Command | None = None
         self._client = QueueClient(context)
@@ -89,7 +92,7 @@ class TaskRun:
         else:
             # after the report the queue would refuse the log
             self._report(outcome if self._upload(LOG, log, LOG_TYPE, log) else self._not_uploaded())
-        with suppress(OSError, ValueError):  # the reader of the output may have ended
+        with suppress(OSError, ValueError, AttributeError):  # its reader has ended, or there is none
             for piece in Content(log):
                 sys.stdout.buffer.write(piece)
             sys.stdout.flush()
@@ -112,7 +115,10 @@ class TaskRun:
                 self._fail(log, f"maxRunTime is over, {payload.max_run_time:g} seconds: the task is stopped")
             elif exit_code and not self._held.is_lost:
                 self._fail(log, f"the command ended with exit code {exit_code}")
-            uploads = [self._upload_file(name, folder, path, log) for name, path in payload.artifacts.items()]
+            uploads = [
+                not self._stopping.is_set() and self._upload_file(name, folder, path, log)
+                for name, path in payload.artifacts.items()
+            ]
             if exit_code != 0:
                 return FAILED
             return COMPLETED if all(uploads) else self._not_uploaded()
@@ -126,7 +132,7 @@ class TaskRun:
         return WORKER_SHUTDOWN if self._stopping.is_set() else FAILED
 
     def _upload_file(self, name: str, folder: int, path: str, log: IO[bytes]) -> bool:
-        guessed, encoding = mimetypes.guess_type(name)
+        guessed, encoding = TYPES.guess_type(name)
         # a compressed file does not have the type of its content
         content_type = guessed if guessed and not encoding else UNKNOWN_TYPE
         try:
@@ -148,6 +154,8 @@ class TaskRun:
 
     def _report(self, outcome: Outcome) -> None:
         """Report once to the queue, unless the claim is lost. A refused report is not repeated."""
+        if outcome is WORKER_SHUTDOWN:  # else this worker could claim the retry
+            self._no_more_claims.wait()
         if not self._held.release():
             return
         try:

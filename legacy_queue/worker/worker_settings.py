@@ -29,7 +29,7 @@ class Protocol(StrEnum):
 
     DRAFT = "draft"  # claims with the message's id, receipt and signature; the queue holds the message
     DEPLOYED = "deployed"  # claims with the worker's name alone, and deletes the message itself
-    CLAIMWORK = "claimwork"  # requests claims in a long poll; uses no Azure queue
+    CLAIMWORK = "claimwork"  # requests claims; uses no Azure queue
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,16 @@ class WorkerClock:
 
 @dataclass(frozen=True)
 class Context:
-    """Shared by the parts of a worker. After ``stopping`` is set, nothing more is claimed."""
+    """Shared by the parts of a worker.
+
+    ``stopping``: the worker is to claim nothing more. ``no_more_claims``: it has made its last claim.
+    """
 
     settings: WorkerSettings
     clock: WorkerClock
     notify: Notify
-    stopping: threading.Event
+    stopping: threading.Event = field(default_factory=threading.Event)
+    no_more_claims: threading.Event = field(default_factory=threading.Event)
 
 
 class Step(StrEnum):

@@ -133,7 +133,9 @@ def settings(fake_queue: FakeQueue) -> WorkerSettings:
 
 @pytest.fixture
 def context(settings: WorkerSettings, clock: FakeClock) -> Context:
-    return Context(settings, clock, lambda *_, **__: None, threading.Event())
+    context = Context(settings, clock, lambda *_, **__: None)
+    context.no_more_claims.set()
+    return context
 
 
 Prepare = Callable[..., Session]

@@ -6,7 +6,6 @@ order mark and a delete reads ``+`` in a query as a space: as Azure does it, and
 
 import base64
 import json
-import socket
 import sys
 import threading
 import uuid
@@ -28,7 +27,6 @@ SAS = "sv=2019-02-02&sig=s3cret%2Bsignature%3D"
 @dataclass
 class Message:
     text: str
-    dequeue_count: int
     message_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     receipt: str = field(
         default_factory=lambda: base64.b64encode(b"\xfb\xef\xff" + uuid.uuid4().bytes).decode()
@@ -90,7 +88,6 @@ class FakeQueue:
         self._scripts: dict[str, list[Script]] = defaultdict(list)
         self._lock = threading.RLock()
         self.failures: list[BaseException] = []
-        self.connection: socket.socket | None = None  # of the last request
         self._server = _Server(self)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -108,20 +105,15 @@ class FakeQueue:
         for failure in self.failures:
             raise failure
 
-    def wait_for_disconnect(self) -> None:
-        """Wait until the client of the last request closes its side of the connection."""
-        assert self.connection
-        assert self.connection.recv(1, socket.MSG_PEEK) == b""
-
     def script(self, operation: str, *answers: Script) -> None:
         self._scripts[operation].extend(answers)
 
-    def task(self, payload: Any, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0) -> str:
+    def task(self, payload: Any, *, queue: int = 0, run_id: int = 0) -> str:
         """Put a task's message into a queue; returns its taskId."""
         task_id = self._new_task(payload)
         content = {"taskId": task_id, "runId": run_id, "signature": f"signature+of/{task_id}="}
         text = base64.b64encode(json.dumps(content).encode()).decode()
-        self.message(text, queue=queue, dequeue_count=dequeue_count)
+        self.message(text, queue=queue)
         return task_id
 
     def work(self, payload: Any) -> str:
@@ -135,8 +127,8 @@ class FakeQueue:
         self.payloads[task_id] = payload
         return task_id
 
-    def message(self, text: str, *, queue: int = 0, dequeue_count: int = 1) -> Message:
-        message = Message(text, dequeue_count)
+    def message(self, text: str, *, queue: int = 0) -> Message:
+        message = Message(text)
         with self._lock:
             self.waiting[queue].append(message)
         return message
@@ -305,7 +297,7 @@ def messages_xml(messages: list[Message]) -> bytes:
     items = "".join(
         f"<QueueMessage><MessageId>{message.message_id}</MessageId><InsertionTime>{when}</InsertionTime>"
         f"<ExpirationTime>{when}</ExpirationTime><PopReceipt>{message.receipt}</PopReceipt>"
-        f"<TimeNextVisible>{when}</TimeNextVisible><DequeueCount>{message.dequeue_count}</DequeueCount>"
+        f"<TimeNextVisible>{when}</TimeNextVisible><DequeueCount>1</DequeueCount>"
         f"<MessageText>{message.text}</MessageText></QueueMessage>"
         for message in messages
     )
@@ -339,10 +331,6 @@ def _handler(fake_queue: FakeQueue) -> type[BaseHTTPRequestHandler]:
         def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
-            if len(body) < length:  # a worker that stops disconnects in the middle of a request
-                self.close_connection = True
-                return
-            fake_queue.connection = self.connection
             status, answer = fake_queue.answer(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))

@@ -1,6 +1,7 @@
 """The artifacts of a run: its log, and the files that its payload declares."""
 
 import threading
+from contextlib import redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,13 @@ def test_the_log_is_shown_on_standard_output(
     assert b"h\303\251llo \377\n" in capfdbinary.readouterr().out
 
 
+def test_a_task_ends_well_without_a_standard_output(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.task({"command": "echo one"})
+    with redirect_stdout(None):
+        session = work()
+    assert (result(session), session.failures()) == ("completed", [])
+
+
 @pytest.mark.parametrize("payload", [{"command": 12}, {"command": ["/no/such/command"]}])
 def test_the_log_of_a_malformed_payload_is_uploaded_after_the_report(
     fake_queue: FakeQueue, work: Prepare, payload: Any
@@ -79,6 +87,7 @@ def test_a_declared_file_is_uploaded_before_the_task_is_reported(
 def test_a_content_type_is_guessed_by_the_names_ending(fake_queue: FakeQueue, work: Prepare) -> None:
     expected = {
         "a.txt": "text/plain",
+        "a.log": "text/plain",
         "a.html": "text/html",
         "a.json": "application/json",
         "a.tar.gz": "application/octet-stream",
@@ -141,6 +150,15 @@ def test_an_upload_that_fails_while_the_worker_stops_is_reported_worker_shutdown
     fake_queue.script("createArtifact", session.worker.stop)
     fake_queue.script("upload", 503)
     session.start().end()
+    assert fake_queue.requests_for("reportException")[0].body == {"reason": "worker-shutdown"}
+
+
+def test_a_worker_that_stops_uploads_no_further_file(fake_queue: FakeQueue, prepare: Prepare) -> None:
+    fake_queue.task(declare("echo x > x", x="x", y="x"))
+    session = prepare()
+    fake_queue.script("createArtifact", session.worker.stop)
+    session.start().end()
+    assert [*fake_queue.artifacts] == ["public/x", LOG]
     assert fake_queue.requests_for("reportException")[0].body == {"reason": "worker-shutdown"}
 
 

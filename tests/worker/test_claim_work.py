@@ -1,4 +1,4 @@
-"""The loop of a worker that asks for claims in a long poll."""
+"""The loop of a worker that asks for claims."""
 
 import threading
 from datetime import timedelta
@@ -32,6 +32,13 @@ def test_the_worker_requests_one_task_in_its_own_name(fake_queue: FakeQueue, wor
     assert first.client_id == second.client_id == CLIENT_ID
     assert first.target == "/v1/claim-work/provisioner/type"
     assert first.body == second.body == {"workerGroup": "group", "workerId": "id", "tasks": 1}
+
+
+def test_the_worker_does_not_wait_in_a_long_poll(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.work(DONE)
+    work(**CLAIMWORK)
+    [request] = fake_queue.requests_for("claimWork")
+    assert request.headers["Prefer"] == "wait=0"
 
 
 def test_a_claim_work_answered_503_or_without_a_claim_is_repeated(
@@ -80,22 +87,23 @@ def test_a_task_is_claimed_at_most_once_while_the_worker_stops(
     assert fake_queue.protocol() == ["claimWork", "reportException"]
 
 
-def test_a_worker_that_stops_disconnects_from_the_queue_and_reports_what_it_still_claims(
+def test_a_worker_that_stops_does_not_claim_the_retry_of_its_own_task(
     fake_queue: FakeQueue, prepare: Prepare
 ) -> None:
-    fake_queue.work(DONE)
-    is_requested = threading.Event()
+    fake_queue.work({"command": ["sleep", "1000"]})
+    session, reported, is_early = prepare(**CLAIMWORK, capacity=2), threading.Event(), list[bool]()
 
-    def wait() -> None:
-        is_requested.set()
-        fake_queue.wait_for_disconnect()
+    def stop_before_the_answer() -> None:
+        session.wait_for(Step.RUN)
+        session.worker.stop()
+        session.wait_for(Step.FAILURE)  # the command was killed
+        is_early.append(reported.wait(0.2))
 
-    fake_queue.script("claimWork", wait)
-    session = prepare(**CLAIMWORK).start()
-    assert is_requested.wait(LONG)
-    session.worker.stop()
-    session.end()
-    assert fake_queue.protocol() == ["claimWork", "reportException"]
+    fake_queue.script("claimWork", 200, stop_before_the_answer)
+    fake_queue.script("reportException", reported.set)
+    session.start().end()
+    assert fake_queue.protocol() == ["claimWork", "claimWork", "reportException"]
+    assert is_early == [False]
 
 
 def test_a_worker_that_the_queue_refuses_ends_after_its_running_tasks(

@@ -74,6 +74,14 @@ def test_a_5xx_is_tried_again_five_times_with_growing_delays(
         client.claim_task(TASK_ID, 0, NAME)
 
 
+def test_a_reclaim_is_one_attempt(fake_queue: FakeQueue, client: QueueClient) -> None:
+    claim = client.claim_task(TASK_ID, 0, NAME)
+    fake_queue.script("reclaimTask", 503)
+    with pytest.raises(Unavailable, match="reclaimTask: answered 503"):
+        client.reclaim_task(claim)
+    assert fake_queue.operations() == ["claimTask", "reclaimTask"]
+
+
 def test_a_broken_connection_is_tried_again(
     fake_queue: FakeQueue, client: QueueClient, clock: FakeClock
 ) -> None:

@@ -55,13 +55,14 @@ def test_the_steps_follow_the_chart_of_the_deployed_protocol(fake_queue: FakeQue
 def test_the_deployed_worker_deletes_the_message_of_a_claim_that_is_refused(
     fake_queue: FakeQueue, work: Prepare, status: int
 ) -> None:
-    _, taken = fake_queue.task(DONE), fake_queue.task(DONE)
+    refused, taken = fake_queue.task(DONE), fake_queue.task(DONE)
     first, second = fake_queue.waiting[0]
     fake_queue.script("claimTask", status)
     session = work(protocol=DEPLOYED)
     assert fake_queue.deleted == [first.message_id, second.message_id]
     said = f"claimTask: {status} Scripted: says {status}"
-    assert session.fields(Step.FAILURE) == [{"message_id": first.message_id, "detail": said}]
+    named = {"message_id": first.message_id, "task_id": refused, "run_id": 0, "detail": said}
+    assert session.fields(Step.FAILURE) == [named]
     assert session.fields(Step.RUN)[0]["task_id"] == taken
 
 
@@ -100,25 +101,13 @@ def test_a_message_that_names_no_task_is_deleted_and_the_next_message_is_claimed
 
 
 def test_a_refused_delete_is_a_failure_step_and_the_task_runs(fake_queue: FakeQueue, work: Prepare) -> None:
-    fake_queue.task(DONE)
+    task_id = fake_queue.task(DONE)
     [message] = fake_queue.waiting[0]
     fake_queue.script("delete", 400)
     session = work(protocol=DEPLOYED)
-    assert session.fields(Step.FAILURE) == [{"message_id": message.message_id, "detail": "delete: 400"}]
+    named = {"message_id": message.message_id, "task_id": task_id, "run_id": 0, "detail": "delete: 400"}
+    assert session.fields(Step.FAILURE) == [named]
     assert len(session.fields(Step.REPORT)) == 1
-
-
-@OF_AZURE
-def test_a_message_dequeued_more_than_ten_times_is_a_failure_step_and_is_claimed(
-    fake_queue: FakeQueue, work: Prepare, protocol: Protocol
-) -> None:
-    fake_queue.task(DONE, dequeue_count=10)
-    fake_queue.task(DONE, dequeue_count=11)
-    [_, often] = fake_queue.waiting[0]
-    session = work(protocol=protocol, max_tasks=2)
-    alert = {"message_id": often.message_id, "detail": "dequeued 11 times"}
-    assert session.fields(Step.FAILURE) == [alert]
-    assert len(session.fields(Step.REPORT)) == 2
 
 
 def test_the_worker_runs_the_run_id_of_the_claim_not_of_the_message(
