@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,20 +108,22 @@ def _note(text: str | None) -> None:
 
 
 class _Answer:
-    """Passes a body on, and looks at it when it was sent."""
+    """Passes a body on, and looks at it when it was sent, if it is JSON."""
 
-    def __init__(self, body: Iterable[bytes], look: Callable[[bytes], None]) -> None:
-        self._body, self._look, self._sent = body, look, b""
+    def __init__(self, body: Iterable[bytes], environ: Any, look: Callable[[Any, bytes], None]) -> None:
+        self._body, self._environ, self._look = body, environ, look
+        self._sent: list[bytes] = []
 
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._body:
-            self._sent += chunk
+            if self._environ.get("tests.is_json"):
+                self._sent.append(chunk)
             yield chunk
 
     def close(self) -> None:
         if close := getattr(self._body, "close", None):
             close()
-        self._look(self._sent)
+        self._look(self._environ, b"".join(self._sent))
 
 
 def watch_answers(dispatch: Any) -> None:
@@ -134,7 +136,7 @@ def watch_answers(dispatch: Any) -> None:
 
     def look(environ: Any, content: bytes) -> None:
         call = environ.get("tests.call")
-        if call and call.endpoint.output and environ.get("tests.is_json") and content:
+        if call and call.endpoint.output and content:
             generation = "today" if call.is_todays else "2018"
             answer = json.loads(content)
             is_todays = isinstance(answer, dict) and answer.get("storageType") in ("object", "link")
@@ -147,7 +149,7 @@ def watch_answers(dispatch: Any) -> None:
             environ["tests.is_json"] = status.startswith("200") and is_json
             return start_response(status, headers, *more)
 
-        return _Answer(serve(self, environ, start), partial(look, environ))
+        return _Answer(serve(self, environ, start), environ, look)
 
     dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__ = keeping, watched
 
