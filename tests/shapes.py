@@ -9,10 +9,10 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 FILES = {"2018": ("shapes_2018.txt",), "today": ("shapes_2018.txt", "shapes_today.txt")}
 FAULTS = "TEST_SHAPE_FAULTS"  # the variable that names the file
@@ -107,25 +107,6 @@ def _note(text: str | None) -> None:
             file.write(text + "\n")
 
 
-class _Answer:
-    """Passes a body on, and looks at it when it was sent, if it is JSON."""
-
-    def __init__(self, body: Iterable[bytes], environ: Any, look: Callable[[Any, bytes], None]) -> None:
-        self._body, self._environ, self._look = body, environ, look
-        self._sent: list[bytes] = []
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._body:
-            if self._environ.get("tests.is_json"):
-                self._sent.append(chunk)
-            yield chunk
-
-    def close(self) -> None:
-        if close := getattr(self._body, "close", None):
-            close()
-        self._look(self._environ, b"".join(self._sent))
-
-
 def watch_answers(dispatch: Any) -> None:
     """Look at each answer of ``legacy_queue.http.dispatch``."""
     checked, serve = dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__
@@ -134,22 +115,15 @@ def watch_answers(dispatch: Any) -> None:
         call = environ["tests.call"] = checked(self, endpoint, segments, environ, record)
         return call
 
-    def look(environ: Any, content: bytes) -> None:
+    def watched(self: Any, environ: Any, start_response: Any) -> Iterable[bytes]:
+        answered = serve(self, environ, start_response)
         call = environ.get("tests.call")
-        if call and call.endpoint.output and content:
-            generation = "today" if call.is_todays else "2018"
-            answer = json.loads(content)
+        if call and call.endpoint.output and isinstance(answered, tuple) and answered:  # of JSON
+            answer = json.loads(answered[0])
             is_todays = isinstance(answer, dict) and answer.get("storageType") in ("object", "link")
             if not is_todays:
-                _note(fault(generation, call.endpoint.output, answer))
-
-    def watched(self: Any, environ: Any, start_response: Any) -> Iterable[bytes]:
-        def start(status: str, headers: Any, *more: Any) -> Any:
-            is_json = ("content-type", "application/json") in ((n.lower(), v) for n, v in headers)
-            environ["tests.is_json"] = status.startswith("200") and is_json
-            return start_response(status, headers, *more)
-
-        return _Answer(serve(self, environ, start), environ, look)
+                _note(fault("today" if call.is_todays else "2018", call.endpoint.output, answer))
+        return cast("Iterable[bytes]", answered)
 
     dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__ = keeping, watched
 

@@ -7,9 +7,10 @@ import json
 
 import pytest
 
+from legacy_queue.domain.generations import SINCE_2018
 from legacy_queue.domain.ids import slugid
 from tests import shapes
-from tests.http.calls import OF_2018, TASK_ID, TODAY, Queue, refused, succeeded, task_body
+from tests.http.calls import OF_2018, POOL, TASK_ID, TODAY, Queue, refused, succeeded, task_body
 
 LATER = {"taskQueueId", "projectId"}
 
@@ -94,3 +95,9 @@ def test_an_answer_of_another_shape_would_fail_any_test(queue: Queue, generation
     assert shapes.fault(generation, "task-status-response", answer) is None
     answer["status"][spoiled] = "none"
     assert spoiled in (shapes.fault(generation, "task-status-response", answer) or "")
+
+
+def test_an_answer_of_another_shape_is_seen(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(SINCE_2018, "pending-tasks-response")
+    queue.call("pendingTasks", **POOL)
+    assert "pending-tasks-response is not of 2018" in shapes.faults()
