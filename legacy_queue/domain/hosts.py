@@ -14,7 +14,6 @@ def is_address(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the host. No name but localhost counts."""
-    try:
+    with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return False

@@ -17,7 +17,7 @@ def to_json(value: Any, *, is_sorted: bool = False, default: Callable[[Any], str
     options = _OPTIONS | orjson.OPT_SORT_KEYS if is_sorted else _OPTIONS
     try:
         return orjson.dumps(value, default, options)
-    except TypeError:  # lone surrogates, more than 64 bits, deep nesting: rows of earlier versions
+    except TypeError:  # lone surrogates, more than 64 bits, deep nesting: a payload, or a field of a log
         text = json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted, default=default
         )
