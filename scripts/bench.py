@@ -1,369 +1,399 @@
-"""How fast the server is on each storage, beside the floor of Azurite; run by scripts/bench.
+"""How fast the server is, beside the floor of its storage and another revision; run by scripts/bench.
 
-Closed loops of create + claim + complete cycles, from this process, against a server of its own for each
-side. What is compared runs in turn, in rounds, on the same machine and, for the floor, on the same Azurite:
-ratios of one run mean something, figures of two runs do not. "storage" (Azurite's requests) and "CPU" count
-what the background does afterwards too; "load" is this process.
+A cycle is createTask, claimTask, reportCompleted. Clients in this process run cycles in closed loops against
+a server of its own for each side. The sides run in turn, in rounds, on the same machine: ratios of one run
+mean something, figures of two runs do not. Costs are for a cycle: requests to Azurite by method and name, and
+ms of CPU, also of this process ("load"). What a server does after it has rested counts with its next load.
 
-Parts: cycle (all storages, and the floor: the operations of scripts/bench_floor.py by a bare client), calls
-(each call by itself; what the background does seconds later counts with a later call), growth (embedded:
-tasks stored, a large group, pending messages, and how long a start takes), holds (embedded: pings while as
-many tasks are stored and as many rows expire), processes (embedded: one and two), waiting (claimWork polls
-that find nothing). Options after -- go to `legacy-queue serve`.
+Parts: cycle (each storage, two processes, the floor; with one client also what each call costs), growth
+(embedded with as many tasks stored), waiting (claimWork). Options after -- go to `legacy-queue serve`.
 """
 
 import argparse
-import asyncio
+import base64
 import json
 import os
-import platform
+import re
+import sqlite3
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
+from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
-from bench_fill import fill_messages, fill_tasks
-from bench_floor import Floor
-from bench_load import CYCLE, BenchTask, Sample, Server, Side, cycles, each_call, measured
-from bench_report import Report
-from bench_revision import Revision, other_revision, this_revision
-from served import Line, computed, process_of, served
-from waiting import idle, reach
+import pygal
+from azure.storage.queue import generate_account_sas
 
+from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
+from legacy_queue.testing.definitions import PROVISIONER_ID, WORKER, definition
 
-_QUICK = {
-    "rounds": 1, "seconds": 0.1, "clients": [1, 4], "calls": 1, "tasks": [20], "group": 20, "messages": 20,
-    "polls": 5, "poll_seconds": 1, "hold_seconds": 1,
-}  # fmt: skip
-_PILOT = ("--no-resolvers",)  # the next server of the file then sweeps and expires at its start
-_PING_PAUSE = 0.005  # seconds
-
-
-def say(text: str) -> None:
-    """What is being done, on standard error."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-class Benchmark:
-    """The parts; each starts what it needs and adds to the report."""
-
-    def __init__(self, options: argparse.Namespace, revisions: Sequence[Revision]) -> None:
-        self._options, self._revisions = options, revisions
-        self.report = Report()
-
-    async def cycle(self) -> None:
-        """Cycles on each storage of each revision, and the floor on this revision's Azurite."""
-        with ExitStack() as stack:
-            servers: list[Server] = []
-            for revision in self._revisions:
-                for storage in revision.storages:
-                    line = stack.enter_context(self._line(revision, storage))
-                    servers.append(Server(storage + revision.suffix, line))
-            floors = await self._floors(next(server for server in servers if server.name == "azurite"))
-            samples = await self._rounds("cycle", [*servers, *floors], self._options.clients)
-        pairs = [("embedded", "memory"), *(("azurite", floor.name) for floor in floors)]
-        pairs += [("embedded", f"azurite{revision.suffix}") for revision in self._revisions]
-        for side, other in pairs:
-            self.report.compare("cycle", samples, side, other, "rate")
-
-    async def processes(self) -> None:
-        """One and two server processes."""
-        with self._lines("embedded") as single, self._lines("embedded", "--workers", "2") as double:
-            sides = [*self._servers("1 process", single), *self._servers("2 processes", double)]
-            samples = await self._rounds("processes", sides, self._options.clients[1:])
-            self.report.compare("processes", samples, "2 processes", "1 process", "rate")
-
-    async def growth(self) -> None:
-        """An empty file and a filled file in rounds."""
-        options, group = self._options, slugid()
-        for tasks in options.tasks:
-            await self._grown(f"{tasks:,} tasks", tasks)
-        if options.group:
-            await self._grown(f"group of {options.group:,}", options.group, taskGroupId=group)
-        if options.messages:
-            await self._grown(f"{options.messages:,} messages", options.messages, is_pending=True)
-
-    async def holds(self) -> None:
-        """The longest ping with nothing stored, and while the expired rows of a filled file are removed.
-
-        As many tasks stay. One client runs cycles meanwhile, another lists. What the server computes during a
-        ping says more of its loop than the time does, in which other processes run too.
-        """
-        with tempfile.TemporaryDirectory() as folder:
-            revision, count = self._revisions[0], self._options.tasks[-1]
-            with self._line(revision, "embedded", *_PILOT, folder=Path(folder)) as line:
-                pilots = [await _pilot(Server("pilot", line), life) for life in ({}, _short_life())]
-            with self._line(revision, "embedded") as line:
-                await self._pinged("nothing stored", line)
-            for pilot in pilots:
-                fill_tasks(Path(folder) / "data", pilot, count)
-            with self._line(revision, "embedded", folder=Path(folder)) as line:
-                await self._pinged(f"{count:,} tasks, {count:,} expired", line)
-
-    async def calls(self) -> None:
-        """Each call by itself, by one client and by some, and its operations in turn on the same Azurite."""
-        with self._lines("azurite", revisions=1) as lines, self._lines("embedded", revisions=1) as embedded:
-            servers = [*self._servers("azurite", lines), *self._servers("embedded", embedded)]
-            floors = await self._floors(servers[0])
-            samples: list[Sample] = []
-            for number in range(self._options.rounds):
-                for clients in self._options.clients[:2]:
-                    for side in _rotated([*servers, *floors[:1]], number):
-                        say(f"calls: round {number + 1} of {self._options.rounds}, {clients} of {side.name}")
-                        samples += await each_call(side, clients, max(self._options.calls, 2 * clients))
-            await self._charge(servers)
-            self.report.add("calls", samples)
-            self.report.compare("calls", samples, "azurite", floors[0].name, "p50")
-
-    async def waiting(self) -> None:
-        """Idle polls of claimWork, and how long work takes to reach a poll."""
-        options = self._options
-        with self._lines("memory", "--claim-work-wait", f"{options.poll_seconds}s") as lines:
-            for revision, line in zip(self._revisions, lines, strict=True):
-                print(f"\nwaiting   claimWork of memory{revision.suffix}", flush=True)
-                say(f"waiting: {options.polls} polls")
-                ratio = await reach(line, 0, 6 * options.rounds)
-                new, again = await idle(line, options.polls, options.poll_seconds)
-                self.report.figures[f"waiting{revision.suffix}"] = {
-                    "polls": options.polls,
-                    "createTaskToClaimPerCreateTask": ratio,
-                    "new": new,
-                    "again": again,
-                }
-
-    @contextmanager
-    def _line(
-        self, revision: Revision, storage: str, *words: str, folder: Path | None = None
-    ) -> Iterator[Line]:
-        """A server of the revision, its data in the folder."""
-        with ExitStack() as stack:
-            folder = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            own = revision.azurite_options if storage == "azurite" else ()
-            arguments = ("--storage", storage, *own, *words, *self._options.serve)
-            server = served(folder, *arguments, program=revision.program, variables=revision.variables)
-            yield stack.enter_context(server)[0]
-
-    @contextmanager
-    def _lines(self, storage: str, *words: str, revisions: int | None = None) -> Iterator[list[Line]]:
-        """A server of each revision that has the storage, this one first."""
-        with ExitStack() as stack:
-            yield [
-                stack.enter_context(self._line(revision, storage, *words))
-                for revision in self._revisions[:revisions]
-                if storage in revision.storages
-            ]
-
-    def _servers(self, name: str, lines: Sequence[Line], **definition: Any) -> list[Server]:
-        """As ``_lines`` makes them: a revision without the storage has none."""
-        suffixes = [revision.suffix for revision in self._revisions]
-        return [
-            Server(name + suffix, line, **definition) for suffix, line in zip(suffixes, lines, strict=False)
-        ]
-
-    async def _floors(self, server: Server) -> list[Floor]:
-        floors = [Floor(server.line, share) for share in self._options.share]
-        for floor in floors:
-            await floor.prepare()
-        return floors
-
-    async def _grown(self, level: str, count: int, *, is_pending: bool = False, **definition: Any) -> None:
-        """A filled file beside an empty file, in rounds; ``definition`` is that of the tasks."""
-        revision = self._revisions[0]
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            with self._line(revision, "embedded", *_PILOT, folder=folder) as line:
-                pilot = await _pilot(Server("pilot", line), definition, is_pending=is_pending)
-            say(f"growth: filling {level}")
-            if is_pending:
-                fill_messages(folder / "data", count)
-            else:
-                task_ids = fill_tasks(folder / "data", pilot, count)
-            begun = time.perf_counter()
-            filled = stack.enter_context(self._line(revision, "embedded", folder=folder))
-            ready = time.perf_counter() - begun
-            empty = stack.enter_context(self._line(revision, "embedded"))
-            small, grown = Server(f"empty beside {level}", empty), Server(level, filled, **definition)
-            if not is_pending:  # the server knows the copies
-                await grown.call("status", 0, BenchTask({}, task_ids[-1]))
-            rounds = (self._options.rounds + 1) // 2  # filling takes the time that the other half would
-            samples = await self._rounds("growth", [small, grown], self._options.clients[1:2], rounds)
-        print(f"{'growth':<10}{level}: ready in {ready:.2f} s")
-        self.report.figures[level] = {"readySeconds": ready}
-        self.report.compare("growth", samples, grown.name, small.name, "rate")
-
-    async def _pinged(self, what: str, line: Line) -> None:
-        server, end = Server(what, line), time.perf_counter() + self._options.hold_seconds
-
-        async def listing() -> None:
-            group = server.new_task()
-            await server.call("createTask", 1, group)
-            while time.perf_counter() < end:
-                await server.send(1, "GET", f"/task-group/{group.task_id}/list")
-                await server.send(1, "GET", "/pending/waiting/bench")
-                await asyncio.sleep(10 * _PING_PAUSE)
-
-        async def ping() -> list[tuple[float, float]]:
-            found, pid = [], process_of(line)
-            while (begun := time.perf_counter()) < end:
-                before = computed(pid)
-                await server.send(2, "GET", "/ping")
-                found.append((1000 * (time.perf_counter() - begun), 1000 * (computed(pid) - before)))
-                await asyncio.sleep(_PING_PAUSE)
-            return found
-
-        say(f"holds: {what}")
-        load = cycles(server, 1, self._options.hold_seconds)
-        pings, *_ = await asyncio.gather(ping(), listing(), load)
-        figures: dict[str, float] = {}
-        for name, values in zip(("ping", "cpu"), zip(*pings, strict=True), strict=True):
-            ordered = sorted(values)
-            figures |= {f"{name}P99Ms": ordered[int(len(ordered) * 0.99)], f"{name}MaxMs": ordered[-1]}
-        print(f"{'holds':<10}{what}: " + ", ".join(f"{name} {ms:.1f}" for name, ms in figures.items()))
-        self.report.figures[f"holds, {what}"] = figures
-
-    async def _rounds(
-        self, part: str, sides: Sequence[Side[Any]], counts: Sequence[int], rounds: int | None = None
-    ) -> list[Sample]:
-        """Cycles by all sides in turn, so that whatever else the machine does meets all of them."""
-        options, samples = self._options, []
-        rounds = rounds or options.rounds
-        for side in sides:
-            say(f"{part}: warming {side.name} up")
-            await cycles(side, counts[-1], options.seconds)
-            await side.probe.rest()
-        for number in range(rounds):
-            for clients in counts:
-                for side in _rotated(sides, number):
-                    load = cycles(side, clients, options.seconds)
-                    samples.append(await measured(side, "cycle", clients, load))
-                shown = ", ".join(f"{s.side} {s.rate:.1f}" for s in samples[-len(sides) :])
-                say(f"{part}: round {number + 1} of {rounds}, {clients} clients, cycles/s: {shown}")
-        await self._charge(sides)
-        self.report.add(part, samples)
-        self._compare_revisions(part, samples, sides, "rate")
-        return samples
-
-    async def _charge(self, sides: Sequence[Side[Any]]) -> None:
-        """What the servers do within some seconds after the last load is that load's too."""
-        await asyncio.sleep(4 * self._options.seconds)
-        for side in sides:
-            side.probe.charge(await side.probe.read())
-
-    def _compare_revisions(
-        self, part: str, samples: Sequence[Sample], sides: Sequence[Side[Any]], figure: str
-    ) -> None:
-        for revision in self._revisions[1:]:
-            for name in {side.name for side in sides}:
-                if name.endswith(revision.suffix):
-                    own = name.removesuffix(revision.suffix)
-                    self.report.compare(part, samples, own, name, figure)
-
-
-async def _pilot(server: Server, definition: Mapping[str, Any], *, is_pending: bool = False) -> str:
-    """The taskId of a task that has been run, or only created."""
-    pilot = server.new_task(**definition)
-    for what in CYCLE[:1] if is_pending else CYCLE:
-        await server.call(what, 0, pilot)
-    await server.probe.rest()
-    return pilot.task_id
-
-
-def _short_life() -> dict[str, str]:
-    """The times of a task that expires as soon as it may."""
-    soon = format_time(datetime.now(UTC) + timedelta(seconds=5))
-    return {"deadline": soon, "expires": soon}
-
-
-def _rotated(sides: Sequence[Side[Any]], number: int) -> list[Side[Any]]:
-    start = number % len(sides)
-    return [*sides[start:], *sides[:start]]
-
-
-PARTS = {
-    "cycle": Benchmark.cycle,
-    "calls": Benchmark.calls,
-    "growth": Benchmark.growth,
-    "holds": Benchmark.holds,
-    "processes": Benchmark.processes,
-    "waiting": Benchmark.waiting,
+ROOT = Path(__file__).resolve().parents[1]
+CYCLE = ("createTask", "claimTask", "reportCompleted")
+SIDES = {
+    "embedded": "embedded",
+    "2 processes": "embedded --workers 2",
+    "memory": "memory",
+    "azurite": "azurite --azurite-default-account",
 }
+RATIOS = {"embedded": ("memory",), "2 processes": ("embedded",), "azurite": ("floor/1", "floor/8")}
+
+# Loaded into Azurite, it counts requests by method and name of table or queue. GET /counts answers with them.
+COUNT_REQUESTS = """
+const { Server } = require("node:http"), { emit } = Server.prototype, counts = {};
+Server.prototype.emit = function (event, request, response) {
+  if (event === "request" && request.url === "/counts") return response.end(JSON.stringify(counts));
+  const name = event === "request" && request.url.split(/[/?(]/)[2];
+  const what = name && `${request.method} ${name.length > 20 ? "work" : name}`;
+  if (what) counts[what] = (counts[what] ?? 0) + 1;
+  return emit.apply(this, arguments);
+};
+"""
+# The least storage requests of a cycle, in the server's order: service, method, path, body. Concurrent
+# calls have the SHARED in common. Source: docs/explanation/architecture.md#what-a-call-costs.
+ROW = f'{{"PartitionKey": "KEY", "RowKey": "task", "runs": "{"r" * 300}"}}'
+MESSAGE = f"<QueueMessage><MessageText>{'m' * 150}</MessageText></QueueMessage>"
+INSERT = ("table", "POST", "/floor?", ROW.replace("}", f', "definition": "{"d" * 1000}"}}'))
+MEMBER = ("table", "POST", "/floor?", ROW.replace("task", "member"))
+MERGE = ("table", "PATCH", "/floor(PartitionKey='KEY',RowKey='task')?", ROW)
+WORK = ("queue", "POST", "/floor/messages?", MESSAGE)
+TIMER = ("queue", "POST", "/floor/messages?visibilitytimeout=600&", MESSAGE)
+HOLD = ("queue", "POST", "/floor/messages?visibilitytimeout=1200&", MESSAGE)
+DELETE = ("queue", "DELETE", "/floor/messages/MessageId?popreceipt=PopReceipt&", "")
+MAKE = (("queue", "PUT", "/floor?", ""), ("table", "POST", "/Tables?", '{"TableName": "floor"}'))
+FLOOR = {
+    "createTask": (INSERT, WORK, TIMER, MEMBER),
+    "claimTask": (HOLD, MERGE, TIMER),
+    "reportCompleted": (MERGE, DELETE, TIMER),
+}
+SHARED = (TIMER, MEMBER)
+VERSION = {"x-ms-version": "2019-02-02", "Accept": "application/json;odata=nometadata"}
+WRITE = {"Content-Type": "application/json", "Prefer": "return-no-content", "If-Match": "*"}
+HEADERS = {"queue": VERSION, "table": {**VERSION, **WRITE}}
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
+class Side:
+    """Something that can be put under load."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._connections: dict[tuple[int, str], HTTPConnection] = {}
+
+    def _send(self, slot: int, method: str, url: str, headers: dict[str, str], body: bytes = b"") -> bytes:
+        """The body of the answer, which has to be a success. Each slot, a client, keeps its connections."""
+        host = urlsplit(url).netloc
+        connection = self._connections.setdefault((slot, host), HTTPConnection(host))
+        connection.request(method, url.partition(host)[2], body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        if not 200 <= answer.status < 300:
+            raise RuntimeError(f"{method} {url.partition('?')[0]}: {answer.status} {content[:300]!r}")
+        return content
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - PARTS.keys():
-        raise argparse.ArgumentTypeError(f"there is no part {', '.join(unknown)}")
-    return names
+class Server(Side):
+    """`legacy-queue serve`, called as a worker and a scheduler call it: Hawk-signed."""
+
+    def __init__(self, name: str, line: Mapping[str, Any]) -> None:
+        """``line`` is what the server prints when it is ready."""
+        super().__init__(name)
+        self._line, self.storage = line, line["storage"]
+
+    def call(self, what: str, slot: int, task: dict[str, Any]) -> None:
+        """A call of the life of one task, which keeps in ``task`` what the next call needs."""
+        task_id, pool = task.setdefault("taskId", slugid()), task.setdefault("pool", "cycle")
+        match what:
+            case "createTask":
+                body = definition(datetime.now(UTC), {"worker_type": pool})
+                self._call(slot, "PUT", f"/task/{task_id}", body)
+            case "claimTask":
+                task |= self._call(slot, "POST", f"/task/{task_id}/runs/0/claim", WORKER)
+            case "reportCompleted":
+                self._call(slot, "POST", f"/task/{task_id}/runs/0/completed", {}, task["credentials"])
+            case "claimWork":
+                self._call(slot, "POST", f"/claim-work/{PROVISIONER_ID}/{pool}", {**WORKER, "tasks": 1})
+
+    def _call(self, slot: int, method: str, path: str, body: Any, claim: Any = None) -> Any:
+        """The answer. ``claim``: the credentials of one, instead of the server's own."""
+        url, who = urlsplit(self._line["baseUrl"] + path), claim or self._line["credentials"]
+        request = SignedRequest(method, url.path, url.hostname or "", url.port or 80, None, None, b"")
+        ext = f'{{"certificate":{who["certificate"]}}}' if "certificate" in who else ""
+        now, ext = datetime.now(UTC), base64.b64encode(ext.encode()).decode()
+        signed = sign_header(request, who["clientId"], who["accessToken"], now, slugid(), ext)
+        headers = {"Content-Type": "application/json", "Authorization": signed}
+        return json.loads(self._send(slot, method, url.geturl(), headers, json.dumps(body).encode()))
+
+    def spent(self) -> "Counter[str]":
+        """So far: CPU ms by kind of process, and requests to Azurite."""
+        spent: Counter[str] = Counter()
+        arbiter = self._line["pid"]
+        children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()
+        for pid in (arbiter, *children):
+            program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ms = (int(words[11]) + int(words[12])) * 1000 // os.sysconf("SC_CLK_TCK")
+            spent["CPU azurite" if b"node" in program else "CPU server"] += ms
+        if table := self.storage.get("table"):
+            url = urlsplit(table)._replace(path="/counts").geturl()
+            spent.update(json.loads(self._send(-1, "GET", url, {})))
+        return spent
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--only", type=_parts, default=list(PARTS), metavar="PARTS", help="some parts: cycle,growth")
-    add("--rounds", type=int, default=5, help="of each comparison (default 5; growth: half)")
-    add("--seconds", type=float, default=2, help="of each load in a round (default 2)")
-    add("--clients", type=_numbers, default=[1, 16, 64], help="at least two numbers (default 1,16,64)")
-    add("--share", type=_numbers, default=[1, 8], help="requests that share a timer, of each floor (1,8)")
-    add("--calls", type=int, default=10, help="calls: of each in a round, at least (default 10)")
-    add("--tasks", type=_numbers, default=[100, 200000], help="growth, holds: tasks (default 100,200000)")
-    add("--group", type=int, default=5000, help="growth: tasks of a group (default 5000; 0: none)")
-    add("--messages", type=int, default=10000, help="growth: pending messages (default 10000; 0: none)")
-    add("--hold-seconds", type=int, default=60, help="holds: how long each takes (default 60)")
-    add("--polls", type=int, default=1000, help="waiting: polls (default 1000)")
-    add("--poll-seconds", type=int, default=20, help="waiting: how long a poll waits (default 20)")
-    add("--compare", metavar="REF", help="run another revision beside this one")
-    add("--json", type=Path, metavar="FILE", help="also write all figures")
-    add("--quick", action="store_true", help="the least of everything: shows that it works, measures nothing")
-    add("serve", nargs="*", metavar="-- OPTION", help="options of `legacy-queue serve`")
-    if "--quick" in sys.argv:
-        parser.set_defaults(**_QUICK)
-    options = parser.parse_args()
-    if len(options.clients) < 2:
-        parser.error("--clients: at least two numbers")
-    return options
+class Floor(Side):
+    """The operations of FLOOR, sent to a server's Azurite; ``share`` calls have a shared one in common."""
+
+    def __init__(self, server: Server, share: int) -> None:
+        super().__init__(f"floor/{share}")
+        self.spent, self._endpoints, self._share = server.spent, server.storage, share
+        self._calls = 0
+        # the account that Azurite's documentation publishes
+        key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+        expiry = datetime.now(UTC) + timedelta(days=1)
+        self._sas = generate_account_sas("devstoreaccount1", key, "sco", "rwdlacup", expiry, services="qt")
+
+    def call(self, what: str, slot: int, task: dict[str, str]) -> None:
+        """The requests of the call, one after the other; ``task`` has what a word in them stands for."""
+        self._calls += 1
+        task.setdefault("KEY", slugid())
+        for request in FLOOR[what]:
+            if request in SHARED and self._calls % self._share:
+                continue
+            service, method, path, body = request
+            for word, value in task.items():
+                path, body = path.replace(word, value), body.replace(word, value)
+            answer = self.send(slot, service, method, path, body)
+            if request is HOLD:
+                held = re.findall("<(MessageId|PopReceipt)>(.*?)<", answer)
+                task |= {name: quote(value, safe="") for name, value in held}
+
+    def send(self, slot: int, service: str, method: str, path: str, body: str) -> str:
+        url = self._endpoints[service] + path + self._sas
+        return self._send(slot, method, url, HEADERS[service], body.encode()).decode()
+
+
+@dataclass
+class Sample:
+    """A load: ms of each call and cycle; what all cycles cost and, with one client, what each call does."""
+
+    clients: int
+    rate: float  # cycles in a second
+    took: Mapping[str, list[float]]
+    spent: Mapping[str, "Counter[str]"]
+
+
+def timed(side: Any, what: str, task: dict[str, Any], slot: int = 0) -> float:
+    """Milliseconds of the call."""
+    began = time.perf_counter()
+    side.call(what, slot, task)
+    return 1000 * (time.perf_counter() - began)
+
+
+def measured(side: Any, clients: int, seconds: float) -> Sample:
+    """Each client runs cycles, one after the other, until the time is up: at least one."""
+    took: dict[str, list[float]] = {what: [] for what in ("cycle", *CYCLE)}
+    spent: dict[str, Counter[str]] = {what: Counter() for what in ("cycle", *CYCLE)}
+    before, own, began = side.spent(), time.process_time(), time.perf_counter()
+
+    def client(slot: int) -> None:
+        while time.perf_counter() - began < seconds or not took["cycle"]:
+            task: dict[str, Any] = {}
+            for what in CYCLE:
+                earlier = side.spent() if clients == 1 else Counter()
+                took[what].append(timed(side, what, task, slot))
+                spent[what] += side.spent() - earlier if clients == 1 else earlier
+            took["cycle"].append(sum(took[what][-1] for what in CYCLE))
+
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(client, range(clients)))
+    own, after = time.process_time() - own, side.spent()
+    for _ in range(20):  # until the server rests, but no longer than 5 s
+        time.sleep(0.25)
+        earlier, after = after, side.spent()
+        if after["CPU server"] - earlier["CPU server"] < 25:  # ms: a tenth of a core
+            break
+    spent["cycle"] = after - before + Counter({"CPU load": round(1000 * own)})
+    return Sample(clients, 1000 * clients / statistics.mean(took["cycle"]), took, spent)
+
+
+def figures(samples: Sequence[Sample], what: str) -> dict[str, float]:
+    """Of ``cycle``, or of a call; of all rounds together."""
+    took = sorted(ms for sample in samples for ms in sample.took[what])
+    row = {"clients": samples[0].clients, "p50": took[len(took) // 2], "p99": took[int(len(took) * 0.99)]}
+    if what == "cycle":
+        row["a second"] = statistics.median(sample.rate for sample in samples)
+    spent = sum((sample.spent[what] for sample in samples), Counter())
+    return row | {name: total / len(took) for name, total in sorted(spent.items())}
+
+
+def fill(file: Path, task_id: str, count: int) -> None:
+    """Insert the rows that name the task again, under so many other taskIds."""
+    with closing(sqlite3.connect(file)) as db, db:
+        rows = db.execute("SELECT * FROM rows WHERE instr(partition || ' ' || key, ?)", (task_id,)).fetchall()
+        marks = ", ".join("?" * len(rows[0]))
+        for new in (slugid() for _ in range(count)):
+            copies = [[v.replace(task_id, new) if isinstance(v, str) else v for v in row] for row in rows]
+            db.executemany(f"INSERT INTO rows VALUES ({marks})", copies)
+
+
+class Bench:
+    """The parts. Each starts what it needs, prints, and adds to ``rows``."""
+
+    def __init__(self, options: argparse.Namespace, trees: Mapping[str, Path]) -> None:
+        """``trees`` of the revisions, by what is added to the names of their sides, first "": this one's."""
+        self._options, self._trees = options, trees
+        self.rows: list[dict[str, Any]] = []
+
+    def cycle(self) -> None:
+        with ExitStack() as stack:
+            started = {}
+            for kind, suffix in product(SIDES, self._trees):
+                started[kind + suffix] = stack.enter_context(self._server(kind, suffix))
+            floors = [Floor(started["azurite"], share) for share in (1, 8)]
+            for request in MAKE:
+                floors[0].send(0, *request)
+            self._rounds("cycle", [*started.values(), *floors], self._options.clients)
+
+    def growth(self) -> None:
+        for count in self._options.tasks:
+            with tempfile.TemporaryDirectory() as folder:
+                task: dict[str, Any] = {}
+                with self._server("embedded", "", folder, "--no-resolvers") as pilot:
+                    for what in CYCLE:
+                        pilot.call(what, 0, task)
+                fill(Path(folder, "storage.sqlite"), task["taskId"], count)
+                with self._server("embedded") as empty, ExitStack() as stack:
+                    began = time.perf_counter()
+                    filled = stack.enter_context(self._server("embedded", "", folder))
+                    filled.name = f"{count:,} tasks"
+                    self._add("growth", filled.name, {"s until ready": time.perf_counter() - began})
+                    self._rounds("growth", [filled, empty], self._options.clients[:2])
+
+    def waiting(self) -> None:
+        polls = self._options.polls
+        for suffix in self._trees:
+            with self._server("embedded", suffix) as server, ThreadPoolExecutor(polls) as threads:
+                bare, reached = [], []
+                for _ in range(4 * self._options.rounds):
+                    bare.append(timed(server, "createTask", {}))
+                    claim = threads.submit(server.call, "claimWork", 1, {"pool": "reached"})
+                    time.sleep(0.05)
+                    began = time.perf_counter()
+                    server.call("createTask", 0, {"pool": "reached"})
+                    claim.result()
+                    reached.append(1000 * (time.perf_counter() - began))
+                ratio = statistics.median(reached) / statistics.median(bare)
+                before = server.spent()
+                list(threads.map(lambda n: server.call("claimWork", n, {"pool": "idle"}), range(polls)))
+                cost = (server.spent() - before)["CPU server"]
+                self._add("waiting", server.name, {"claim/createTask": ratio, "polls": polls, "CPU ms": cost})
+
+    @contextmanager
+    def _server(self, kind: str, suffix: str = "", data: str = "", *words: str) -> Iterator[Server]:
+        """A server of a revision; its files are in the folder ``data``, or in one that is removed."""
+        with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
+            count, tree = Path(folder, "count.js"), self._trees[suffix]
+            count.write_text(COUNT_REQUESTS)
+            path = f"{tree}/azurite/node_modules/.bin:{os.environ['PATH']}"
+            environment = {**os.environ, "PYTHONPATH": str(tree), "PATH": path, "NODE_OPTIONS": f"-r {count}"}
+            program = f"{tree}/.venv/bin/python -P -m legacy_queue serve --storage {SIDES[kind]} --port 0"
+            command = [*program.split(), "--data-dir", data or folder, *words, *self._options.serve]
+            with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log) as server:
+                assert server.stdout
+                try:
+                    yield Server(kind + suffix, json.loads(server.stdout.readline()))
+                finally:
+                    server.terminate()
+
+    def _rounds(self, part: str, sides: Sequence[Server | Floor], counts: Sequence[int]) -> None:
+        """Load each side in turn, so that whatever else the machine does meets all of them."""
+        samples: dict[tuple[int, str], list[Sample]] = {}
+        for number in range(self._options.rounds + 1):
+            print(f"{part}: round {number} of {self._options.rounds}", file=sys.stderr)
+            start = number % len(sides)
+            for clients in counts:
+                for side in (*sides[start:], *sides[:start]):
+                    sample = measured(side, clients, self._options.seconds)
+                    samples.setdefault((clients, side.name), []).append(sample)
+        for (_, name), found in samples.items():
+            del found[0]  # it warmed up
+            for what in ("cycle", *CYCLE):
+                self._add(part, f"{name} {what}", figures(found, what))
+        for (clients, name), of in samples.items():
+            for other in (*RATIOS.get(name, ()), *(name + suffix for suffix in self._trees if suffix)):
+                to = samples.get((clients, other), ())
+                if ratios := sorted(a.rate / b.rate for a, b in zip(of, to, strict=False)):
+                    rates = {"min": ratios[0], "median": statistics.median(ratios), "max": ratios[-1]}
+                    self._add(part, f"{name} / {other}", {"clients": clients, **rates})
+
+    def _add(self, part: str, side: str, row: Mapping[str, float]) -> None:
+        self.rows.append({"part": part, "side": side, **row})
+        shown = ", ".join(f"{name} {round(value, 2):g}" for name, value in row.items())
+        print(f"{part:<8}{side:<40}{shown}", flush=True)
+
+
+@contextmanager
+def checked_out(ref: str) -> Iterator[Path]:
+    """The commit in a worktree of its own, where its scripts/setup.sh installs what it needs: two minutes."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree, git = Path(folder, "tree"), ("git", "-C", ROOT, "worktree")
+        subprocess.run([*git, "add", "--detach", tree, ref], check=True)
+        try:
+            subprocess.run(["bash", "-c", ". scripts/setup.sh"], cwd=tree, check=True)
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", tree], check=True)
+
+
+def plot(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Cycles a second of each side, for each number of clients."""
+    found = {(row["side"], row["clients"]): row["a second"] for row in rows if "a second" in row}
+    clients = sorted({number for _, number in found})
+    chart = pygal.Bar(js=(), title="cycles a second", x_title="clients", x_labels=map(str, clients))
+    for side in dict.fromkeys(name for name, _ in found):
+        chart.add(side.removesuffix(" cycle"), [found.get((side, number)) for number in clients])
+    chart.render_to_file(file)
 
 
 def main() -> None:
     """Measure, print, write."""
-    options, begun = _options(), time.perf_counter()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = ("cycle", "growth", "waiting")
+    add = parser.add_argument
+    add("--only", nargs="+", choices=parts, default=parts)
+    add("--rounds", type=int, default=5, help="of each comparison (5)")
+    add("--seconds", type=float, default=2, help="of each load (2)")
+    add("--clients", type=int, nargs="+", metavar="N", default=[1, 16, 64], help="(1 16 64)")
+    add("--tasks", type=int, nargs="+", metavar="N", default=[100, 200000], help="growth (100 200000)")
+    add("--polls", type=int, default=1000, help="waiting (1000)")
+    add("--compare", metavar="REF", help="run another revision beside this one")
+    add("--json", type=Path, metavar="FILE", help="also write all figures")
+    add("--plot", type=Path, metavar="FILE", help="also draw cycles a second, as SVG")
+    add("serve", nargs="*", metavar="-- OPTION", help="options of `legacy-queue serve`")
+    options = parser.parse_args()
     with ExitStack() as stack:
-        revisions = [this_revision()]
+        trees = {"": ROOT}
         if options.compare:
-            revisions.append(stack.enter_context(other_revision(options.compare)))
-        benchmark = Benchmark(options, revisions)
-        head = {
-            "commits": {revision.suffix or "this": revision.commit for revision in revisions},
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "loadAverage": os.getloadavg()[0],
-        }
-        print(json.dumps(head))
-        for name in options.only:
-            asyncio.run(PARTS[name](benchmark))
-    head["seconds"] = time.perf_counter() - begun
-    say(f"done in {head['seconds']:.0f} s")
-    report = benchmark.report
+            trees[f"@{options.compare}"] = stack.enter_context(checked_out(options.compare))
+        bench = Bench(options, trees)
+        for part in options.only:
+            getattr(bench, part)()
     if options.json:
-        whole = {
-            **head,
-            "options": vars(options),
-            "rows": report.rows,
-            "ratios": report.ratios,
-            "figures": report.figures,
-        }
-        options.json.write_text(json.dumps(whole, indent=1, default=str) + "\n")
+        options.json.write_text(json.dumps(bench.rows, indent=1))
+    if options.plot:
+        plot(bench.rows, options.plot)
 
 
 if __name__ == "__main__":
