@@ -1,53 +1,78 @@
-"""Shared access signatures of queues and blobs, by the functions of Azure's SDK."""
+"""Signed URLs of queues and blobs: shared access signatures by the functions of Azure's SDK."""
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from azure.storage.blob import generate_blob_sas
-from azure.storage.queue import generate_queue_sas
+from azure.storage.queue import UserDelegationKey, generate_queue_sas
 
-from legacy_queue.ports.account import BlobPermission, StorageAccount
+from legacy_queue.domain.times import whole_seconds
+from legacy_queue.ports.account import SigningEndpoint
+from legacy_queue.ports.queue import SignedUrls
 
-SignedService = Literal["queue", "blob"]
 
+@dataclass(frozen=True)
+class UrlSigner:
+    """Signs URLs at the endpoint: with the key for that expiry, or else with the endpoint's."""
 
-class SigningAccount(StorageAccount):
-    """An account whose URLs are signed by the SDK, with the keys of its public endpoints."""
+    endpoint: SigningEndpoint
+    delegation_key: Callable[[datetime], UserDelegationKey] | None = None
 
-    def queue_sas(self, name: str, start: datetime, expiry: datetime) -> str:
-        endpoint = self.public_queues
-        return generate_queue_sas(
-            endpoint.account,
+    def queue_urls(self, name: str, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
+        """As ``Queue.signed_urls``."""
+        sas = generate_queue_sas(
+            self.endpoint.account,
             name,
-            permission="p",
+            permission="p",  # to receive and delete, neither to put nor to peek
             start=start,
             expiry=expiry,
-            protocol=endpoint.sas_protocol,
-            **self._credential("queue", expiry),
+            **self._common(expiry),
+        )
+        messages = f"{self._base}/{name}/messages"
+        return SignedUrls(
+            poll=f"{messages}?visibilitytimeout={whole_seconds(hidden_for)}&{sas}",
+            delete=f"{messages}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{sas}",
         )
 
-    def blob_sas(
+    def upload_url(self, container: str, name: str, start: datetime, expiry: datetime) -> str:
+        """As ``BlobContainer.upload_url``."""
+        return self._blob_url(container, name, start, expiry, "cw", None)
+
+    def download_url(self, container: str, name: str, start: datetime, expiry: datetime) -> str:
+        """As ``BlobContainer.download_url``."""
+        return self._blob_url(container, name, start, expiry, "r", "attachment")
+
+    def _blob_url(
         self,
+        container: str,
         name: str,
-        permission: BlobPermission,
         start: datetime,
         expiry: datetime,
-        disposition: str | None = None,
+        permission: str,
+        disposition: str | None,
     ) -> str:
-        endpoint = self.public_blobs
-        return generate_blob_sas(
-            endpoint.account,
-            self.container.name,
+        sas = generate_blob_sas(
+            self.endpoint.account,
+            container,
             name,
             permission=permission,
             start=start,
             expiry=expiry,
-            protocol=endpoint.sas_protocol,
             content_disposition=disposition,
-            **self._credential("blob", expiry),
+            **self._common(expiry),
         )
+        return f"{self._base}/{container}/{name}?{sas}"
 
-    def _credential(self, service: SignedService, _expiry: datetime) -> Mapping[str, Any]:
-        """The argument of the SDK's functions with what signs URLs of the service until ``_expiry``."""
-        return {"account_key": (self.public_queues if service == "queue" else self.public_blobs).key}
+    @property
+    def _base(self) -> str:
+        return self.endpoint.url.rstrip("/")
+
+    def _common(self, expiry: datetime) -> Mapping[str, Any]:
+        """The arguments that both functions of the SDK take."""
+        # plain HTTP only where the URL is plain HTTP
+        protocol = "https" if self.endpoint.url.startswith("https:") else "https,http"
+        if self.delegation_key:
+            return {"protocol": protocol, "user_delegation_key": self.delegation_key(expiry)}
+        return {"protocol": protocol, "account_key": self.endpoint.key}

@@ -53,7 +53,9 @@ def azure_blob_api(
     Mount it beside ``azure_queue_api``. A blob may be as large as in Azure and is stored as its body arrives.
     Each write holds a slot of its run meanwhile. ``observer`` may cause faults of writes.
     """
-    container, endpoint, blobs = account.container, account.public_blobs, Blobs(account, clock)
+    container = account.container
+    endpoint = account.public_blobs
+    blobs = Blobs(container, clock)
 
     def serve(path: str) -> Response:
         request.max_content_length = _MAX_BODY + 1  # replaces that of the application

@@ -82,3 +82,12 @@ class BlobContainer(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete the blob, leased or not. Safe to repeat."""
+
+    def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
+        """A URL, valid between the times, to write that blob: by one PUT, or by blocks and their list."""
+
+    def download_url(self, name: str, start: datetime, expiry: datetime) -> str:
+        """A URL, valid between the times, for reading that blob: GET and HEAD, whole or in ranges.
+
+        The answer is an attachment: no browser shows it as a page of that origin.
+        """

@@ -39,11 +39,19 @@ class QueuedMessage:
     dequeue_count: int
 
 
+@dataclass(frozen=True)
+class SignedUrls:
+    """A poll and a delete URL for a queue, as pollTaskUrls answers them."""
+
+    poll: str
+    delete: str
+
+
 class Queue(Protocol):
     """Messages are ASCII text of up to 48 KiB. Durations are whole seconds: invisibility is rounded up, the
     time to live down. Visible messages are received about in the order in which they became visible.
 
-    Every method but ``create`` and ``remove`` may raise QueueNotFound.
+    Every method but ``create``, ``remove`` and ``signed_urls`` may raise QueueNotFound.
     """
 
     name: str
@@ -82,6 +90,14 @@ class Queue(Protocol):
 
     def remove(self) -> None:
         """Delete the queue and its messages. Safe to repeat."""
+
+    def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
+        """URLs, valid between the two times, at which clients receive and delete messages.
+
+        ``poll`` hides what it receives for that long and takes an appended ``&numofmessages=N``; ``delete``
+        has the placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other brace.
+        Source: docs/explanation/protocols.md#signed-urls.
+        """
 
 
 def check_text(text: str) -> None:

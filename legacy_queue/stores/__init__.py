@@ -17,7 +17,7 @@ from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore
 from legacy_queue.stores.usage_store import UsageStore
-from legacy_queue.stores.work_queues import ReceivedMessage, SignedUrls, WorkQueues
+from legacy_queue.stores.work_queues import ReceivedMessage, WorkQueues
 from legacy_queue.stores.worker_store import StoredWorkerRecord, WorkerStore
 
 Expiring = ExpiringRows | WorkQueues
@@ -36,7 +36,7 @@ class Storage:
         self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
         self.dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
         self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))
-        self.blobs = Blobs(account, clock)
+        self.blobs = Blobs(account.container, clock)
         self.work_queues = WorkQueues(account, prefix, clock)
         self.timers = TimerStore(account, prefix)
         self.leases = LeaseStore(account.table(f"{prefix}turns"), clock)

@@ -8,8 +8,7 @@ from itertools import chain, groupby
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import BlobPermission, StorageAccount
-from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList, Written
+from legacy_queue.ports.blob import BlobContainer, BlobProperties, Block, InvalidBlockList, Written
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
@@ -27,19 +26,17 @@ class Blobs:
     is stored. Of two concurrent writes of a blob, one may raise ServiceUnavailable; they are never mixed.
     """
 
-    def __init__(self, account: StorageAccount, clock: Clock) -> None:
-        self._account, self._container, self._clock = account, account.container, clock
+    def __init__(self, container: BlobContainer, clock: Clock) -> None:
+        self._container = container
+        self._clock = clock
 
     def upload_url(self, name: str, expiry: datetime) -> str:
-        """A SAS URL, valid until ``expiry``, to write that blob: by one PUT, or by blocks and their list."""
-        return self._url(name, "cw", expiry)
+        """A signed URL, valid until ``expiry``, to write that blob."""
+        return self._container.upload_url(name, self._clock.wall_time() - _CLOCK_SKEW, expiry)
 
     def download_url(self, name: str, expiry: datetime) -> str:
-        """A SAS URL, valid until ``expiry``, for reading that blob: GET and HEAD, whole or in ranges.
-
-        The answer is an attachment: no browser shows it as a page of that origin.
-        """
-        return self._url(name, "r", expiry, "attachment")
+        """A signed URL, valid until ``expiry``, for reading that blob as an attachment."""
+        return self._container.download_url(name, self._clock.wall_time() - _CLOCK_SKEW, expiry)
 
     def write(
         self,
@@ -98,13 +95,6 @@ class Blobs:
     def remove(self, name: str) -> None:
         """Delete the blob. Safe to repeat."""
         self._container.delete(name)
-
-    def _url(
-        self, name: str, permission: BlobPermission, expiry: datetime, disposition: str | None = None
-    ) -> str:
-        start = self._clock.wall_time() - _CLOCK_SKEW
-        sas = self._account.blob_sas(name, permission, start, expiry, disposition)
-        return f"{self._account.public_blobs.url.rstrip('/')}/{self._container.name}/{name}?{sas}"
 
     def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[str]:
         """Store the blocks; their ids ``<part>.<write>.<number>.<1 for the last>``.

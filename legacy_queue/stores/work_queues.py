@@ -7,10 +7,9 @@ from itertools import islice
 
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound
+from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound, SignedUrls
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 _MAX_CACHED = 10_000  # queues
@@ -24,14 +23,6 @@ class ReceivedMessage:
 
     lease: MessageLease
     text: str
-
-
-@dataclass(frozen=True)
-class SignedUrls:
-    """A poll and a delete URL for one queue, as pollTaskUrls answers them."""
-
-    poll: str
-    delete: str
 
 
 class WorkQueues:
@@ -91,14 +82,8 @@ class WorkQueues:
     def signed_urls(
         self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta
     ) -> list[SignedUrls]:
-        """URLs, valid between the two times, that receive and delete messages of each queue.
-
-        ``poll`` has the visibility timeout and takes an appended ``&numofmessages=N``; ``delete`` has the
-        placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other brace.
-        Source: docs/explanation/protocols.md#signed-urls.
-        """
-        names = [self._use(queue).name for queue in queues]
-        return [self._signed(name, start, expiry, visibility) for name in names]
+        """URLs, valid between the two times, that receive and delete messages: see ``Queue.signed_urls``."""
+        return [self._use(queue).signed_urls(start, expiry, visibility) for queue in queues]
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """As ``ExpiringRows``. Each call lists all queues, since Azurite's markers skip some."""
@@ -111,14 +96,6 @@ class WorkQueues:
         for name in names:
             self._remove_queue(name, now)
         return names[-1] if len(names) == limit else None
-
-    def _signed(self, name: str, start: datetime, expiry: datetime, visibility: timedelta) -> SignedUrls:
-        sas = self._account.queue_sas(name, start, expiry)
-        messages = f"{self._account.public_queues.url.rstrip('/')}/{name}/messages"
-        return SignedUrls(
-            poll=f"{messages}?visibilitytimeout={whole_seconds(visibility)}&{sas}",
-            delete=f"{messages}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{sas}",
-        )
 
     def _queue(self, queue: WorkQueue) -> Queue:
         return self._account.queue(queue.name(self._prefix))

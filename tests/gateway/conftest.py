@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.ports.queue import SignedUrls
+from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
 
 NOW = datetime(2006, 1, 2, 15, 4, 5, 678000, tzinfo=UTC)

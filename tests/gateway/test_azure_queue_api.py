@@ -18,7 +18,8 @@ from flask import Flask
 
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
-from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.ports.queue import SignedUrls
+from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, Unobserved, delete, delete_url, memory_storage, poll
 
 from .conftest import KEY, NOW, QUEUE, QUEUE_NAME

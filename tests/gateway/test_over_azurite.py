@@ -16,8 +16,9 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports.account import SigningEndpoint
+from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.stores import Storage
 from tests.memory_server import Unobserved
 
 from .conftest import HALF_HOUR, QUEUE

@@ -16,7 +16,8 @@ from azure.storage.queue import (
 )
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
-from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.ports.queue import SignedUrls
+from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock
 
 from .conftest import HALF_HOUR, KEY, KEY_BASE64, NOW, QUEUE_NAME
@@ -213,11 +214,11 @@ def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(
     clock: FakeClock, queue_url: str, protocol: str
 ) -> None:
     account = EmbeddedAccount(None, clock, queue_url, "q", key=KEY)
-    for sas in (
-        account.queue_sas("queue", NOW, NOW + HALF_HOUR),
-        account.blob_sas("blob", "r", NOW, NOW + HALF_HOUR),
+    for url in (
+        account.queue("queue").signed_urls(NOW, NOW + HALF_HOUR, HALF_HOUR).poll,
+        account.container.download_url("blob", NOW, NOW + HALF_HOUR),
     ):
-        assert parse_qs(sas)["spr"] == [protocol]
+        assert parse_qs(url)["spr"] == [protocol]
 
 
 def test_the_urls_of_a_queue_are_those_that_workers_expect(urls: SignedUrls, storage: Storage) -> None:

@@ -12,7 +12,8 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.ports.queue import SignedUrls
+from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
 
 

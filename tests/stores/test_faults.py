@@ -47,12 +47,6 @@ class InterceptedAccount(StorageAccount):
         )
         return queues
 
-    def queue_sas(self, *args: Any) -> str:
-        return self._account.queue_sas(*args)
-
-    def blob_sas(self, *args: Any) -> str:
-        return self._account.blob_sas(*args)
-
     def empty(self) -> None:
         self._account.empty()
 

@@ -15,7 +15,8 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import LeaseLost
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.stores import SignedUrls, Storage, WorkQueues
+from legacy_queue.ports.queue import SignedUrls
+from legacy_queue.stores import Storage, WorkQueues
 from tests.memory_server import delete, poll
 
 from .conftest import ON_EACH_STORAGE, Backend, Sign

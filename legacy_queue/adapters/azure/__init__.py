@@ -29,8 +29,8 @@ from legacy_queue.adapters.azure.entra import (
 )
 from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey, StorageRefused
 from legacy_queue.adapters.azure.sdk import ask, connect, find
-from legacy_queue.adapters.signing import SignedService, SigningAccount
-from legacy_queue.ports.account import SigningEndpoint
+from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NEEDED = (
     "with Microsoft Entra ID the account must have user delegation keys for queues and blobs, and this "
@@ -43,7 +43,7 @@ class AccessRefused(Exception):
     """A sentence: the account does not serve this server, and what it would need."""
 
 
-class AzureAccount(SigningAccount):
+class AzureAccount(StorageAccount):
     """``operations`` counts the requests sent, by service and HTTP method."""
 
     version = None
@@ -101,13 +101,15 @@ class AzureAccount(SigningAccount):
         self._prefix = prefix
         self._tables_by_name: dict[str, AzureTable] = {}
         self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
-        self.container = AzureBlobContainer(blob_requests, self._container)
+        self.container = AzureBlobContainer(
+            blob_requests, self._container, self._signer("blob", self.public_blobs)
+        )
 
     def table(self, name: str) -> AzureTable:
         return self._tables_by_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
 
     def queue(self, name: str) -> AzureQueue:
-        return AzureQueue(self._queue_requests, self._queues, name)
+        return AzureQueue(self._queue_requests, self._queues, name, self._signer("queue", self.public_queues))
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""
@@ -161,10 +163,9 @@ class AzureAccount(SigningAccount):
         for connections in self._connections:
             connections.close()
 
-    def _credential(self, service: SignedService, expiry: datetime) -> Mapping[str, Any]:
-        if key := self._delegation_keys.get(service):
-            return {"user_delegation_key": key.until(expiry)}
-        return super()._credential(service, expiry)
+    def _signer(self, service: str, endpoint: SigningEndpoint) -> UrlSigner:
+        key = self._delegation_keys.get(service)
+        return UrlSigner(endpoint, key.until if key else None)
 
 
 def _account_key(queues: QueueServiceClient) -> tuple[str, str]:

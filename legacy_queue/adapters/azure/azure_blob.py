@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from legacy_queue.adapters.azure import sdk
 from legacy_queue.adapters.azure.http_response import Response
 from legacy_queue.adapters.azure.rest import Request, RestClient
 from legacy_queue.adapters.azure.sdk import ask, find
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,
@@ -36,8 +38,10 @@ _REFUSALS = {
 class AzureBlobContainer(BlobContainer):
     """Writes by RestClient, since the SDK reorders blocks by kind; the SDK's ``client`` does the rest."""
 
-    def __init__(self, service: RestClient, client: ContainerClient) -> None:
-        self._service, self._client = service, client
+    def __init__(self, service: RestClient, client: ContainerClient, signer: UrlSigner) -> None:
+        self._service = service
+        self._client = client
+        self._signer = signer
         self.name = client.container_name
 
     def put(
@@ -81,6 +85,12 @@ class AzureBlobContainer(BlobContainer):
                 raise
             find(BlobLeaseClient(blob).break_lease, 0)
             find(blob.delete_blob, delete_snapshots="include")
+
+    def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
+        return self._signer.upload_url(self.name, name, start, expiry)
+
+    def download_url(self, name: str, start: datetime, expiry: datetime) -> str:
+        return self._signer.download_url(self.name, name, start, expiry)
 
     def _blob(self, name: str) -> BlobClient:
         return self._client.get_blob_client(name)

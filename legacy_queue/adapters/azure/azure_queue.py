@@ -15,6 +15,7 @@ from azure.storage.queue import QueueServiceClient
 from legacy_queue.adapters.azure.http_response import Response
 from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient
 from legacy_queue.adapters.azure.sdk import ask, find
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.queue import (
@@ -24,6 +25,7 @@ from legacy_queue.ports.queue import (
     Queue,
     QueuedMessage,
     QueueNotFound,
+    SignedUrls,
     check_text,
 )
 
@@ -48,8 +50,10 @@ _XML = {"content-type": "application/xml"}
 class AzureQueue(Queue):
     """Uses RestClient for messages, and the SDK's ``queues`` for the queue. Cheap to create."""
 
-    def __init__(self, service: RestClient, queues: QueueServiceClient, name: str) -> None:
-        self._service, self._queues = service, queues
+    def __init__(self, service: RestClient, queues: QueueServiceClient, name: str, signer: UrlSigner) -> None:
+        self._service = service
+        self._queues = queues
+        self._signer = signer
         self.name = name
         self._messages = f"/{name}/messages"
 
@@ -93,6 +97,9 @@ class AzureQueue(Queue):
 
     def remove(self) -> None:
         find(self._queues.get_queue_client(self.name).delete_queue)
+
+    def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
+        return self._signer.queue_urls(self.name, start, expiry, hidden_for)
 
     def _path(self, lease: MessageLease) -> str:
         # workers supply these: a messageId such as ".." would address another resource

@@ -12,16 +12,16 @@ from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.schema import EMPTIED
 from legacy_queue.adapters.embedded.storage_file import StorageFile
-from legacy_queue.adapters.signing import SigningAccount
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import SigningEndpoint
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NAME = "embedded"
 _PAGE = 500  # queues
 
 
-class EmbeddedAccount(SigningAccount):
+class EmbeddedAccount(StorageAccount):
     """Queues answer at ``<queue_url>/embedded``, blobs at ``<blob_url>/embedded/<prefix>-artifacts``.
 
     ``file`` is None for memory, which is that of this process and ends with it. Anything that opens the file
@@ -51,7 +51,9 @@ class EmbeddedAccount(SigningAccount):
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}
         self._database, self._clock = Database(file, clock, synchronous), clock
-        self.container = EmbeddedBlobContainer(f"{prefix}-artifacts", self._database, clock)
+        self.container = EmbeddedBlobContainer(
+            f"{prefix}-artifacts", self._database, clock, UrlSigner(self.public_blobs)
+        )
         self.version = self._database.version if file else None
         self._tables: dict[str, EmbeddedTable] = {}
 
@@ -59,7 +61,7 @@ class EmbeddedAccount(SigningAccount):
         return self._tables.setdefault(name, EmbeddedTable(self._database, name))
 
     def queue(self, name: str) -> EmbeddedQueue:
-        return EmbeddedQueue(name, self._database, self._clock)
+        return EmbeddedQueue(name, self._database, self._clock, UrlSigner(self.public_queues))
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""

@@ -8,12 +8,14 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.upkeep import BLOCKS_KEPT, add_orphans, outside_loop
 from legacy_queue.adapters.private_folder import make_private, private_opener
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.ports import Clock
@@ -37,8 +39,11 @@ _Block = tuple[int | None, str, int, int]
 
 
 class EmbeddedBlobContainer(BlobContainer):
-    def __init__(self, name: str, database: Database, clock: Clock) -> None:
-        self.name, self._database, self._clock = name, database, clock
+    def __init__(self, name: str, database: Database, clock: Clock, signer: UrlSigner) -> None:
+        self.name = name
+        self._database = database
+        self._clock = clock
+        self._signer = signer
 
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -113,6 +118,12 @@ class EmbeddedBlobContainer(BlobContainer):
             self._remove_blocks(db, "blob = ?", self._key(name))
 
         self._database.transaction(delete)
+
+    def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
+        return self._signer.upload_url(self.name, name, start, expiry)
+
+    def download_url(self, name: str, start: datetime, expiry: datetime) -> str:
+        return self._signer.download_url(self.name, name, start, expiry)
 
     def _key(self, name: str) -> str:
         return f"{self.name}/{name}"

@@ -12,6 +12,7 @@ from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch, whole_seconds
 from legacy_queue.ports import Clock
@@ -23,6 +24,7 @@ from legacy_queue.ports.queue import (
     Queue,
     QueuedMessage,
     QueueNotFound,
+    SignedUrls,
     check_text,
 )
 
@@ -35,8 +37,11 @@ _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
 
 
 class EmbeddedQueue(Queue):
-    def __init__(self, name: str, database: Database, clock: Clock) -> None:
-        self.name, self._database, self._clock = name, database, clock
+    def __init__(self, name: str, database: Database, clock: Clock, signer: UrlSigner) -> None:
+        self.name = name
+        self._database = database
+        self._clock = clock
+        self._signer = signer
 
     def create(self, metadata: Mapping[str, str]) -> None:
         self._database.change(
@@ -149,6 +154,9 @@ class EmbeddedQueue(Queue):
             db.execute("DELETE FROM messages WHERE queue = ?", (self.name,))
 
         self._database.transaction(delete)
+
+    def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
+        return self._signer.queue_urls(self.name, start, expiry, hidden_for)
 
     def _key(self, lease: MessageLease) -> tuple[str, str, str]:
         """Text from JSON may have lone surrogates, which no stored text has."""

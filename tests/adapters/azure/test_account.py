@@ -15,12 +15,10 @@ from azure.storage.blob import BlobClient
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
-from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
-from legacy_queue.stores import Blobs
 
 from .stub import Stub, refused
 
@@ -47,7 +45,7 @@ def account(azurite: Azurite, prefix: str) -> AzureAccount:
 @pytest.fixture
 def blob_url(account: AzureAccount) -> str:
     """That allows everything with the blob ``name``."""
-    return Blobs(account, SystemClock()).upload_url("name", datetime.now(UTC) + HOUR)
+    return account.container.upload_url("name", datetime.now(UTC), datetime.now(UTC) + HOUR)
 
 
 def cost(account: AzureAccount, act: Callable[[], Any]) -> int:

@@ -85,7 +85,7 @@ def test_a_token_for_another_service_is_no_access(azurite: SecureAzurite, trusti
 
 
 def test_blob_urls_are_signed_with_a_user_delegation_key(account: AzureAccount, certificate: Path) -> None:
-    blobs, expiry = Blobs(account, SystemClock()), datetime.now(UTC) + HOUR
+    blobs, expiry = Blobs(account.container, SystemClock()), datetime.now(UTC) + HOUR
     url, verify = blobs.upload_url("name", expiry), str(certificate)
     uploaded = requests.put(
         url, b"content", headers={"x-ms-blob-type": "BlockBlob"}, timeout=30, verify=verify
@@ -144,7 +144,7 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
     account, stub = stubbed(key_answer("q"))
     now = datetime.now(UTC)
     for _ in range(2):
-        sas = parse_qs(account.queue_sas("lq-queue", now, now + HOUR))
+        sas = parse_qs(account.queue("lq-queue").signed_urls(now, now + HOUR, HOUR).poll)
     (request,) = stub.heard
     head, _, body = request.decode().partition("\r\n\r\n")
     assert head.startswith("POST /devstoreaccount1/?comp=userdelegationkey&restype=service HTTP/1.1\r\n")
@@ -161,16 +161,16 @@ def test_a_url_that_outlives_the_key_gets_a_new_key(
 ) -> None:
     account, stub = stubbed(key_answer("q"))
     now = datetime.now(UTC)
-    account.queue_sas("q", now, now + timedelta(days=5))
+    account.queue("q").signed_urls(now, now + timedelta(days=5), HOUR)
     assert len(stub.heard) == 1
     with pytest.raises(ServiceUnavailable):  # no key lasts so long
-        account.queue_sas("q", now, now + timedelta(days=8))
+        account.queue("q").signed_urls(now, now + timedelta(days=8), HOUR)
 
 
 def test_an_unreadable_key_means_unavailable(stubbed: StubbedAccount) -> None:
     account, _ = stubbed(answer(200, b"<html/>"))
     with pytest.raises(ServiceUnavailable):
-        account.queue_sas("q", datetime.now(UTC), datetime.now(UTC) + HOUR)
+        account.queue("q").signed_urls(datetime.now(UTC), datetime.now(UTC) + HOUR, HOUR)
 
 
 class Source:

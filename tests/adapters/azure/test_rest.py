@@ -28,9 +28,11 @@ from legacy_queue.adapters.azure.rest import (
 )
 from legacy_queue.adapters.azure.sdk import ask, connect
 from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, QueueNotFound
 from legacy_queue.ports.table import Change, Table
 
@@ -72,7 +74,8 @@ class Client:
 
         self.tables = service(TABLE)
         self.table = AzureTable(self.tables, url, "tasks")
-        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, DEFAULT_KEY), "claims")
+        signer = UrlSigner(SigningEndpoint(url, ACCOUNT, key))
+        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, DEFAULT_KEY), "claims", signer)
 
 
 ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {

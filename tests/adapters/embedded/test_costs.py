@@ -14,7 +14,10 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.sqlite_connection import connect
+from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.ports import Clock
+from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.table import KEY, PARTITION, Condition
 from tests.memory_server import FakeClock
 
@@ -47,6 +50,11 @@ class CountingDatabase(Database):
     def close(self) -> None:
         self._counter.close()
         super().close()
+
+
+def queue(database: Database, name: str, clock: Clock | None = None) -> EmbeddedQueue:
+    signer = UrlSigner(SigningEndpoint("http://unused", "unused", ""))
+    return EmbeddedQueue(name, database, clock or FakeClock(NOW), signer)
 
 
 def table(database: Database) -> EmbeddedTable:
@@ -84,8 +92,8 @@ QUESTIONS: dict[str, Act] = {
     ),
     "the uses since then": lambda db: table(db).page([where("last", "ge", NOW)], "", 1000),
     "a row": lambda db: table(db).get("p00100", "task"),
-    "an empty queue": lambda db: EmbeddedQueue("empty", db, FakeClock(NOW)).receive(32, HOUR),
-    "how many messages there are": lambda db: EmbeddedQueue("full", db, FakeClock(NOW)).count(),
+    "an empty queue": lambda db: queue(db, "empty").receive(32, HOUR),
+    "how many messages there are": lambda db: queue(db, "full").count(),
 }
 
 
@@ -139,13 +147,13 @@ def test_expired_messages_in_front_are_removed_a_few_at_a_time(tmp_path: Path) -
     file, clock = StorageFile(tmp_path), FakeClock(NOW)
     file.prepare()
     database = Database(file, clock)
-    queue = EmbeddedQueue("q", database, clock)
-    queue.create({})
+    messages = queue(database, "q", clock)
+    messages.create({})
     for _ in range(40):
-        queue.put("old", timedelta(0), HOUR)
+        messages.put("old", timedelta(0), HOUR)
     clock.advance(HOUR)
-    queue.put("new", timedelta(0), HOUR)
-    assert [message.text for message in queue.receive(2, HOUR)] == ["new"]
+    messages.put("new", timedelta(0), HOUR)
+    assert [message.text for message in messages.receive(2, HOUR)] == ["new"]
     assert database.rows("SELECT count(*) FROM messages") == [(1,)]
     database.close()
 
@@ -154,4 +162,4 @@ def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:
     """It would wait for the lock that the other connection holds."""
     with closing(connect(database.file.path if database.file else None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        assert EmbeddedQueue("empty", database, FakeClock(NOW)).receive(32, HOUR) == []
+        assert queue(database, "empty").receive(32, HOUR) == []
