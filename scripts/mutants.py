@@ -48,11 +48,12 @@ except Exception as error:
 """
 RUN_TESTS = f"""{CHECKS_BEFORE}
 import pytest
+options = ["--exitfirst", "--quiet", "-p", "no:cacheprovider", "-o", "timeout=180"]  # there is no setup.cfg
 failed = []
 class Failures:
     def pytest_runtest_logreport(self, report):
         failed.extend([report.nodeid.rpartition("::")[2]] if report.failed else [])
-code = pytest.main(["--exitfirst", "--quiet", "-p", "no:cacheprovider", sys.argv[1]], plugins=[Failures()])
+code = pytest.main([*options, sys.argv[1]], plugins=[Failures()])
 print(*failed)
 sys.exit(code)
 """

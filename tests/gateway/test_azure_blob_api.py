@@ -98,6 +98,7 @@ def test_a_generated_blob_sas_has_the_expected_fields_and_is_granted(
     fields: dict[str, str], get: Get
 ) -> None:
     assert fields.keys() == set(FIELDS)
+    assert fields["sp"] == "r"
     assert get(urlencode(fields)) == GRANTED
 
 
