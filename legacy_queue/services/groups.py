@@ -86,11 +86,12 @@ class Groups:
         A task that is created meanwhile joins again.
         """
         group = self._groups.load(task_group_id) if task_group_id != task_id else None
-        active = self._groups.leave(task_id, task_group_id) if group else 0
+        if group:
+            self._groups.leave(task_id, task_group_id)
         stored = self._tasks.load(task_id) if group else None
         if stored and stored.task.definition.task_group_id == task_group_id:
             self.join_again(task_id, stored.task.definition)
-        elif group and not active and self.members(task_group_id, "", 1):
+        elif group and not self._groups.is_active(task_group_id) and self.members(task_group_id, "", 1):
             self._publish_unless_active(task_group_id, group.scheduler_id)
 
     def join_again(self, task_id: str, definition: TaskDefinition) -> None:
@@ -111,11 +112,11 @@ class Groups:
         activations = {0, task.activation(run_id)}  # 0 too: it joins again when it is created again
         if task_group_id == task.task_id:
             activations.remove(0)
-        group = None if activations else self._groups.load(task_group_id)
-        active = group.active if group else 0
         for activation in activations:
-            active = self._groups.end(task.task_id, task_group_id, activation)
-        if not active:
+            self._groups.end(task.task_id, task_group_id, activation)
+        # a group of a single task has no row: a point read costs less than the query for active tasks
+        is_alone = not activations and self._groups.load(task_group_id) is None
+        if is_alone or not self._groups.is_active(task_group_id):
             self._publish_unless_active(task_group_id, definition.scheduler_id, task)
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import lru_cache, partial
+from datetime import datetime
 
-from legacy_queue.ports import AlreadyExists, Changed, Clock
+from legacy_queue.ports import Changed, Clock
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
-from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
     KEYS_ONLY,
@@ -22,10 +20,8 @@ from legacy_queue.stores.rows import (
 )
 
 _MAX_CACHED = 2000  # groups
-_MAX_STEPS = 33  # in a batch of 100 changes, each with up to two, and that of the group
-_GROUP, _MEMBER, _ACTIVE = "group", "member-", "active-"
+_GROUP, _OPEN, _MEMBER, _ACTIVE = "group", "open", "member-", "active-"
 _MEMBERS_END, _ACTIVE_END = "member.", "active."  # "." is the character behind "-"
-_NO_EXPIRY = datetime.min.replace(tzinfo=UTC)
 
 
 class Sealed(Exception):
@@ -36,14 +32,12 @@ class Sealed(Exception):
 class Group:
     """A task group: one schedulerId, and an expiry no earlier than that of any of its tasks.
 
-    ``active`` is the number of members not recorded as resolved. A ``sealed`` group takes no new member.
-    ``etag`` is the version that a write names.
+    A ``sealed`` group takes no new member. ``etag`` is the version that a write names.
     """
 
     task_group_id: str
     scheduler_id: str
     expires: datetime
-    active: int = 0
     sealed: datetime | None = None
     etag: str = field(default="", compare=False, repr=False)
 
@@ -58,47 +52,21 @@ class ActiveTask:
     since: datetime
 
 
-@dataclass(eq=False)
-class _Step:
-    """The changes of one member, first the row of its activation; ``group`` is the group after them, if any.
-
-    ``is_done``: the changes were made before. ``is_refused``: the group is sealed.
-    """
-
-    changes: Sequence[Change]
-    expires: datetime = _NO_EXPIRY
-    is_done: bool = False
-    is_refused: bool = False
-    group: Group | None = None
-
-    @property
-    def key(self) -> str:
-        return self.changes[0].key
-
-    @property
-    def delta(self) -> int:
-        """How the number of active members changes."""
-        return -1 if self.changes[0].kind == "delete" else 1
-
-    @property
-    def joins(self) -> bool:
-        """Whether the second row makes it a member."""
-        return len(self.changes) > 1
-
-
 class GroupStore(ExpiringRows):
-    """Groups, their members, and the number of active members. Expiry removes members too.
+    """Groups, their members, and the active ones of these. Expiry removes members too.
 
-    A partition for each group, with three kinds of rows: ``group``, ``member-<taskId>`` for each of its
-    tasks, and ``active-<taskId>-<activation>`` for each active task. The row ``group`` counts the active
-    tasks and is written in one batch with them: concurrent calls share a batch.
+    A partition for each group, with four kinds of rows: ``group``, ``open`` until the group is sealed,
+    ``member-<taskId>`` for each of its tasks, and ``active-<taskId>-<activation>`` for each active task.
+
+    Rows of members are written in one batch with a merge of nothing into ``open``, or ``group``: it fails
+    where that row is missing, and so no task joins a group that another process has sealed or removed
+    meanwhile. The merge names no version, so that concurrent joins do not make each other fail.
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._cache: SharedLruCache[str, Group] = SharedLruCache(_MAX_CACHED)
         super().__init__(table, self._cache.remove)
         self._clock = clock
-        self._commits = lru_cache(_MAX_CACHED)(self._group_commit)
 
     def join(
         self,
@@ -114,42 +82,59 @@ class GroupStore(ExpiringRows):
         another schedulerId, nothing is changed: the caller compares the returned group. Raises Sealed, unless
         the task is a member. Safe to repeat.
         """
+        wanted = Group(task_group_id, scheduler_id, expires)
         member = Change("put", _MEMBER + task_id, {"expires": expires})
-        return self._enter(task_id, 0, Group(task_group_id, scheduler_id, expires), founder, member)
+        while True:
+            group = self._cache.get(task_group_id)
+            if group is None or group.scheduler_id != scheduler_id:
+                group = self.load(task_group_id)
+            known = group.scheduler_id if group else founder()
+            if known not in (None, scheduler_id):
+                return group or replace(wanted, scheduler_id=known)
+            # a member of a sealed group may join again, and is not refused
+            rejoins = group and group.sealed and self._table.get(task_group_id, member.key)
+            if group and group.sealed and not rejoins:
+                raise Sealed
+            entered = self._enter(group or wanted, wanted, task_id, 0, _GROUP if rejoins else _OPEN, member)
+            if entered:
+                return entered
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
         """Make the task active again, from this run on; creates a missing group. Safe to repeat."""
-        self._enter(task_id, activation, group)
+        while True:
+            known = self._cache.get(group.task_group_id) or self.load(group.task_group_id) or group
+            if self._enter(known, group, task_id, activation, _GROUP):
+                return
 
-    def leave(self, task_id: str, task_group_id: str) -> int:
-        """Undo ``join`` for a task that was not created; returns as ``end``. Safe to repeat."""
-        active = self.end(task_id, task_group_id, 0)
+    def leave(self, task_id: str, task_group_id: str) -> None:
+        """Undo ``join`` for a task that was not created. Safe to repeat."""
+        self.end(task_id, task_group_id, 0)
         self._table.delete(task_group_id, _MEMBER + task_id)
-        return active
 
-    def end(self, task_id: str, task_group_id: str, activation: int) -> int:
-        """End this activation of the task; returns how many members are active then. Safe to repeat."""
-        group = self._step(task_group_id, [Change("delete", _active_key(task_id, activation), {})])
-        return group.active if group else 0
+    def end(self, task_id: str, task_group_id: str, activation: int) -> None:
+        """End this activation of the task. Safe to repeat."""
+        self._table.delete(task_group_id, _active_key(task_id, activation))
+
+    def is_active(self, task_group_id: str) -> bool:
+        """Whether any member is active. Of two that ask after an end of theirs, the later sees both ends."""
+        return bool(self.active(task_group_id, "", 1))
 
     def seal(self, group: Group, now: datetime) -> Group:
         """Seal the group, and create it as ``group`` where it is missing; the sealed group. Safe to repeat.
 
-        A join writes the row of the group too, on its version: so no task joins after this returns.
+        No task joins after this returns.
         """
         while True:
             stored = self.load(group.task_group_id)
-            if stored is None:
-                self._create(group)
-                continue
-            if stored.sealed:
+            if stored and stored.sealed:
                 return stored
-            sealed = replace(stored, sealed=now, expires=max(stored.expires, group.expires))
+            known = stored or group
+            sealed = replace(known, sealed=now, expires=max(known.expires, group.expires))
             with suppress(Changed):
-                values = {"sealed": now, "expires": sealed.expires}
-                etag = self._table.merge(group.task_group_id, _GROUP, values, stored.etag)
-                self._cache.put(group.task_group_id, replace(sealed, etag=etag))
-                return sealed
+                return self._write(sealed, [Change("delete", _OPEN, {})] if stored else [])
+            if stored:  # or else its row ``open`` may be missing, since it is about to expire
+                with suppress(Changed):
+                    self._write(stored, [_open(stored)])
 
     def recall(self, task_group_id: str) -> Group | None:
         """The cached group, which may be outdated."""
@@ -180,105 +165,49 @@ class GroupStore(ExpiringRows):
         return page(self._table, conditions, after, limit, _active_task)
 
     def _enter(
-        self,
-        task_id: str,
-        activation: int,
-        wanted: Group,
-        founder: Callable[[], str | None] | None = None,
-        *further: Change,
-    ) -> Group:
-        """The group with the task active in it. Without ``founder``, its schedulerId is not compared."""
-        values = {"since": self._clock.now(), "expires": wanted.expires}
-        changes = [Change("insert", _active_key(task_id, activation), values), *further]
-        while True:
-            group = self._cache.get(wanted.task_group_id)
-            if group is None or (founder and group.scheduler_id != wanted.scheduler_id):
-                group = self.load(wanted.task_group_id)
-            expected = group or replace(wanted, scheduler_id=(founder and founder()) or wanted.scheduler_id)
-            if founder and expected.scheduler_id != wanted.scheduler_id:
-                return expected
-            if group is None:
-                self._create(wanted)
-                continue
-            entered = self._step(wanted.task_group_id, changes, wanted.expires)
-            if entered:  # otherwise the cached group has expired
-                return entered
-
-    def _create(self, group: Group) -> None:
-        """Create the group, unless another process does at the same time, maybe with another schedulerId."""
-        values = {**_counts(group), "schedulerId": group.scheduler_id}
-        with suppress(AlreadyExists):
-            etag = self._table.insert(group.task_group_id, _GROUP, values)
-            self._cache.put(group.task_group_id, replace(group, etag=etag))
-
-    def _step(
-        self, task_group_id: str, changes: Sequence[Change], expires: datetime = _NO_EXPIRY
+        self, group: Group, wanted: Group, task_id: str, activation: int, required: str, *further: Change
     ) -> Group | None:
-        """The group after the changes of a member; None where the group has expired."""
-        step = _Step(changes, expires)
-        self._commits(task_group_id).add(step)
-        if step.is_refused:
-            raise Sealed
-        return step.group
+        """The group, which lasts as long as ``wanted``, with the task active in it.
 
-    def _group_commit(self, task_group_id: str) -> GroupCommit[_Step]:
-        return GroupCommit(partial(self._write, task_group_id), _MAX_STEPS)
+        None where another process has changed it: it is not as ``group``, or has no row ``required``.
+        """
+        values = {"since": self._clock.now(), "expires": wanted.expires}
+        rows = [Change("put", _active_key(task_id, activation), values), *further]
+        try:
+            if group.etag and group.expires >= wanted.expires:
+                self._table.batch(group.task_group_id, [Change("merge", required, {}), *rows])
+                return group
+            lasting = replace(group, expires=max(group.expires, wanted.expires))
+            return self._write(lasting, rows if group.sealed else [_open(lasting), *rows])
+        except Changed:
+            self._cache.remove(group.task_group_id)
+            return None
 
-    def _write(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """Write all steps in one batch, or in several where a row is changed more than once."""
-        while steps:
-            first = {step.key: step for step in reversed(steps)}
-            self._write_batch(task_group_id, [step for step in steps if first[step.key] is step])
-            steps = [step for step in steps if first[step.key] is not step]
+    def _write(self, group: Group, beside: Sequence[Change]) -> Group:
+        """Write the group over its version, or as a new one, with the changes ``beside``; raises Changed."""
+        values: dict[str, Value] = {"schedulerId": group.scheduler_id, "expires": group.expires}
+        if group.sealed:
+            values["sealed"] = group.sealed
+        change = Change("insert", _GROUP, values)
+        if group.etag:
+            change = Change("merge", _GROUP, values, group.etag)
+        written = replace(group, etag=self._table.batch(group.task_group_id, [change, *beside])[0])
+        self._cache.put(group.task_group_id, written)
+        return written
 
-    def _write_batch(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """Write the steps in one batch. If it fails, steps that were made before are left out."""
-        group = self._cache.get(task_group_id) or self.load(task_group_id)
-        while group:
-            before, changes = group, list[Change]()
-            if group.sealed:
-                self._refuse(task_group_id, steps)
-            for step in steps:
-                if not (step.is_done or step.is_refused):
-                    expires = max(group.expires, step.expires)
-                    group = replace(group, active=group.active + step.delta, expires=expires)
-                    changes += step.changes
-                step.group = group
-            if not changes:
-                return
-            changes.insert(0, Change("merge", _GROUP, _counts(group), before.etag))
-            try:
-                etag = self._table.batch(task_group_id, changes)[0]
-            except Changed:
-                group = self.load(task_group_id)
-                if group and group.etag == before.etag:  # so a row of a step made the batch fail
-                    for step in steps:
-                        is_active = self._table.get(task_group_id, step.key) is not None
-                        step.is_done = is_active == (step.delta > 0)
-                continue
-            self._cache.put(task_group_id, replace(group, etag=etag))
-            return
-        for step in steps:  # the group has expired
-            step.group = None
 
-    def _refuse(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """Refuse the steps that would add a new member to a sealed group."""
-        for step in steps:
-            step.is_refused = step.joins and self._table.get(task_group_id, step.changes[1].key) is None
+def _open(group: Group) -> Change:
+    return Change("put", _OPEN, {"expires": group.expires})
 
 
 def _active_key(task_id: str, activation: int) -> str:
     return f"{_ACTIVE}{task_id}-{activation:04}"
 
 
-def _counts(group: Group) -> dict[str, Value]:
-    return {"active": group.active, "expires": group.expires}
-
-
 def _group(row: Row) -> Group:
-    scheduler_id, expires, active = properties(row, schedulerId=str, expires=datetime, active=int)
+    scheduler_id, expires = properties(row, schedulerId=str, expires=datetime)
     sealed = of_kind(datetime, row.values["sealed"]) if "sealed" in row.values else None
-    return Group(row.partition, scheduler_id, expires, active, sealed, row.etag)
+    return Group(row.partition, scheduler_id, expires, sealed, row.etag)
 
 
 def _member(row: Row) -> str:

@@ -118,7 +118,7 @@ def test_create_task_costs_two_operations_and_a_shared_timer(process: Process) -
     assert process.follow_up() == []
 
 
-def test_create_task_in_a_group_costs_a_shared_batch_more(process: Process) -> None:
+def test_create_task_in_a_group_costs_a_batch_more(process: Process) -> None:
     group = slugid()
     process.harness.create(taskGroupId=group)
     process.costs()
@@ -147,14 +147,14 @@ def test_report_completed_costs_two_operations_and_then_two_point_reads(process:
     assert process.follow_up() == ["dependencies.get", "groups.get"]
 
 
-def test_the_end_of_a_member_costs_a_point_read_and_a_shared_batch(process: Process) -> None:
+def test_the_end_of_a_member_costs_a_point_read_a_deletion_and_a_query(process: Process) -> None:
     group = slugid()
     process.harness.create(taskGroupId=group)
     process.harness.receive()
     task_id = process.harness.claimed(taskGroupId=group)
     process.harness.complete(task_id)
     process.costs()
-    assert process.follow_up() == ["dependencies.get", "groups.batch"]
+    assert process.follow_up() == ["dependencies.get", "groups.delete", "groups.page"]
 
 
 def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None:
@@ -198,7 +198,7 @@ def test_a_process_does_not_read_again_the_tasks_that_it_wrote(process: Process)
     process.harness.complete(required)
     process.services.resolver.handle_all()
     costs = process.costs()
-    assert not {"tasks.get", "groups.page", "dependencies.page", "tasks.page"} & set(costs)
+    assert not {"tasks.get", "dependencies.page", "tasks.page"} & set(costs)
 
 
 def test_concurrent_calls_share_timers_and_group_batches() -> None:

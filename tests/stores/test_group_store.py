@@ -1,41 +1,19 @@
 import itertools
-import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, cast
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports.table import Change, Table
-from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
-from tests.system.processes import wait_until
+from legacy_queue.stores import ActiveTask, Group, Sealed, Storage
 
-from .conftest import Backend, RealClock
+from .conftest import Backend
 from .paging import keyed_pages, pages, remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-
-
-class TableOf:
-    """Another table as it is: what a test makes different, it overrides."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.table, name)
-
-
-def test_the_first_task_creates_the_group(storage: Storage) -> None:
-    group_id = slugid()
-    made = Group(group_id, "scheduler", EXPIRES, 1)
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES) == made
-    assert storage.groups.load(group_id) == made
 
 
 def test_a_new_group_has_the_scheduler_of_its_founder(storage: Storage) -> None:
@@ -44,7 +22,7 @@ def test_a_new_group_has_the_scheduler_of_its_founder(storage: Storage) -> None:
     assert theirs.scheduler_id == "founder's"
     assert storage.groups.load(group_id) is None
     ours = storage.groups.join(slugid(), group_id, "founder's", EXPIRES, lambda: "founder's")
-    assert ours == Group(group_id, "founder's", EXPIRES, 1)
+    assert ours == Group(group_id, "founder's", EXPIRES)
 
 
 def test_a_group_expires_with_its_last_task(storage: Storage) -> None:
@@ -74,7 +52,7 @@ def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) ->
     known = storage.groups.load(group_id)
     assert known
     sealed = storage.groups.seal(known, EXPIRES - DAY)
-    assert (sealed.sealed, sealed.expires, sealed.active) == (EXPIRES - DAY, EXPIRES, 1)
+    assert (sealed.sealed, sealed.expires) == (EXPIRES - DAY, EXPIRES)
     for store in (storage, other):
         with pytest.raises(Sealed):
             store.groups.join(slugid(), group_id, "scheduler", EXPIRES)
@@ -116,9 +94,7 @@ def test_a_task_that_a_concurrent_seal_refused_is_no_member(storage: Storage, ot
         joined = [task_ids[number] for number, is_in in enumerate(threads.map(join, range(16))) if is_in]
     members = set(storage.groups.members(group_id, "", 99))
     assert members & {*task_ids} == {*joined}
-    loaded = storage.groups.load(group_id)
-    assert loaded
-    assert loaded.active == len(members)
+    assert counted(storage, group_id) == len(members)
 
 
 def test_the_active_members_of_a_group_are_paged(storage: Storage) -> None:
@@ -133,11 +109,6 @@ def test_the_active_members_of_a_group_are_paged(storage: Storage) -> None:
     assert sorted(set(found)) == task_ids
     storage.groups.end(task_ids[0], group_id, 0)
     assert storage.groups.active(group_id, "", 1)[0].task_id == task_ids[1]
-
-
-def test_groups_are_independent(storage: Storage) -> None:
-    storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)
-    assert storage.groups.join(slugid(), slugid(), "other", EXPIRES).scheduler_id == "other"
 
 
 def test_concurrent_joins_keep_the_latest_expiry(storage: Storage) -> None:
@@ -167,7 +138,14 @@ def test_a_group_is_loaded_as_it_was_joined(storage: Storage, other: Storage) ->
     assert storage.groups.load(group_id) is None
     storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     other.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY)
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY, 2)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY)
+
+
+def test_a_process_that_knows_an_earlier_expiry_keeps_the_later_one(storage: Storage, other: Storage) -> None:
+    group_id = slugid()
+    storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+    other.groups.join(slugid(), group_id, "scheduler", EXPIRES + 2 * DAY)
+    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY).expires == EXPIRES + 2 * DAY
 
 
 def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
@@ -184,7 +162,7 @@ def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(join, range(8)))
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 15 * DAY, 16)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 15 * DAY)
     assert storage.groups.members(group_id, "", 100) == sorted(task_ids)
     assert {active.task_id for active in all_active(other)} == set(task_ids)
 
@@ -217,7 +195,7 @@ def test_a_remembered_group_that_has_expired_accepts_another_scheduler(
     storage.groups.join(slugid(), group_id, "old", EXPIRES)
     remove_all_expired(other.groups, EXPIRES + DAY)
     later = EXPIRES + 9 * DAY
-    assert storage.groups.join(slugid(), group_id, "new", later) == Group(group_id, "new", later, 1)
+    assert storage.groups.join(slugid(), group_id, "new", later) == Group(group_id, "new", later)
 
 
 def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
@@ -231,7 +209,7 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
         storage.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
         remove_all_expired(other.groups, EXPIRES + DAY)
         enter()
-        assert other.groups.load(group.task_group_id) == replace(group, expires=later, active=1)
+        assert other.groups.load(group.task_group_id) == replace(group, expires=later)
         remove_all_expired(other.groups, later + DAY)
 
 
@@ -276,9 +254,10 @@ def test_a_task_that_leaves_is_no_member_and_not_active_and_the_group_stays(stor
     task_id, group_id = slugid(), slugid()
     group = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
     for _ in range(2):
-        assert storage.groups.leave(task_id, group_id) == 0
+        storage.groups.leave(task_id, group_id)
         assert storage.groups.members(group_id, "", 10) == []
-        assert storage.groups.load(group_id) == replace(group, active=0)
+        assert not storage.groups.is_active(group_id)
+        assert storage.groups.load(group_id) == group
 
 
 def test_a_task_is_active_from_joining_until_its_end(storage: Storage, backend: Backend) -> None:
@@ -289,7 +268,7 @@ def test_a_task_is_active_from_joining_until_its_end(storage: Storage, backend: 
     assert (active.task_group_id, active.task_id, active.activation) == (group_id, task_id, 0)
     assert earliest <= active.since <= backend.clock.now()
     for _ in range(2):
-        assert storage.groups.end(task_id, group_id, 0) == 0
+        storage.groups.end(task_id, group_id, 0)
         assert all_active(storage) == []
 
 
@@ -311,8 +290,9 @@ def test_a_task_can_be_activated_in_a_group_of_another_scheduler(storage: Storag
     group_id = slugid()
     storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     storage.groups.activate(group_id, Group(group_id, "another", EXPIRES), 1)
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES, 2)
-    assert storage.groups.end(group_id, group_id, 1) == 1
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES)
+    storage.groups.end(group_id, group_id, 1)
+    assert storage.groups.is_active(group_id)
 
 
 @pytest.mark.parametrize(("later", "earlier"), [(1, 0), (10, 9), (49, 10)])
@@ -326,43 +306,9 @@ def test_ending_an_activation_does_not_end_a_later_one(
         threads.submit(storage.groups.activate, task_id, group, later)
         threads.submit(other.groups.end, task_id, group_id, earlier)
     assert [active.activation for active in all_active(storage)] == [later]
-    assert other.groups.end(task_id, group_id, later) == 0
-
-
-def test_ending_a_task_returns_the_active_count_of_its_group(storage: Storage) -> None:
-    task_ids, group_id = [slugid() for _ in range(3)], slugid()
-    for task_id in task_ids:
-        storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-        storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)
-    assert [storage.groups.end(task_id, group_id, 0) for task_id in task_ids] == [2, 1, 0]
-    assert len(storage.groups.members(group_id, "", 10)) == 3
-
-
-def test_ending_a_task_of_a_missing_group_returns_zero(storage: Storage) -> None:
-    group_id = slugid()
-    assert storage.groups.end(slugid(), group_id, 0) == storage.groups.leave(slugid(), group_id) == 0
-    assert storage.groups.load(group_id) is None
-
-
-def test_concurrent_changes_of_two_processes_are_all_counted(storage: Storage, other: Storage) -> None:
-    group_id, task_ids = slugid(), [slugid() for _ in range(12)]
-    for task_id in task_ids:
-        storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-
-    def step(number: int) -> int | None:
-        groups = (storage, other)[number % 2].groups
-        if number % 3:
-            return groups.end(task_ids[number], group_id, 0)
-        groups.join(slugid(), group_id, "scheduler", EXPIRES)
-        return None
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(step, range(12)))
-        assert counted(other, group_id) == 8
-        rest = [active.task_id for active in all_active(storage)]
-        left = list(threads.map(lambda one: other.groups.end(one, group_id, 0), rest))
-    assert left.count(0) == 1
-    assert counted(storage, group_id) == 0
+    assert other.groups.is_active(group_id)
+    other.groups.end(task_id, group_id, later)
+    assert not storage.groups.is_active(group_id)
 
 
 def test_the_same_change_by_several_callers_counts_once(storage: Storage, other: Storage) -> None:
@@ -373,58 +319,15 @@ def test_the_same_change_by_several_callers_counts_once(storage: Storage, other:
         groups = (storage, storage, other)[number % 3].groups
         return groups.join(task_ids[number // 4], group_id, "scheduler", EXPIRES)
 
-    def end(number: int) -> int:
+    def end(number: int) -> None:
         groups = (storage, storage, other)[number % 3].groups
-        return groups.end(task_ids[number // 4], group_id, 0)
+        groups.end(task_ids[number // 4], group_id, 0)
 
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(join, range(16)))
         assert counted(storage, group_id) == 4
-        assert 0 in list(threads.map(end, range(16)))
+        list(threads.map(end, range(16)))
     assert counted(storage, group_id) == 0
-
-
-class CountingClock(RealClock):
-    """``calls``: how often it was asked for the time, by any thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._counter, self.calls = itertools.count(1), 0
-
-    def now(self) -> datetime:
-        self.calls = next(self._counter)
-        return super().now()
-
-
-def test_calls_at_the_same_time_share_batches(storage: Storage, backend: Backend) -> None:
-    """Calls that come while a batch is being written go with the next batch."""
-    task_ids = [slugid() for _ in range(40)]
-    writing, may_write = threading.Event(), threading.Event()
-    batches: list[int] = []
-
-    class HeldUp(TableOf):
-        def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
-            writing.set()
-            assert may_write.wait(60)
-            batches.append(len(changes))
-            return self.table.batch(partition, changes)
-
-    group = Group(slugid(), "scheduler", EXPIRES)
-    clock = CountingClock()
-    table = storage.account.table(f"{backend.prefix}groups")
-    groups = GroupStore(cast(Table, HeldUp(table)), clock)
-    with ThreadPoolExecutor(41) as threads:
-        first = threads.submit(groups.activate, task_ids[0], group, 0)
-        assert writing.wait(60)
-        others = [threads.submit(groups.activate, task_id, group, 0) for task_id in task_ids[1:]]
-        others += [threads.submit(groups.activate, task_ids[1], group, 0)]  # the same again
-        wait_until(lambda: clock.calls == 41)
-        may_write.set()
-        for one in (first, *others):
-            one.result(60)
-    assert batches[0] == 2
-    assert max(batches) > 2
-    assert counted(storage, group.task_group_id) == 40
 
 
 def test_any_process_continues_the_pages_of_active_tasks(storage: Storage, other: Storage) -> None:
@@ -443,11 +346,8 @@ def test_any_process_continues_the_pages_of_active_tasks(storage: Storage, other
 
 
 def counted(storage: Storage, group_id: str) -> int:
-    """How many members are active, by the group's row: as many as there are rows of active ones."""
-    group = storage.groups.load(group_id)
-    rows = [row for row in all_active(storage) if row.task_group_id == group_id]
-    assert len(rows) == (group.active if group else 0)
-    return len(rows)
+    """How many members are active."""
+    return len([row for row in all_active(storage) if row.task_group_id == group_id])
 
 
 def all_active(storage: Storage) -> list[ActiveTask]:
@@ -464,7 +364,7 @@ def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, oth
     remove_all_expired(storage.groups, EXPIRES + HOUR, 2)
     assert other.groups.load(group_id) is None
     assert other.groups.members(group_id, "", 10) == []
-    assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", EXPIRES + DAY, 3)
+    assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", EXPIRES + DAY)
     assert len(storage.groups.members(kept_id, "", 10)) == len(all_active(storage)) == 3
 
 
