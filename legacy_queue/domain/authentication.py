@@ -90,7 +90,8 @@ class Certificate:
         ``held`` are the expanded scopes of the issuer: they must cover the scopes of the certificate and, of
         a named certificate, ``auth:create-client:<client_id>``.
         """
-        time, drift = epoch_milliseconds(now), MAX_DRIFT // MILLISECOND
+        time = epoch_milliseconds(now)
+        drift = MAX_DRIFT // MILLISECOND
         # JavaScript ends the signed text with a newline when there are no scopes, Python does not
         signatures = [
             self._signature(issuer, client_id, end) for end in ([""] if self.scopes else ["", "\n"])
@@ -170,7 +171,8 @@ def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
     """The certificate and authorizedScopes: base64 of JSON, or empty. A null is the same as no field."""
     try:
         wire = json.loads(decode_base64(ext)) if ext else {}
-        certificate, scopes = wire.get("certificate"), wire.get("authorizedScopes")
+        certificate = wire.get("certificate")
+        scopes = wire.get("authorizedScopes")
     except (ValueError, RecursionError, AttributeError):
         raise AuthenticationFailed("malformed ext") from None
     if scopes is not None and not (isinstance(scopes, list) and all(map(is_scope, scopes))):
@@ -185,7 +187,8 @@ class Authenticator:
     """Has the permanent clients and the roles; everything else is in the request."""
 
     def __init__(self, clients: Mapping[str, Client], roles: Roles) -> None:
-        self._clients, self._roles = clients, roles
+        self._clients = clients
+        self._roles = roles
 
     def expand(self, scopes: Sequence[str]) -> tuple[str, ...]:
         """The scopes with those of the roles that they assume."""
@@ -209,12 +212,15 @@ class Authenticator:
             raise AuthenticationFailed("no such issuer" if certificate else "no such client")
         if client.expires is not None and client.expires <= now:
             raise AuthenticationFailed("issuer expired" if certificate else "client expired")
-        access_token, scopes, expires = client.access_token, self._roles.expand(client.scopes), client.expires
+        access_token = client.access_token
+        scopes = self._roles.expand(client.scopes)
+        expires = client.expires
         if certificate:
             access_token = certificate.access_token(signature.client_id, client, scopes, now)
         verify(signature, request, access_token, now)
         if certificate:
-            scopes, end = self._roles.expand(certificate.scopes), from_epoch(certificate.expiry)
+            scopes = self._roles.expand(certificate.scopes)
+            end = from_epoch(certificate.expiry)
             expires = min(end, expires or end)
         if authorized_scopes is not None:
             if not covers(scopes, authorized_scopes):

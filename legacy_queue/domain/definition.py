@@ -18,15 +18,15 @@ from legacy_queue.domain.times import format_time, given_time, parse_time
 CLOCK_DRIFT = timedelta(minutes=15)
 MAX_DEADLINE = timedelta(days=5)
 MAX_SCOPES = 30 * 1024  # bytes of JSON: the claim's certificate lists them, and must fit a header
-MAX_SIZE = 900 * 1024  # bytes of JSON: with its runs it must fit an entity of 1 MiB
+MAX_DEFINITION = 900 * 1024  # bytes of JSON: with its runs it must fit an entity of 1 MiB
 
 NO_PROJECT = "none"  # the projectId of a task without a project
 _TIMES = ("created", "deadline", "expires")
 
-Value = TypeVar("Value")
+Read = TypeVar("Read")
 
 
-def _field(name: str, read: Callable[[Any], Value]) -> cached_property[Value]:
+def _field(name: str, read: Callable[[Any], Read]) -> cached_property[Read]:
     return cached_property(lambda definition: read(definition.wire[name]))
 
 
@@ -108,7 +108,7 @@ class TaskDefinition:
             del wire["projectId"]
         if wire["priority"] == "normal":
             wire["priority"] = "lowest"
-        _check_size("the task definition has", wire, MAX_SIZE)
+        _check_size("the task definition has", wire, MAX_DEFINITION)
         return cls(wire)
 
 
@@ -117,7 +117,8 @@ def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:
 
     Raises InputError for no pool, or two.
     """
-    provisioner_id, worker_type = body.get("provisionerId"), body.get("workerType")
+    provisioner_id = body.get("provisionerId")
+    worker_type = body.get("workerType")
     if "taskQueueId" in body:
         pool: tuple[str, str] = tuple(body["taskQueueId"].split("/"))
         if provisioner_id not in (None, pool[0]) or worker_type not in (None, pool[1]):

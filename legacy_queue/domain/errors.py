@@ -116,7 +116,8 @@ class InjectedError(QueueError):
 
     def __init__(self, message: str, status: int, code: str) -> None:
         super().__init__(message)
-        self.status, self._code = status, code
+        self.status = status
+        self._code = code
 
     @property
     def code(self) -> str:

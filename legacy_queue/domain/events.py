@@ -62,7 +62,7 @@ class Exchange:
         return f"exchange/{project}/v1/{self.name}"
 
 
-_WORKER = ("runId", "workerGroup", "workerId")
+_WORKER_WORDS = ("runId", "workerGroup", "workerId")
 _CREATED = "An artifact was recorded; its content may still be on its way."
 _EXCEPTION = "A task could not be run; reasonResolved of its last run says why."
 _RESOLVED = "Every task of a group is resolved. Repeated when tasks that joined later are resolved, too."
@@ -74,9 +74,9 @@ EXCHANGES: Mapping[str, Exchange] = {
     for exchange in (
         Exchange("task-defined", "Task Defined Messages", "A task was created or defined."),
         Exchange("task-pending", "Task Pending Messages", "A run of a task became pending.", ("runId",)),
-        Exchange("task-running", "Task Running Messages", "A worker claimed a run.", _WORKER),
-        Exchange("artifact-created", "Artifact Creation Messages", _CREATED, _WORKER),
-        Exchange("task-completed", "Task Completed Messages", "A task completed.", _WORKER),
+        Exchange("task-running", "Task Running Messages", "A worker claimed a run.", _WORKER_WORDS),
+        Exchange("artifact-created", "Artifact Creation Messages", _CREATED, _WORKER_WORDS),
+        Exchange("task-completed", "Task Completed Messages", "A task completed.", _WORKER_WORDS),
         Exchange("task-failed", "Task Failed Messages", "A task ran and failed."),
         Exchange("task-exception", "Task Exception Messages", _EXCEPTION),
         Exchange("task-group-resolved", "Task Group Resolved Messages", _RESOLVED, key=GROUP_KEY),
@@ -194,7 +194,8 @@ def events_since(
 
     for run in task.runs:
         add_changes(task.up_to(run.run_id - 1), run.scheduled)
-        pending, then = task.when_pending(run.run_id), task.up_to(run.run_id)
+        pending = task.when_pending(run.run_id)
+        then = task.up_to(run.run_id)
         if run.reason_created != "exception" and run.scheduled >= since:  # else it was never pending
             if run.is_retry:
                 events.append(run_retried(pending, run.run_id - 1))

@@ -10,7 +10,9 @@ from typing import Any, Literal
 from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.times import given_duration
 
-RECEIVE, DELETE, UPLOAD = "azure.receive", "azure.delete", "upload"
+RECEIVE = "azure.receive"
+DELETE = "azure.delete"
+UPLOAD = "upload"
 MAX_DELAY = timedelta(minutes=10)
 
 RunKey = tuple[str, int]  # taskId and runId

@@ -9,35 +9,36 @@ from typing import Any
 
 BY_PATH = "by-path"  # 2018 under /v1, else today
 SHAPES = ("2018", "today")
-MAX_DEPENDENCIES, MAX_DEPENDENCIES_2018 = 10_000, 100  # of a task
+MAX_DEPENDENCIES = 10_000  # of a task
+MAX_DEPENDENCIES_2018 = 100
 Since = Mapping[str, Any]  # by property: None, or what its value has since 2018
 
-_POOL = dict.fromkeys(("taskQueueId",))
-_TASK = dict.fromkeys(("taskQueueId", "projectId"))
-_STATUS = {**_TASK, "priority": None}
-_BOTH = {"status": _STATUS, "task": _TASK}
-_WORKER = dict.fromkeys(("taskQueueId", "lastDateActive", "quarantineDetails"))
+_OF_A_POOL = dict.fromkeys(("taskQueueId",))
+_OF_A_TASK = dict.fromkeys(("taskQueueId", "projectId"))
+_STATUS = {**_OF_A_TASK, "priority": None}
+_BOTH = {"status": _STATUS, "task": _OF_A_TASK}
+_OF_A_WORKER = dict.fromkeys(("taskQueueId", "lastDateActive", "quarantineDetails"))
 _EVENT = {"status": _STATUS, "task": None}
 # both redirect to other places, as a reference does
-_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}}
+_OF_AN_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}}
 
 SINCE_2018: Mapping[str, Since] = {
     # by the schema of the answer
-    "task": _TASK,
+    "task": _OF_A_TASK,
     "task-status-response": _BOTH,
     "task-claim-response": _BOTH,
     "task-reclaim-response": _BOTH,
     "claim-work-response": {"tasks": _BOTH},
     "list-dependent-tasks-response": {"tasks": _BOTH},
     "list-task-group-response": {"tasks": _BOTH, **dict.fromkeys(("schedulerId", "expires", "sealed"))},
-    "list-artifacts-response": {"artifacts": _ARTIFACT},
-    "pending-tasks-response": _POOL,
-    "workertype-response": _POOL,
-    "list-workertypes-response": {"workerTypes": _POOL},
-    "worker-response": _WORKER,
-    "list-workers-response": {"workers": _WORKER},
+    "list-artifacts-response": {"artifacts": _OF_AN_ARTIFACT},
+    "pending-tasks-response": _OF_A_POOL,
+    "workertype-response": _OF_A_POOL,
+    "list-workertypes-response": {"workerTypes": _OF_A_POOL},
+    "worker-response": _OF_A_WORKER,
+    "list-workers-response": {"workers": _OF_A_WORKER},
     # by the exchange of the event
-    "artifact-created": {"status": _STATUS, "artifact": _ARTIFACT},
+    "artifact-created": {"status": _STATUS, "artifact": _OF_AN_ARTIFACT},
     **dict.fromkeys(("task-defined", "task-pending", "task-running"), _EVENT),
     **dict.fromkeys(("task-completed", "task-failed", "task-exception"), _EVENT),
 }

@@ -26,7 +26,8 @@ _FIELDS = {
 }  # names in a header, and in Signature
 _FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
-_MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
+_MALFORMED_HEADER = "malformed header"
+_MALFORMED_BEWIT = "malformed bewit"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def _read_header(header: str, target: str) -> Signature:
         raise AuthenticationFailed(_MALFORMED_HEADER)
     # in any order, each once, not empty; a value has no quote
     *parts, end = f",{text}".split('"')
-    labels, values = [part.strip() for part in parts[::2]], parts[1::2]
+    labels = [part.strip() for part in parts[::2]]
+    values = parts[1::2]
     names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
     if not len(names) == len(set(names)) == len(labels) == len(values) or end.strip() or "" in values:
         raise AuthenticationFailed(_MALFORMED_HEADER)

@@ -41,7 +41,9 @@ def read_message(text: str) -> tuple[str, int, str]:
     """taskId, runId and signature: the inverse of ``message_text``. Raises ValueError."""
     try:
         wire = json.loads(base64.b64decode(text, validate=True))
-        task_id, run_id, signature = wire["taskId"], wire["runId"], wire["signature"]
+        task_id = wire["taskId"]
+        run_id = wire["runId"]
+        signature = wire["signature"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a work message: {type(error).__name__}") from None
     if not (isinstance(task_id, str) and type(run_id) is int and isinstance(signature, str)):

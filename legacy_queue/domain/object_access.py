@@ -18,7 +18,8 @@ OBJECT_NAME = rf"t/{TASK_ID}/{RUN_ID}/[ -~]{{1,1024}}"
 DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred method first
 
 _HASHES = ("sha256", "sha512")
-_UPLOAD_ACCESS, _DOWNLOAD_ACCESS = timedelta(days=1), timedelta(hours=1)
+_UPLOAD_ACCESS = timedelta(days=1)
+_DOWNLOAD_ACCESS = timedelta(hours=1)
 _DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from this time before now
 
 
@@ -38,7 +39,8 @@ def upload_access(artifact: Artifact, issuer: Client, now: datetime, expires: da
 
     ``now`` and ``expires`` are by the clock that checks credentials.
     """
-    project_id, expiry = artifact.details["projectId"], min(expires, now + _UPLOAD_ACCESS)
+    project_id = artifact.details["projectId"]
+    expiry = min(expires, now + _UPLOAD_ACCESS)
     return {
         **_access(artifact, "upload", f"{project_id}:", issuer, now, expiry),
         "projectId": project_id,
@@ -54,7 +56,8 @@ def download_access(artifact: Artifact, issuer: Client, now: datetime) -> dict[s
 
 def check_upload(artifact: Artifact, body: Mapping[str, Any]) -> None:
     """Raise InputError or RequestConflict if the body is not of this object's upload."""
-    name, project_id = object_name(artifact), artifact.details["projectId"]
+    name = object_name(artifact)
+    project_id = artifact.details["projectId"]
     if body["projectId"] != project_id:
         raise InputError(f"object {name!r} has the projectId {project_id!r}, not {body['projectId']!r}")
     if body["uploadId"] != artifact.details["uploadId"]:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeGuard
 Expression: TypeAlias = "str | AnyOf | AllOf | ForEach"
 Params: TypeAlias = Mapping[str, "str | Sequence[str]"]
 
-_PARAMETER = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
+_NAMED = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ForEach:
     each: Expression
 
 
-_NEVER = AnyOf(())
+_UNSATISFIABLE = AnyOf(())
 
 
 def render(expression: Expression, params: Params) -> Expression:
@@ -56,19 +56,19 @@ def render(expression: Expression, params: Params) -> Expression:
             texts: list[Any] = [*_template(expression)]
             for index in range(1, len(texts), 2):
                 texts[index] = params[texts[index]]
-            return _NEVER if "" in texts[1::2] else "".join(texts)
+            return _UNSATISFIABLE if "" in texts[1::2] else "".join(texts)
         case AnyOf(parts):
-            return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _NEVER))
+            return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _UNSATISFIABLE))
         case AllOf(parts):
             rendered = _render_parts(parts, params)
-            return _NEVER if _NEVER in rendered else AllOf(rendered)
+            return _UNSATISFIABLE if _UNSATISFIABLE in rendered else AllOf(rendered)
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
 
 
 @cache
 def _template(text: str) -> tuple[str, ...]:
     """Alternately text and the name of a parameter."""
-    return tuple(_PARAMETER.split(text))
+    return tuple(_NAMED.split(text))
 
 
 def _render_parts(parts: tuple[Expression, ...], params: Params) -> tuple[Expression, ...]:
@@ -152,7 +152,8 @@ class Roles:
     def expand_uncached(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """Like ``expand``, without the cache."""
         expanded = dict.fromkeys(scopes)  # a set that keeps its order
-        to_follow, roles = list(expanded), self._roles
+        to_follow = list(expanded)
+        roles = self._roles
         while to_follow:
             scope = to_follow.pop()
             if not scope.startswith("assume:") and not scope.endswith("*"):

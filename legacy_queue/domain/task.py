@@ -12,12 +12,6 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 
-_OF_DEFINITION = (
-    *("provisionerId", "workerType", "taskQueueId", "schedulerId"),
-    *("projectId", "taskGroupId", "deadline", "expires", "priority"),
-)  # in the status structure
-
-
 MAX_PRIORITY_CHANGES = 50  # a task keeps the last of them
 
 
@@ -167,7 +161,8 @@ class Task:
 
     def up_to(self, run_id: int) -> Self:
         """The task when that run was its last run; -1 for a task without runs."""
-        runs, retries_left = self.runs[: run_id + 1], self.definition.retries
+        runs = self.runs[: run_id + 1]
+        retries_left = self.definition.retries
         for run in runs:
             if run.reason_created == "rerun":
                 retries_left = min(self.definition.retries, MAX_RUNS - 1 - run.run_id)
@@ -232,7 +227,15 @@ class Task:
         wire = self.wire
         return {
             "taskId": self.task_id,
-            **{name: wire[name] for name in _OF_DEFINITION},
+            "provisionerId": wire["provisionerId"],
+            "workerType": wire["workerType"],
+            "taskQueueId": wire["taskQueueId"],
+            "schedulerId": wire["schedulerId"],
+            "projectId": wire["projectId"],
+            "taskGroupId": wire["taskGroupId"],
+            "deadline": wire["deadline"],
+            "expires": wire["expires"],
+            "priority": wire["priority"],
             "retriesLeft": self.retries_left,
             "state": self.state,
             "runs": [run.to_wire() for run in self.runs],

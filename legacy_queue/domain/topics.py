@@ -3,29 +3,21 @@
 Source: AMQP 0-9-1, topic exchanges.
 """
 
-from collections.abc import Sequence
+import re
 
 
-class TopicPattern:
-    """A pattern with at most one ``#``, so that a match reads a key once. Raises ValueError for more."""
+def topic_regex(pattern: str) -> re.Pattern[str]:
+    """Matches, in full, the routing keys that the pattern matches.
 
-    def __init__(self, pattern: str) -> None:
-        words = pattern.split(".")
-        if words.count("#") > 1:
-            raise ValueError(f"the pattern {pattern[:255]!r} has more than one #: at most one is accepted")
-        self._is_open = "#" in words
-        end = words.index("#") if self._is_open else len(words)
-        self._begin, self._end = words[:end], words[end + 1 :]
-
-    def matches(self, words: Sequence[str]) -> bool:
-        """Whether the pattern matches the routing key of these words."""
-        least = len(self._begin) + len(self._end)
-        return (
-            (len(words) >= least if self._is_open else len(words) == least)
-            and _fit(self._begin, words)
-            and _fit(self._end, words[len(words) - len(self._end) :])
-        )
-
-
-def _fit(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    return all(wanted in ("*", word) for wanted, word in zip(pattern, words, strict=False))
+    Raises ValueError for more than one ``#``: with one, no key is read more than once.
+    """
+    words = pattern.split(".")
+    if words.count("#") > 1:
+        raise ValueError(f"the pattern {pattern[:255]!r} has more than one #: at most one is accepted")
+    # an escaped word has no bare "#"
+    text = r"\.".join("[^.]*" if word == "*" else word if word == "#" else re.escape(word) for word in words)
+    if text == "#":
+        return re.compile(".*", re.DOTALL)
+    if text.startswith("#"):
+        return re.compile(text.replace(r"#\.", r"(?:[^.]*\.)*", 1))
+    return re.compile(text.replace(r"\.#", r"(?:\.[^.]*)*", 1))

@@ -9,8 +9,10 @@ from typing import Any, Literal, Protocol
 # an int has 32 bits; a datetime is aware, in milliseconds
 Value = str | int | bool | float | bytes | datetime
 
-PARTITION, KEY = "PartitionKey", "RowKey"  # as names in conditions
-_MAX_VALUE, _MAX_ROW = 64 * 1024, 1024 * 1024  # bytes, two for each character
+PARTITION = "PartitionKey"
+KEY = "RowKey"  # as names in conditions
+_MAX_VALUE = 64 * 1024
+_MAX_ROW = 1024 * 1024  # bytes, two for each character
 _VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 
 

@@ -20,7 +20,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import epoch_milliseconds
-from legacy_queue.domain.topics import TopicPattern
+from legacy_queue.domain.topics import topic_regex
 from legacy_queue.ports import Broker, BrokerAway
 
 log = structlog.get_logger()
@@ -45,9 +45,9 @@ class FedEvent(NamedTuple):
     payload: bytes
 
     @property
-    def keys(self) -> list[list[str]]:
-        """The words of its routing keys."""
-        return [key.split(".") for key in (self.routing_key, *(f"route.{route}" for route in self.routes))]
+    def keys(self) -> list[str]:
+        """Its routing keys."""
+        return [self.routing_key, *(f"route.{route}" for route in self.routes)]
 
 
 @dataclass(eq=False)
@@ -55,14 +55,14 @@ class _EventStream:
     """``awake`` is set when there are events to read, or ``last_id`` is that of the stream's last event."""
 
     exchange: str | None
-    pattern: TopicPattern
+    keys: re.Pattern[str]
     followers: Sequence[str]
     is_disconnected: Callable[[], bool]
     awake: threading.Event = field(default_factory=threading.Event)
     last_id: int | None = None
 
-    def follows(self, event: FedEvent, keys: Sequence[Sequence[str]]) -> bool:
-        return self.exchange in (None, event.exchange) and any(map(self.pattern.matches, keys))
+    def follows(self, event: FedEvent, keys: Sequence[str]) -> bool:
+        return self.exchange in (None, event.exchange) and any(map(self.keys.fullmatch, keys))
 
     def end(self, last_id: int) -> None:
         self.last_id = last_id
@@ -135,7 +135,7 @@ class EventFeed:
         if another stream needs its place. Raises ValueError for an invalid id or pattern; BrokerAway;
         ServiceUnavailable, also if too many streams are open, or too many of a follower.
         """
-        stream = _EventStream(exchange, TopicPattern(pattern), followers, is_disconnected)
+        stream = _EventStream(exchange, topic_regex(pattern), followers, is_disconnected)
         following = self._follow(stream, after, is_endless)
         next(following)  # from here on, closing it frees its place
         return following

@@ -39,7 +39,7 @@ class Storage:
         self.blobs = Blobs(account.container, clock)
         self.work_queues = WorkQueues(account, prefix, clock)
         self.timers = TimerStore(account, prefix)
-        self.leases = LeaseStore(account.table(f"{prefix}turns"), clock)
+        self.leases = LeaseStore(account.table(f"{prefix}leases"), clock)
         self.usage = UsageStore(account.table(f"{prefix}usage"))
         self.workers = WorkerStore(account.table(f"{prefix}workers"))
 

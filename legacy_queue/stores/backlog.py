@@ -13,7 +13,7 @@ from legacy_queue.domain.times import format_time
 MAX_WRITES = 10_000  # of different tasks; then the table is read again
 
 
-class Entry(NamedTuple):
+class BacklogEntry(NamedTuple):
     """A task that has been ``pending`` or ``running`` since that time."""
 
     task_queue_id: str
@@ -28,7 +28,7 @@ class Backlog:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}  # by taskId
+        self._entries: dict[str, BacklogEntry] = {}  # by taskId
         self._counts: Counter[tuple[str, str]] = Counter()
         self._written: dict[str, str] = {}  # taskId: the etag over which this process wrote it
         self._is_read = False
@@ -39,7 +39,7 @@ class Backlog:
         """Whether it holds so many writes that it is no longer updated."""
         return self._is_read and len(self._written) > MAX_WRITES
 
-    def read(self, entries: Iterable[tuple[str, Entry]], is_last: bool) -> None:
+    def read(self, entries: Iterable[tuple[str, BacklogEntry]], is_last: bool) -> None:
         """Add a page of the table, by taskId. Tasks that this process wrote meanwhile are newer, and stay."""
         with self._lock:
             for task_id, entry in entries:
@@ -59,7 +59,7 @@ class Backlog:
             self._written[task.task_id] = before
             entry = None
             if run and not run.is_resolved:
-                entry = Entry(task.work_queue.task_queue_id, run.state, task.since)
+                entry = BacklogEntry(task.work_queue.task_queue_id, run.state, task.since)
             self._put(task.task_id, entry)
 
     def counts(self, task_queue_id: str) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Backlog:
         )
         return heapq.nsmallest(limit, (place for place in places if place > after))
 
-    def _put(self, task_id: str, entry: Entry | None) -> None:
+    def _put(self, task_id: str, entry: BacklogEntry | None) -> None:
         old = self._entries.pop(task_id, None)
         if old:
             self._counts[old[:2]] -= 1

@@ -13,9 +13,9 @@ from legacy_queue.ports.blob import BlobContainer, BlobProperties, Block, Invali
 BLOCK = 4 * 1024 * 1024  # bytes
 
 _WHOLE = 0  # the part number of a blob that is written whole
-_CLOCK_SKEW = timedelta(minutes=15)  # a URL is valid from this time before now
+_VALID_BEFORE = timedelta(minutes=15)  # a URL is valid from this time before now
 
-_Block = tuple[bytes, bool]  # and whether it is the last
+_MarkedBlock = tuple[bytes, bool]  # and whether it is the last
 
 
 class Blobs:
@@ -32,11 +32,11 @@ class Blobs:
 
     def upload_url(self, name: str, expiry: datetime) -> str:
         """A signed URL, valid until ``expiry``, to write that blob."""
-        return self._container.upload_url(name, self._clock.wall_time() - _CLOCK_SKEW, expiry)
+        return self._container.upload_url(name, self._clock.wall_time() - _VALID_BEFORE, expiry)
 
     def download_url(self, name: str, expiry: datetime) -> str:
         """A signed URL, valid until ``expiry``, for reading that blob as an attachment."""
-        return self._container.download_url(name, self._clock.wall_time() - _CLOCK_SKEW, expiry)
+        return self._container.download_url(name, self._clock.wall_time() - _VALID_BEFORE, expiry)
 
     def write(
         self,
@@ -96,7 +96,7 @@ class Blobs:
         """Delete the blob. Safe to repeat."""
         self._container.delete(name)
 
-    def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[str]:
+    def _stage(self, name: str, part: int, blocks: Iterable[_MarkedBlock]) -> list[str]:
         """Store the blocks; their ids ``<part>.<write>.<number>.<1 for the last>``.
 
         No two writes share an id, so that they cannot be mixed. Ids sort by part, write and number. Azure
@@ -125,7 +125,7 @@ class Blobs:
             raise ServiceUnavailable("storage did not serve the request, try again") from error
 
 
-def _blocks(chunks: Iterable[bytes]) -> Iterator[_Block]:
+def _blocks(chunks: Iterable[bytes]) -> Iterator[_MarkedBlock]:
     """The same bytes in blocks of one size; the last block may be smaller."""
     buffer = bytearray()
     for chunk in chunks:

@@ -9,7 +9,8 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.table import Change, Row, Table
 from legacy_queue.stores.rows import ExpiringRows, between, slugid_in
 
-_MARK, _END = "!", "~"  # before and behind every taskId
+_MARK = "!"
+_END = "~"  # before and behind every taskId
 _MARK_KEPT = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
 
 

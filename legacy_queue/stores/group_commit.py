@@ -31,8 +31,10 @@ class GroupCommit(Generic[Item]):
         max_size: int = 0,
         size: Callable[[Item], int] = lambda _: 0,
     ) -> None:
-        self._write_items, self._size = write, size
-        self._max_items, self._max_size = max_items, max_size
+        self._write_items = write
+        self._size = size
+        self._max_items = max_items
+        self._max_size = max_size
         self._waiting: deque[_Call[Item]] = deque()
         self._is_writing = False
         self._changed = Condition()
@@ -76,6 +78,7 @@ class GroupCommit(Generic[Item]):
         finally:  # also where the thread is being ended: other callers wait
             with self._changed:
                 for call in batch:
-                    call.is_done, call.error = True, error
+                    call.is_done = True
+                    call.error = error
                 self._is_writing = False
                 self._changed.notify_all()

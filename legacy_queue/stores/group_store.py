@@ -20,8 +20,12 @@ from legacy_queue.stores.rows import (
 )
 
 _MAX_CACHED = 2000  # groups
-_GROUP, _OPEN, _MEMBER, _ACTIVE = "group", "open", "member-", "active-"
-_MEMBERS_END, _ACTIVE_END = "member.", "active."  # "." is the character behind "-"
+_GROUP = "group"
+_OPEN = "open"
+_MEMBER = "member-"
+_ACTIVE = "active-"
+_MEMBERS_END = "member."
+_ACTIVE_END = "active."  # "." is the character behind "-"
 
 
 class Sealed(Exception):
@@ -156,7 +160,8 @@ class GroupStore(ExpiringRows):
 
     def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
         """As ``members``, the active tasks. A task with two activations may be there twice."""
-        first, end = f"{_ACTIVE}{after}." if after else _ACTIVE, _ACTIVE_END
+        first = f"{_ACTIVE}{after}." if after else _ACTIVE
+        end = _ACTIVE_END
         return between(self._table, task_group_id, first, end, limit, _active_task)
 
     def all_active(self, after: str, limit: int) -> tuple[Sequence[ActiveTask], str | None]:

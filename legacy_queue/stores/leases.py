@@ -8,8 +8,8 @@ from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.ports.table import Row, Table, Value
 from legacy_queue.stores.rows import properties, read
 
-_KEY = "lease"
-_NEVER = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
+_LEASE_KEY = "lease"
+_EARLIEST = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,18 @@ class LeaseStore:
     """A row for each job: the process that last wrote it on its ETag has the lease. A corrupt row is free."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
-        self._table, self._clock = table, clock
+        self._table = table
+        self._clock = clock
 
     def acquire(self, name: str, until: datetime) -> JobLease | datetime:
         """The lease, exclusive until ``until``; or the time until which another process holds it."""
         while True:
-            row = self._table.get(name, _KEY)
+            row = self._table.get(name, _LEASE_KEY)
             try:
                 if row is None:
-                    return JobLease(name, "", None, self._table.insert(name, _KEY, _values(until, "", None)))
+                    return JobLease(
+                        name, "", None, self._table.insert(name, _LEASE_KEY, _values(until, "", None))
+                    )
                 last, held_until = _last_state(row)
                 if held_until > self._clock.now():
                     return held_until
@@ -47,7 +50,7 @@ class LeaseStore:
 
         Raises Changed where another process has acquired it.
         """
-        etag = self._table.merge(lease.name, _KEY, _values(until, cursor, since), lease.etag)
+        etag = self._table.merge(lease.name, _LEASE_KEY, _values(until, cursor, since), lease.etag)
         return JobLease(lease.name, cursor, since, etag)
 
 
@@ -56,13 +59,13 @@ def _last_state(row: Row) -> tuple[JobLease, datetime]:
     try:
         return read(row, _stored)
     except Corrupt:
-        return JobLease(row.partition, "", None, row.etag), _NEVER
+        return JobLease(row.partition, "", None, row.etag), _EARLIEST
 
 
 def _stored(row: Row) -> tuple[JobLease, datetime]:
     cursor, until, since = properties(row, cursor=str, until=datetime, since=datetime)
-    return JobLease(row.partition, cursor, None if since == _NEVER else since, row.etag), until
+    return JobLease(row.partition, cursor, None if since == _EARLIEST else since, row.etag), until
 
 
 def _values(until: datetime, cursor: str, since: datetime | None) -> Mapping[str, Value]:
-    return {"until": until, "cursor": cursor, "since": since or _NEVER}
+    return {"until": until, "cursor": cursor, "since": since or _EARLIEST}

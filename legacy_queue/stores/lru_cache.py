@@ -6,25 +6,25 @@ from typing import Generic, TypeVar
 from cachetools import LRUCache
 
 Key = TypeVar("Key")
-Value = TypeVar("Value")
+Cached = TypeVar("Cached")
 
 
-class SharedLruCache(Generic[Key, Value]):
+class SharedLruCache(Generic[Key, Cached]):
     """The ``size`` entries that were used last; safe for several threads, as cachetools alone is not."""
 
     def __init__(self, size: int) -> None:
-        self._entries: LRUCache[Key, Value] = LRUCache(size)
+        self._entries: LRUCache[Key, Cached] = LRUCache(size)
         self._lock = Lock()
 
-    def get(self, key: Key) -> Value | None:
+    def get(self, key: Key) -> Cached | None:
         with self._lock:
             return self._entries.get(key)
 
-    def put(self, key: Key, value: Value) -> None:
+    def put(self, key: Key, value: Cached) -> None:
         with self._lock:
             self._entries[key] = value
 
-    def replace(self, key: Key, old: Value | None, value: Value) -> None:
+    def replace(self, key: Key, old: Cached | None, value: Cached) -> None:
         """``put``, unless the entry is no longer ``old``, None for no entry."""
         with self._lock:
             if self._entries.get(key) is old:

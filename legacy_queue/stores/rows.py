@@ -42,7 +42,8 @@ def page(
 
     ``after`` is "" for the first page. An empty page may not be the last.
     """
-    rows, items = table.page(conditions, after, limit, select), []
+    rows = table.page(conditions, after, limit, select)
+    items = []
     for row in rows.rows:
         with suppress(Corrupt):
             items.append(read(row, convert))
@@ -137,7 +138,9 @@ class ExpiringRows:
         self, table: Table, forget: Callable[[str], None] = lambda _: None, further: Sequence[Condition] = ()
     ) -> None:
         """``forget`` is called with the partition of each removed row."""
-        self._table, self._forget, self._further = table, forget, further
+        self._table = table
+        self._forget = forget
+        self._further = further
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """Remove up to ``limit`` rows that expired before ``now``; the next ``after``, None at the end.

@@ -20,7 +20,7 @@ from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import PARTITION, Condition, Row, Table, Value
-from legacy_queue.stores.backlog import Backlog, Entry
+from legacy_queue.stores.backlog import Backlog, BacklogEntry
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
     KEYS_ONLY,
@@ -34,7 +34,7 @@ from legacy_queue.stores.rows import (
     read,
 )
 
-KEY = "task"
+TASK_KEY = "task"
 _MAX_CACHED = 2000  # tasks
 _MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition
 
@@ -77,7 +77,8 @@ class TaskStore(ExpiringRows):
     def load(self, task_id: str) -> StoredTask | None:
         """The task as it is now. A concurrent write of this process stays in the cache."""
         before = self._cache.get(task_id)
-        row, cached = self._table.get(task_id, KEY), self._cache.get(task_id)
+        row = self._table.get(task_id, TASK_KEY)
+        cached = self._cache.get(task_id)
         if row is None or row.values.get("state") == _BARRED:
             self._cache.remove(task_id)
             return None
@@ -92,26 +93,27 @@ class TaskStore(ExpiringRows):
     def insert(self, task: Task) -> StoredTask:
         """Store a new task; raises AlreadyExists."""
         values = new_values(task)
-        stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
+        stored = StoredTask(task, self._table.insert(task.task_id, TASK_KEY, values), is_own=True)
         self._update_backlogs(task, "", stored.etag)
         return self._store_in_cache(stored, values, self._cache.get(task.task_id))
 
     def bar(self, task_id: str, expires: datetime) -> bool:
         """Prevent any task of that id until ``expires``; False where there is such a task already."""
         with suppress(AlreadyExists):
-            self._table.insert(task_id, KEY, {"state": _BARRED, "expires": expires})
+            self._table.insert(task_id, TASK_KEY, {"state": _BARRED, "expires": expires})
             return True
         return self.load(task_id) is None
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
         """Store the task if it is still the version ``stored``; raises Changed."""
         try:
-            etag = self._table.merge(task.task_id, KEY, changing_values(task), stored.etag)
+            etag = self._table.merge(task.task_id, TASK_KEY, changing_values(task), stored.etag)
         except Changed:
             self._cache.remove(task.task_id)
             raise
         self._update_backlogs(task, stored.etag, etag)
-        written, cached = StoredTask(task, etag, is_own=True), self._cache.get(task.task_id)
+        written = StoredTask(task, etag, is_own=True)
+        cached = self._cache.get(task.task_id)
         if cached and cached.etag == stored.etag:
             self._cache.replace(task.task_id, cached, written)
         elif cached:  # either of them may be the newer version
@@ -156,8 +158,8 @@ class TaskStore(ExpiringRows):
         return stored
 
 
-def _entry(row: Row) -> tuple[str, Entry]:
-    return row.partition, Entry(*properties(row, taskQueueId=str, state=str, since=datetime))
+def _entry(row: Row) -> tuple[str, BacklogEntry]:
+    return row.partition, BacklogEntry(*properties(row, taskQueueId=str, state=str, since=datetime))
 
 
 def new_values(task: Task) -> Mapping[str, Value]:
@@ -234,7 +236,8 @@ def _waits_for_in(wire: Any, definition: TaskDefinition) -> tuple[str, ...]:
 
 def _check(task: Task) -> None:
     """Raise a built-in exception where a part of the task is missing or of a wrong type."""
-    definition, wire = task.definition, task.definition.wire
+    definition = task.definition
+    wire = task.definition.wire
     for time in (definition.created, definition.deadline, definition.expires):
         of_kind(datetime, time)
     of_kind(int, wire["retries"])

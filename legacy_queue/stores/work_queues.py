@@ -34,7 +34,9 @@ class WorkQueues:
     """
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
-        self._account, self._prefix, self._clock = account, prefix, clock
+        self._account = account
+        self._prefix = prefix
+        self._clock = clock
         self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
@@ -42,7 +44,8 @@ class WorkQueues:
 
         Creates the queue again where another process has removed it.
         """
-        time_to_live, messages = max(_MIN_TIME_TO_LIVE, expires_in), self._use(queue)
+        time_to_live = max(_MIN_TIME_TO_LIVE, expires_in)
+        messages = self._use(queue)
         try:
             return messages.put(text, hidden_for, time_to_live)
         except QueueNotFound:
@@ -102,7 +105,8 @@ class WorkQueues:
 
     def _use(self, queue: WorkQueue) -> Queue:
         """Create the queue and record that it was used today, once a day in each process."""
-        today, messages = self._clock.now().date().isoformat(), self._queue(queue)
+        today = self._clock.now().date().isoformat()
+        messages = self._queue(queue)
         if self._used.get(messages.name) != today:
             owner = {"provisioner_id": queue.provisioner_id, "worker_type": queue.worker_type}
             messages.create({**owner, "last_used": today})

@@ -51,7 +51,7 @@ FACTS = [
     ("http-contract", f"`created` is within {minutes(definition.CLOCK_DRIFT)} minutes of now"),
     ("http-contract", f"at most {definition.MAX_DEADLINE.days} days (and 15 minutes) away"),
     ("http-contract", f"at most {definition.MAX_SCOPES // 1024} KiB as JSON"),
-    ("http-contract", f"at most {definition.MAX_SIZE // 1024} KiB"),
+    ("http-contract", f"at most {definition.MAX_DEFINITION // 1024} KiB"),
     ("http-contract", f"end {minutes(claims.CREDENTIALS_DRIFT)} minutes after `takenUntil`"),
     ("http-contract", f"({minutes(artifact.UPLOAD_WINDOW)} with drift)"),
     ("http-contract", "claimWork takes up to 32 `tasks`"),

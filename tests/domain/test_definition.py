@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.definition import MAX_SCOPES, MAX_SIZE, TaskDefinition
+from legacy_queue.domain.definition import MAX_DEFINITION, MAX_SCOPES, TaskDefinition
 from legacy_queue.domain.errors import InputError, InputTooLarge
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, body, definition
@@ -159,10 +159,10 @@ def test_a_scope_that_ends_in_two_stars_is_refused() -> None:
 
 def test_a_definition_that_does_not_fit_a_row_is_too_large() -> None:
     empty = len(json.dumps(definition(payload={"long": ""}).wire))
-    definition(payload={"long": "x" * (MAX_SIZE - empty)})
+    definition(payload={"long": "x" * (MAX_DEFINITION - empty)})
     with pytest.raises(InputTooLarge) as error:
-        definition(payload={"long": "x" * (MAX_SIZE - empty + 1)})
-    assert f"{MAX_SIZE + 1} bytes" in str(error.value)
+        definition(payload={"long": "x" * (MAX_DEFINITION - empty + 1)})
+    assert f"{MAX_DEFINITION + 1} bytes" in str(error.value)
 
 
 def test_scopes_that_do_not_fit_the_header_of_a_certificate_are_too_large() -> None:

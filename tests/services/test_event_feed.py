@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Generator, Iterator, MutableMapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -294,14 +295,14 @@ def test_an_event_is_matched_outside_of_the_call_that_publishes_it() -> None:
     feed = EventFeed(None, lambda: NOW, tick=TICK)
     looking, may_look = threading.Event(), threading.Event()
 
-    class Key(str):
-        def split(self, *_: object) -> list[str]:
+    class Routes(tuple[str, ...]):
+        def __iter__(self) -> Iterator[str]:
             looking.set()
             may_look.wait(60)
-            return ["a"]
+            return iter(())
 
     stream = feed.follow(None, "a", "")
-    feed.append([event(1, key=Key("a"))])
+    feed.append([replace(event(1, key="a"), routes=Routes())])
     assert looking.wait(60)
     feed.append([event(2, key="a")])
     may_look.set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.definition import MAX_SIZE, TaskDefinition
+from legacy_queue.domain.definition import MAX_DEFINITION, TaskDefinition
 from legacy_queue.domain.ids import MAX_RUNS, slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Run, Task, Worker
@@ -100,7 +100,7 @@ def test_any_json_comes_back_unchanged(storage: Storage, payload: dict[str, Any]
 
 
 def test_a_definition_of_the_maximum_size_is_stored_with_all_its_runs(storage: Storage) -> None:
-    noise = random.Random(1).randbytes(MAX_SIZE // 2 - 1000).hex()
+    noise = random.Random(1).randbytes(MAX_DEFINITION // 2 - 1000).hex()
     task = new_task({"noise": noise})
     worker = Worker("g" * 22, "w" * 22)
     run = replace(
