@@ -230,14 +230,14 @@ def test_a_corrupt_lease_begins_anew(storage: Storage, name: str) -> None:
     lease = storage.leases.acquire("sweep", now)
     assert isinstance(lease, JobLease)
     storage.leases.renew(lease, now, "cursor", now)
-    (row,) = rows(table_of(storage, "turns"))
+    (row,) = rows(table_of(storage, "leases"))
     for value in ("text" if name != "cursor" else 7, b"\xff", True, 1.5):
-        table_of(storage, "turns").put("sweep", row.key, {**row.values, name: value})
+        table_of(storage, "leases").put("sweep", row.key, {**row.values, name: value})
         taken = storage.leases.acquire("sweep", now + DAY)
         assert isinstance(taken, JobLease)
         assert (taken.cursor, taken.since) == ("", None)
         assert storage.leases.acquire("sweep", now + DAY) == now + DAY
-    table_of(storage, "turns").put("sweep", row.key, {})
+    table_of(storage, "leases").put("sweep", row.key, {})
     assert isinstance(storage.leases.acquire("sweep", now + DAY), JobLease)
 
 
