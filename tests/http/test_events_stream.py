@@ -13,7 +13,6 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from legacy_queue.cli.response import ClientSocket
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.authentication import Client as ConfiguredClient
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -329,8 +328,10 @@ def test_streams_are_counted_by_the_client_too() -> None:
 
 
 def test_a_stream_ends_after_its_client_has_disconnected() -> None:
-    here, there = socket.socketpair()
-    with ClientSocket(fileno=here.detach()) as connection:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        there = socket.create_connection(listener.getsockname())
+        connection, _ = listener.accept()
+    with connection:
         http = serving(Feed(None, FED, there.close))
         answer = http.open(
             "/events",
