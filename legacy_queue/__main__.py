@@ -6,7 +6,7 @@ The commands that run until a signal handle signals before the long imports.
 import os
 import sys
 
-from legacy_queue.cli.signals import exit_on_signal
+from legacy_queue.server.signals import exit_on_signal
 
 _SERVICES = ("serve", "resolve", "up", "worker", "events", "requests")
 _INTERRUPTED = 130  # the exit code of an interrupted demonstration

@@ -16,8 +16,8 @@ from legacy_queue.adapters.azure import AccessRefused, AzureAccount
 from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
-from legacy_queue.adapters.local_authority import names_in
 from legacy_queue.config import DEVELOPMENT_FILE, Settings, SettingsError
+from legacy_queue.config.certificate_names import names_in
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.scopes import Roles

@@ -38,7 +38,7 @@ find_python() {
             return
         fi
     done
-    fail "Python 3.11 or newer that makes virtual environments is needed; on Debian: apt-get install python3 python3-venv"
+    fail "Python 3.11 or newer that makes virtual environments is needed; on Debian: apt-get install python3 python3-venv gcc libc6-dev python3-dev"
 }
 
 # A virtual environment that was moved or copied installs elsewhere: its pip says where it is.

@@ -9,9 +9,9 @@ import click
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from legacy_queue.cli.options import settings_of
-from legacy_queue.cli.signals import StopHandler
 from legacy_queue.cli.up import up
 from legacy_queue.config.settings import PREFIX
+from legacy_queue.server.signals import StopHandler
 from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
 
 _ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess, Ports
-from legacy_queue.adapters.private_folder import write_private
+from legacy_queue.private_folder import write_private
 
 _USER = "guest"
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from legacy_queue.adapters import managed_process
 from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess
-from legacy_queue.adapters.private_folder import write_private
+from legacy_queue.private_folder import write_private
 
 ACCOUNT = "devstoreaccount1"
 # Azurite's documented key, the same everywhere: it protects nothing

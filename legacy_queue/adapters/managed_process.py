@@ -21,7 +21,7 @@ from typing import IO, ClassVar, Self
 
 from filelock import lock_descriptor
 
-from legacy_queue.adapters.private_folder import (
+from legacy_queue.private_folder import (
     UMASK,
     make_private,
     private_opener,

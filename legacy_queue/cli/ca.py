@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import click
 
-from legacy_queue.adapters.private_folder import make_private
-from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.cli.tls import local_authority
+from legacy_queue.private_folder import make_private
+from legacy_queue.server.logs import log_to_standard_error
+from legacy_queue.server.tls import local_authority
 
 
 @click.command()

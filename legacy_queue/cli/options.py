@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.signals import stop_with_stdin
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
 from legacy_queue.config.values import duration_text
+from legacy_queue.server.signals import stop_with_stdin
 
 GENERATED = ("clients", "signing_secrets")  # for development, if none are configured
 

@@ -1,61 +1,12 @@
 """legacy-queue serve: gunicorn with gevent workers on one of the storages."""
 
-from gevent import monkey
-
-monkey.patch_all()  # before anything else is imported that holds a lock or a socket
-
-import gc
-import json
-import os
-import socket
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from importlib import import_module
-from typing import Any
+from legacy_queue.server import serve as server  # first: gevent has to patch before anything else is imported
 
 import click
-import gevent
-import structlog
-from gunicorn.app.base import BaseApplication
 
-from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
-from legacy_queue.adapters.embedded import UnusableFile
-from legacy_queue.cli.arbiter import Arbiter
-from legacy_queue.cli.file_descriptors import max_connections, raise_limit
-from legacy_queue.cli.gunicorn_worker import GunicornWorker
-from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.cli.resolve import wait_for
-from legacy_queue.cli.signals import StopHandler, StopSignal
-from legacy_queue.cli.tls import ServerTls
-from legacy_queue.config import Settings, SettingsError, complete
-from legacy_queue.http.app import DEVELOPMENT_HEADERS
-from legacy_queue.http.bodies import build_validators
-from legacy_queue.http.browser_guard import ANY
-from legacy_queue.wiring import Server, build, check_account, prepare
-
-log = structlog.get_logger()
-
-_GRACEFUL_TIMEOUT = 30  # seconds that active requests have after SIGTERM
-# a silent connection is probed after a minute, then every ten seconds, six times
-_KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
-# modules that Python and the libraries import when a function is first called. Within a request that takes
-# long, and fails if the process has no file descriptor left.
-_LAZY_IMPORTS = (
-    "_strptime",
-    "azure.core.rest._requests_basic",
-    "concurrent.futures.thread",
-    "email.generator",
-    "encodings.idna",
-    "encodings.utf_8_sig",
-    "gevent._threading",
-    "gevent.fileobject",
-    "gevent.resolver._addresses",
-    "gevent.util",
-    "idna",
-    "netrc",
-)
+from legacy_queue.config import SettingsError
+from legacy_queue.server.logs import log_to_standard_error
 
 
 @click.command()
@@ -76,180 +27,12 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     When it is ready, it prints one line of JSON on standard output: its URLs, and the credentials of the
     development client if there is one. Logs are on standard error: lines of JSON, or text at a terminal.
     """
-    stop_handler = _StopHandler()
+    stop_handler = server.GreenletStopHandler()
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
-    is_open = settings.development and not settings.is_on_loopback
-    if is_open:
-        log.warning(
-            "development-client-is-open",
-            why="--development: anyone who reaches this server may do everything",
-        )
-    if settings.azurite_default_account:
-        log.warning(
-            "azurite-account-is-open",
-            why="--azurite-default-account: everybody knows its key, and so does a page in a browser",
-        )
-    with ExitStack() as stack:
-        try:
-            process, locked = os.getpid(), prepare(settings)
-            settings = complete(settings)
-            tls = ServerTls(settings, settings.tls_files) if settings.tls_files else None
-            listener = _listen(settings)
-            azurite = None
-            if settings.storage == "azurite":
-                azurite = Azurite(
-                    settings.data_dir / "azurite",
-                    settings.azurite_dir,
-                    preferred=DEFAULT_PORTS if azurite_default_ports else None,
-                    has_default_key=settings.azurite_default_account,
-                    is_open=is_open,
-                )
-                stack.callback(azurite.stop)  # before the start: a signal may end that
-                azurite.start()
-                stack.callback(_end, azurite)
-                settings = replace(settings, connection_string=azurite.connection_string)
-            check_account(settings)
-            root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
-            connections = max_connections(raise_limit(), settings)
-            _preload()
-            # before any process is forked: an error is printed once
-            server = build(settings, root_url, max_connections=connections)
-            application = _Application(settings, root_url, server, listener, connections, tls)
-            # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
-            try:
-                Arbiter(application, azurite, stop_handler, settings.storage == "memory").run()
-            finally:
-                if locked and os.getpid() == process:
-                    locked.finish()
-        except (SettingsError, AzuriteUnavailable, UnusableFile) as error:
-            raise click.ClickException(str(error)) from None
-
-
-def _end(azurite: Azurite) -> None:
-    """Raises SystemExit if its last save failed."""
-    if not azurite.stop():
-        log.error("azurite-not-saved", why="its last changes are lost", log=str(azurite.log))
-        raise SystemExit(1)
-
-
-class _StopHandler(StopHandler):
-    """Raises StopSignal in the main greenlet: gevent's Popen calls Python code that would swallow it."""
-
-    def __init__(self) -> None:
-        self._main = gevent.getcurrent()
-        super().__init__()
-
-    def _stop(self, stop_signal: StopSignal) -> None:
-        gevent.get_hub().loop.run_callback_threadsafe(self._throw, stop_signal)
-
-    def _throw(self, stop_signal: StopSignal) -> None:
-        if not self.is_replaced:
-            self._main.throw(stop_signal)
-
-
-def _preload() -> None:
-    for name in _LAZY_IMPORTS:
-        with suppress(ImportError):  # another version has no such module
-            import_module(name)
-    build_validators()
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on {settings.host} port {settings.port}: {os.strerror(error.errno or 0)}; "
-            "choose another with --port, 0 lets the system choose"
-        ) from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # connections inherit it
-    for option, value in _KEEP_ALIVE.items():
-        listener.setsockopt(socket.IPPROTO_TCP, option, value)
-    return listener
-
-
-def _url_of(listener: socket.socket, scheme: str) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-class _Application(BaseApplication):
-    def __init__(
-        self,
-        settings: Settings,
-        root_url: str,
-        server: Server,
-        listener: socket.socket,
-        connections: int,
-        tls: ServerTls | None,
-    ) -> None:
-        self._tls, self.tls_context = tls, tls.context if tls else None
-        # of answers that the application does not make
-        self.headers = (
-            *(DEVELOPMENT_HEADERS if settings.development else ()),
-            *([("Access-Control-Allow-Origin", ANY)] if ANY in settings.origins else ()),
-        )
-        self._settings, self._root_url, self._server = settings, root_url, server
-        self._port = listener.getsockname()[1]
-        self._listener, self._connections = listener.detach(), connections
-        # a pipe with one byte: the process that reads it prints that the server is ready
-        self._ready_token, write_end = os.pipe()
-        os.set_blocking(self._ready_token, False)
-        os.write(write_end, b"!")
-        super().__init__()
-
-    def load_config(self) -> None:
-        values = {
-            "bind": f"fd://{self._listener}",
-            "worker_class": GunicornWorker,
-            "workers": self._settings.workers,
-            "worker_connections": self._connections,
-            "timeout": 60,
-            "graceful_timeout": _GRACEFUL_TIMEOUT,
-            "http_parser": "python",  # cli.request_head extends this parser
-            "limit_request_line": 8190,
-            "limit_request_field_size": 65536,  # a Hawk header may hold a certificate with many scopes
-            "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
-            "errorlog": None,  # gunicorn's warnings go to the root logger instead
-            "loglevel": "warning",
-            "post_worker_init": lambda worker: gevent.spawn(self._begin, worker.ppid),
-            "worker_exit": lambda _arbiter, _worker: self._server.background.stop(),
-            "control_socket_disable": True,
-        }
-        for name, value in values.items():
-            self.cfg.set(name, value)
-
-    def load(self) -> Callable[..., Any]:
-        return self._server.app
-
-    def end_streams(self) -> None:
-        """End the event streams, and start nothing new in the background: the process is about to end."""
-        self._server.background.begin_stop()
-
-    def _begin(self, pid: int) -> None:
-        """Start the background once storage answers. The first process prints that the server is ready."""
-        wait_for(self._server)
-        self._server.background.start()
-        if self._settings.control:
-            gc.freeze()  # the collection after each reset then skips all that was imported
-        if self._tls:
-            gevent.spawn(self._tls.keep_fresh)
-        line: dict[str, Any] = {
-            "rootUrl": self._root_url,
-            "baseUrl": f"{self._root_url}/v1",
-            "port": self._port,
-            "pid": pid,
-            "storage": self._server.storage.account.endpoints,
-        }
-        if self._tls and self._tls.authority:
-            line["ca"] = {name: str(getattr(self._tls.authority, name)) for name in ("certificate", "bundle")}
-        if self._settings.development_client:
-            [client] = self._settings.clients  # none are configured
-            line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}
-        with suppress(BlockingIOError):  # another process has printed it
-            os.read(self._ready_token, 1)
-            print(json.dumps(line), flush=True)  # noqa: T201
+        server.serve(settings, stop_handler, has_default_ports=azurite_default_ports)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None

@@ -14,11 +14,11 @@ from typing import Any
 import click
 import structlog
 
-from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
-from legacy_queue.cli.signals import StopHandler, StopSignal, exit_on_signal
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.domain.times import parse_duration
+from legacy_queue.server.logs import log_to_standard_error
+from legacy_queue.server.signals import StopHandler, StopSignal, exit_on_signal
 from legacy_queue.worker import Protocol, Refused, SampleWorker, Step, WorkerSettings
 
 SHUTDOWN_LIMIT = timedelta(seconds=30)

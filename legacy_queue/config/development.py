@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
 from legacy_queue.config import values
 from legacy_queue.config.settings import Settings, SettingsError
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
+from legacy_queue.private_folder import make_private, private_opener, tighten
 
 DEVELOPMENT = "development"  # the clientId
 DEVELOPMENT_FILE = "development.json"

@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import values
 from legacy_queue.config.azure_problem import azure_problem
+from legacy_queue.config.tls_files import TlsFiles
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.generations import BY_PATH

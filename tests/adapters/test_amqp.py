@@ -20,9 +20,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.amqp import AmqpBroker
-from legacy_queue.adapters.local_authority import LocalAuthority
 from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import BrokerAway
+from legacy_queue.server.local_authority import LocalAuthority
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
 from tests.rabbitmq import RabbitMQ
 from tests.system.processes import wait_until

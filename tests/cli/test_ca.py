@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from legacy_queue.adapters.local_authority import names_in
+from legacy_queue.config.certificate_names import names_in
 
 
 def ca(*words: str) -> "subprocess.CompletedProcess[str]":

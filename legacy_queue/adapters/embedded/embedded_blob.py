@@ -14,7 +14,6 @@ from pathlib import Path
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.upkeep import BLOCKS_KEPT, add_orphans, outside_loop
-from legacy_queue.adapters.private_folder import make_private, private_opener
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
@@ -28,6 +27,7 @@ from legacy_queue.ports.blob import (
     InvalidBlockList,
     Written,
 )
+from legacy_queue.private_folder import make_private, private_opener
 
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once

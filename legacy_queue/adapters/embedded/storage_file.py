@@ -13,7 +13,7 @@ from filelock import lock_descriptor
 
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
 from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables
-from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
+from legacy_queue.private_folder import make_private, private_opener, tighten
 
 log = structlog.get_logger()
 

@@ -22,8 +22,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from filelock import FileLock
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from legacy_queue.adapters.private_folder import make_private, write_private
-from legacy_queue.adapters.tls_files import TlsFiles
+from legacy_queue.config.certificate_names import names_of
+from legacy_queue.config.tls_files import TlsFiles
+from legacy_queue.private_folder import make_private, write_private
 
 log = structlog.get_logger()
 
@@ -108,14 +109,6 @@ class LocalAuthority:
             new.replace(path)
 
 
-def names_in(path: Path) -> tuple[str, ...]:
-    """The DNS names and IP addresses of the first certificate in a file.
-
-    Raises OSError, and ValueError for a file without a certificate.
-    """
-    return _names_in(x509.load_pem_x509_certificate(path.read_bytes()))
-
-
 def read_issued(path: Path) -> Issued | None:
     """Key and certificate of a file; None where they are missing, damaged or do not match."""
     try:
@@ -129,16 +122,8 @@ def read_issued(path: Path) -> Issued | None:
     return None
 
 
-def _names_in(certificate: x509.Certificate) -> tuple[str, ...]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    return _texts([name for name in names if isinstance(name, _Name)])
-
-
 def _names_of(issued: Issued) -> tuple[str, ...]:
-    return _names_in(issued.certificate)
+    return names_of(issued.certificate)
 
 
 def _constraints_of(issued: Issued) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.local_authority import (
+from legacy_queue.config.certificate_names import names_in
+from legacy_queue.server.local_authority import (
     ALWAYS,
     LocalAuthority,
     issue_server,
-    names_in,
     private_pem,
     read_issued,
 )
@@ -141,7 +141,7 @@ def test_a_key_that_does_not_fit_its_certificate_counts_as_damaged(tmp_path: Pat
 def test_processes_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
     code = (
         "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
-        "from legacy_queue.adapters.local_authority import LocalAuthority\n"
+        "from legacy_queue.server.local_authority import LocalAuthority\n"
         "authority = LocalAuthority(Path(sys.argv[1])); sys.stdin.readline()\n"
         "authority.ensure(datetime.now(UTC))\n"
     )

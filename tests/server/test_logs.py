@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.cli.logs import Text
+from legacy_queue.server.logs import Text
 
 DOCS = Path(__file__).parents[2] / "docs"
 OVERFLOW = """
 import urllib3
-from legacy_queue.cli.logs import log_to_standard_error
+from legacy_queue.server.logs import log_to_standard_error
 
 log_to_standard_error()
 with urllib3.HTTPConnectionPool("127.0.0.1", 1, maxsize=1) as pool:
@@ -27,7 +27,7 @@ with urllib3.HTTPConnectionPool("127.0.0.1", 1, maxsize=1) as pool:
 ALL = """
 import logging, sys, warnings
 import structlog
-from legacy_queue.cli.logs import log_to_standard_error
+from legacy_queue.server.logs import log_to_standard_error
 
 log_to_standard_error(*sys.argv[1:])
 log = structlog.get_logger()

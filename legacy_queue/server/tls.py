@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from legacy_queue.adapters.local_authority import LocalAuthority, names_in
-from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import Settings, SettingsError
+from legacy_queue.config.certificate_names import names_in
+from legacy_queue.config.tls_files import TlsFiles
+from legacy_queue.server.client_socket import TlsContext
+from legacy_queue.server.local_authority import LocalAuthority
 
 log = structlog.get_logger()
 
@@ -67,7 +69,7 @@ class ServerTls:
 
 
 def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 have no later version
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context

@@ -5,12 +5,12 @@ import signal
 from typing import Any, NoReturn
 
 import structlog
+from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.cli import gunicorn_internals
-from legacy_queue.cli.gunicorn_worker import WORKER_SIGNALS
-from legacy_queue.cli.signals import StopHandler
+from legacy_queue.server.signals import StopHandler
+from legacy_queue.server.worker import WORKER_SIGNALS
 
 log = structlog.get_logger()
 
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 _IGNORED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 
 
-class Arbiter(gunicorn_internals.Arbiter):
+class Arbiter(arbiter.Arbiter):
     """gunicorn's arbiter, which ends with exit code 1 after its Azurite, or the process with the memory of
     ``--storage memory``, has ended.
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from legacy_queue.cli.file_descriptors import max_connections
 from legacy_queue.config import Settings
+from legacy_queue.server.file_descriptors import max_connections
 
 MEMORY = Settings(storage="memory")
 

@@ -6,29 +6,28 @@ Each test runs with and without TLS.
 import os
 import socket
 import ssl
+import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
-from gevent.pool import Pool
-from gevent.server import StreamServer
+import structlog.testing
 from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
 from gunicorn.sock import TCPSocket
 
-from legacy_queue.cli.gunicorn_worker import GunicornWorker
-from legacy_queue.cli.request_head import MAX_HEAD
-from legacy_queue.cli.response import MAX_UNSENT, ClientSocket
-from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings
+from legacy_queue.http.body_timeout import disconnected
+from legacy_queue.server.client_socket import MAX_UNSENT, AnswerSocket
+from legacy_queue.server.tls import ServerTls
+from legacy_queue.server.worker import GunicornWorker
 from tests.http.calls import ROOT, temporary
 from tests.system.processes import wait_until
 
@@ -67,12 +66,15 @@ def contexts(folder: Path) -> Tls:
 
 
 class Application(BaseApplication):
-    """Answers with the length of the body, as soon as ``may_answer`` is set."""
+    """Answers with the length of the body, as soon as ``may_answer`` is set; or with chunks and a failure."""
 
     def __init__(self, tls: Tls | None) -> None:
         self.tls_context = tls and tls.server
         self.environs: list[dict[str, Any]] = []
         self.answer = b""
+        self.reads = True
+        self.chunks: list[bytes] = []
+        self.failure: Exception | None = None
         self.headers = (("x-of-each-answer", "yes"),)
         self.pieces, self.pause = -1, 0.0  # bytes and seconds
         self.may_answer = threading.Event()
@@ -86,15 +88,17 @@ class Application(BaseApplication):
         return self.serve
 
     def end_streams(self) -> None:
-        pass
+        self.may_answer.set()
 
-    def serve(self, environ: dict[str, Any], start_response: Any) -> Sequence[bytes]:
+    def serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         self.environs.append(environ)
+        if self.failure:
+            return self.failing(start_response, self.failure)
         while not self.may_answer.is_set():
             gevent.sleep(0.01)
         status, length = "200 OK", 0
         try:
-            while piece := environ["wsgi.input"].read(self.pieces):
+            while self.reads and (piece := environ["wsgi.input"].read(self.pieces)):
                 length += len(piece)
                 gevent.sleep(self.pause)
         except TimeoutError:
@@ -102,6 +106,11 @@ class Application(BaseApplication):
         body = self.answer or b"%d" % length
         start_response(status, [("Content-Length", str(len(body)))])
         return [body]
+
+    def failing(self, start_response: Any, failure: Exception) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield from self.chunks
+        raise failure
 
 
 @dataclass
@@ -121,6 +130,12 @@ class Served:
         connection.sendall(sent)
         return connection
 
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        self.worker.alive = False
+        with suppress(OSError):  # it has ended
+            os.write(self.worker.PIPE[1], b"!")
+
 
 @contextmanager
 def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
@@ -129,11 +144,16 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     config.set("worker_connections", worker_connections)
     config.set("limit_request_line", 8190)
     config.set("limit_request_field_size", 65536)
+    config.set("http_parser", "fast")
     logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
-    ready, done = threading.Event(), threading.Event()
-
+    ready, pipe = threading.Event(), os.pipe()
+    kind = type(
+        "Worker",
+        (GunicornWorker,),
+        {f"{name}_timeout": limit for name, limit in limits.items()} | {"PIPE": pipe},
+    )
     worker: GunicornWorker | None = None
 
     def run() -> None:
@@ -141,15 +161,12 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
         sock = TCPSocket(address, config, logger, fd=listener.detach())
         # as gunicorn does in its process
         own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
-        worker = GunicornWorker(1, os.getppid(), [own], application, 30, config, logger)
-        worker.timeouts = replace(worker.timeouts, **limits)
+        worker = kind(1, os.getppid(), [own], application, 30, config, logger)
         worker.wsgi = application.load()
-        server = StreamServer(own, partial(worker.handle, own), spawn=Pool(worker_connections))
-        server.start()
-        ready.set()
-        while not done.is_set():
-            gevent.sleep(0.01)
-        server.stop(timeout=0)
+        gevent.spawn(ready.set)
+        worker.run()
+        for end in pipe:
+            os.close(end)
         worker.tmp.close()
 
     thread = threading.Thread(target=run)
@@ -162,7 +179,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     finally:
         application.may_answer.set()
         served.stack.close()
-        done.set()
+        served.stop()
         thread.join(LONG)
         assert not thread.is_alive()
 
@@ -206,14 +223,13 @@ def head_of(length: int) -> bytes:
     return head + b"\r\n"
 
 
-def test_a_head_of_64_kib_is_served_and_a_byte_more_is_431(served: Served) -> None:
-    assert len(head_of(MAX_HEAD)) == MAX_HEAD
-    assert status(served, head_of(MAX_HEAD)) == 200
-    assert status(served, head_of(MAX_HEAD + 1)) == 431
+def test_a_head_of_64_kib_is_served_and_an_endless_head_is_431(served: Served) -> None:
+    assert len(head_of(64 * 1024)) == 64 * 1024
+    assert status(served, head_of(64 * 1024)) == 200
+    assert status(served, head_of(80 * 1024)[:-2]) == 431
 
 
-def test_a_request_line_too_long_is_414_before_it_ends(served: Served) -> None:
-    assert status(served, b"GET /" + b"a" * 9000) == 414
+def test_a_request_line_too_long_is_414(served: Served) -> None:
     assert status(served, closing(b"GET /" + b"a" * 8170 + b" HTTP/1.1\r\nHost: x\r\n")) == 200
     assert status(served, closing(b"GET /" + b"a" * 8180 + b" HTTP/1.1\r\nHost: x\r\n")) == 414
 
@@ -269,12 +285,11 @@ def test_requests_sent_together_are_answered_in_their_order(served: Served) -> N
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET / HTTP/1.1\n\n",
-        b"GET / HTTP/1.1\r\nHost: x\nX",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
     ],
-    ids=["bare-lf", "bare-lf-in-a-header", "no-host", "two-hosts"],
+    ids=["space-before-colon", "no-host", "two-hosts"],
 )
 def test_a_malformed_head_is_400_with_the_headers_of_each_answer(served: Served, head: bytes) -> None:
     received = read_all(served.connect(head))
@@ -297,7 +312,7 @@ def test_a_body_in_chunks_is_read_with_its_extensions_and_trailers(served: Serve
 
 @pytest.mark.parametrize(
     "body",
-    [b"1;" + b"a" * 20_000, b"0\r\nX: " + b"a" * 20_000, b"1\r\nx\r\n" * 20_001],
+    [b"1;" + b"a" * 20_000, b"0\r\nX: " + b"a" * 80_000, b"1\r\nx\r\n" * 20_001],
     ids=["size-line", "trailers", "chunks"],
 )
 def test_endless_framing_of_chunks_is_refused(served: Served, body: bytes) -> None:
@@ -330,15 +345,35 @@ def test_a_new_connection_replaces_no_active_request() -> None:
         assert late.result(LONG).split()[1] == b"200"
 
 
-def test_a_client_that_reads_nothing_of_its_answer_is_disconnected() -> None:
-    with serving(send=SHORT) as served:
+def test_a_client_that_reads_nothing_of_its_answer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnswerSocket, "send_timeout", SHORT)
+    with serving() as served:
         served.application.answer = bytes(32 * 1024 * 1024)
         connection = served.connect(GET + b"\r\n")
-        wait_until(lambda: served.application.environs and not served.worker.connections)
+        wait_until(lambda: served.application.environs)
+        wait_until(disconnected(served.application.environs[-1]))
         received = b""
         with suppress(ConnectionError):
             received = read_all(connection)
         assert len(received) < len(served.application.answer)
+
+
+def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_longest_is_given_up() -> None:
+    with serving() as served:
+        served.application.answer = bytes(MAX_UNSENT // 2)
+        first = served.connect(closing(GET))
+        wait_until(lambda: len(AnswerSocket.unsent) == 1)
+        second = served.connect(closing(GET))
+        wait_until(lambda: len(AnswerSocket.unsent) == 2)
+        third = served.connect(closing(GET))
+        wait_until(disconnected(served.application.environs[0]))
+        received = b""
+        with suppress(ConnectionError, ssl.SSLError):
+            received = read_all(first)
+        assert len(received) < len(served.application.answer)
+        with ThreadPoolExecutor() as threads:
+            for whole in threads.map(read_all, (second, third)):
+                assert len(whole) > len(served.application.answer)
 
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
@@ -375,85 +410,139 @@ def test_pauses_of_the_server_do_not_count_as_waiting_for_a_body() -> None:
         assert answer(connection).endswith(b"\r\n\r\n1000")
 
 
-class SlowlyRead(ClientSocket):
-    """Each of its timeouts passes at once; ``meanwhile`` is called in each."""
-
-    meanwhile: Callable[[], object]
-
-    def send(self, data: Any, flags: int = 0) -> int:
-        self.settimeout(0)
-        try:
-            return int(super().send(data, flags))
-        except BlockingIOError:
-            self.meanwhile()
-            raise TimeoutError from None
+def test_an_idle_connection_is_closed_in_time() -> None:
+    with serving(idle=SHORT) as served, structlog.testing.capture_logs() as logged:
+        connection = served.connect(GET + b"\r\n")
+        assert answer(connection).split()[1] == b"200"
+        assert read_all(connection) == b""
+        assert not logged
 
 
-@pytest.fixture
-def slowly_read() -> Iterator[tuple[SlowlyRead, socket.socket]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname(), LONG)
-        accepted, _ = listener.accept()
-    sender = SlowlyRead(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
-    yield sender, client
-    sender.close()
-    client.close()
-
-
-def test_a_client_that_takes_some_of_its_answer_in_each_timeout_gets_all_of_it(
-    slowly_read: tuple[SlowlyRead, socket.socket],
-) -> None:
-    sender, client = slowly_read
-    received = bytearray()
-
-    def read_a_little() -> None:
-        before = sender.queued()
-        while sender.queued() == before:  # the window opens a little after the client has read
-            received.extend(client.recv(64 * 1024))
-
-    sender.meanwhile = read_a_little
-    sent = os.urandom(1024) * 1024 * 16
-    sender.sendall(sent)
-    sender.shutdown(socket.SHUT_WR)
-    received.extend(read_all(client))
-    assert received == sent
-
-
-def test_sending_to_a_client_that_takes_nothing_times_out(
-    slowly_read: tuple[SlowlyRead, socket.socket],
-) -> None:
-    sender, _client = slowly_read
-    sender.meanwhile = lambda: None
-    with pytest.raises(TimeoutError):
-        sender.sendall(bytes(64 * 1024 * 1024))
-
-
-def test_sending_to_a_client_that_takes_less_than_a_kib_for_each_second_times_out(
-    slowly_read: tuple[SlowlyRead, socket.socket],
-) -> None:
-    sender, client = slowly_read
-
-    def read_too_little() -> None:
-        before = sender.queued()
-        while sender.queued() == before:  # the window opens a little after the client has read
-            client.recv(64 * 1024)
-        sender.settimeout(24 * 60 * 60)
-
-    sender.meanwhile = read_too_little
-    with pytest.raises(TimeoutError):
-        sender.sendall(bytes(64 * 1024 * 1024))
-
-
-def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_longest_is_given_up() -> None:
+def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_request() -> None:
     with serving() as served:
-        served.application.answer = bytes(MAX_UNSENT // 2)
-        first, *others = (served.connect(closing(GET)) for _ in range(2))
-        wait_until(lambda: len(ClientSocket.unsent) == 2)
-        third = served.connect(closing(GET))
-        wait_until(lambda: len(served.application.environs) == 3 and len(served.worker.connections) == 2)
-        received = b""
-        with suppress(ConnectionError):
-            received = read_all(first)
-        assert len(received) < len(served.application.answer)
-        for connection in (*others, third):
-            assert len(read_all(connection)) > len(served.application.answer)
+        served.application.reads = False
+        post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n"
+        connection = served.connect(post + bytes(5_000_000) + closing(GET))
+        assert read_all(connection).count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [POST, b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n"],
+    ids=["the rest does not come", "malformed chunks"],
+)
+def test_a_connection_is_closed_if_the_end_of_a_discarded_body_is_not_found(sent: bytes) -> None:
+    with serving(body=SHORT) as served:
+        served.application.reads = False
+        received = read_all(served.connect(sent))
+        assert received.count(b"HTTP/1.1 ") == 1, "the request was answered already"
+
+
+def test_a_failure_of_the_application_is_500_and_logged_without_its_text() -> None:
+    with serving() as served, structlog.testing.capture_logs() as logged:
+        served.application.failure = RuntimeError("secret")
+        assert status(served, GET + b"\r\n") == 500
+    assert logged == [
+        {"event": "connection-aborted", "status": 500, "error": "RuntimeError", "log_level": "error"}
+    ]
+
+
+def test_an_answer_that_fails_midway_is_incomplete() -> None:
+    with serving() as served:
+        served.application.chunks, served.application.failure = [b"x"], RuntimeError()
+        received = read_all(served.connect(GET + b"\r\n"))
+    assert received.endswith(b"\r\n\r\n1\r\nx\r\n")
+
+
+def test_at_the_end_active_requests_are_answered_and_idle_connections_closed() -> None:
+    with serving() as served:
+        idle = served.connect(GET + b"\r\n")
+        answer(idle)
+        served.application.may_answer.clear()
+        before = len(served.application.environs)
+        active = served.connect(GET + b"\r\n")
+        wait_until(lambda: len(served.application.environs) > before)
+        served.stop()
+        received = read_all(active)
+        assert received.startswith(b"HTTP/1.1 200")
+        assert b"\r\nConnection: close\r\n" in received
+        assert read_all(idle) == b""
+
+
+def test_at_the_end_a_request_of_a_connection_that_was_just_opened_is_answered() -> None:
+    with serving() as served:
+        opened = served.connect()
+        answer(served.connect(GET + b"\r\n"))
+        served.stop()
+        opened.sendall(GET + b"\r\n")
+        assert b"\r\nConnection: close\r\n" in read_all(opened)
+
+
+def test_at_the_end_the_body_of_an_active_request_may_still_arrive() -> None:
+    with serving() as served:
+        connection = served.connect(POST)
+        wait_until(lambda: served.application.environs)
+        served.stop()
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.sendall(bytes(1000))
+        assert answer(connection).endswith(b"\r\n\r\n1000")
+
+
+def _end(connection: socket.socket) -> None:
+    if isinstance(connection, ssl.SSLSocket):  # the tickets: with unread bytes a close would be a reset
+        connection.settimeout(0)
+        with suppress(ssl.SSLWantReadError):
+            connection.recv(1)
+    connection.close()
+
+
+def _end_tls_first(connection: socket.socket) -> None:
+    if isinstance(connection, ssl.SSLSocket):
+        connection.settimeout(0)
+        with suppress(OSError):
+            connection.unwrap()
+    _end(connection)
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+@pytest.mark.parametrize("leave", [_end, _end_tls_first, _reset])
+def test_a_client_that_disconnects_is_detected_during_its_request(
+    served: Served, leave: Callable[[socket.socket], None]
+) -> None:
+    with active(served) as (connection, is_disconnected):
+        assert not is_disconnected()
+        leave(connection)
+        wait_until(is_disconnected)
+
+
+def test_a_client_that_sends_its_next_request_counts_as_connected(served: Served) -> None:
+    with active(served) as (connection, is_disconnected):
+        connection.sendall(closing(GET))
+        assert not is_disconnected()
+    assert read_all(connection).count(b"HTTP/1.1 200") == 2
+
+
+def test_a_connection_that_the_server_has_closed_counts_as_disconnected(served: Served) -> None:
+    with active(served) as (connection, is_disconnected):
+        connection.sendall(closing(GET))
+    read_all(connection)
+    wait_until(is_disconnected)
+
+
+@contextmanager
+def active(served: Served) -> Iterator[tuple[socket.socket, Callable[[], bool]]]:
+    """A connection whose request is answered at the end of the context."""
+    before = len(served.application.environs)
+    served.application.may_answer.clear()
+    try:
+        connection = served.connect(GET + b"\r\n")
+        wait_until(lambda: len(served.application.environs) > before)
+        yield connection, disconnected(served.application.environs[-1])
+    finally:
+        served.application.may_answer.set()

@@ -1,0 +1,22 @@
+"""The names that a certificate is for."""
+
+from pathlib import Path
+
+from cryptography import x509
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """The DNS names and IP addresses of the first certificate in a file.
+
+    Raises OSError, and ValueError for a file without a certificate.
+    """
+    return names_of(x509.load_pem_x509_certificate(path.read_bytes()))
+
+
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The DNS names and IP addresses of a certificate."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
