@@ -113,6 +113,18 @@ class Application(BaseApplication):
         raise failure
 
 
+class CountedSettings(dict[str, Any]):
+    """gunicorn's settings; ``names`` are of those that were read."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self.names: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.append(name)
+        return super().__getitem__(name)
+
+
 @dataclass
 class Served:
     """A worker that serves in a thread of its own."""
@@ -120,6 +132,7 @@ class Served:
     address: tuple[str, int]
     application: Application
     worker: GunicornWorker
+    settings: CountedSettings
     stack: ExitStack = field(default_factory=ExitStack)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
@@ -145,6 +158,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     config.set("limit_request_line", 8190)
     config.set("limit_request_field_size", 65536)
     config.set("http_parser", "fast")
+    config.settings = settings = CountedSettings(config.settings)
     logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
@@ -173,7 +187,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     thread.start()
     assert ready.wait(LONG)
     assert worker
-    served = Served(address, application, worker)
+    served = Served(address, application, worker, settings)
     try:
         yield served
     finally:
@@ -299,6 +313,14 @@ def test_a_malformed_head_is_400_with_the_headers_of_each_answer(served: Served,
 
 def test_http_1_0_needs_no_host(served: Served) -> None:
     assert status(served, b"GET / HTTP/1.0\r\n\r\n") == 200
+
+
+def test_a_setting_of_requests_is_read_once() -> None:
+    with serving() as served:
+        for _ in range(3):
+            assert status(served, closing(GET)) == 200
+        assert served.settings.names.count("http_parser") == 1
+        assert served.settings.names.count("limit_request_fields") == 1
 
 
 def chunked(body: bytes) -> bytes:

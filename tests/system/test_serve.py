@@ -204,6 +204,15 @@ def test_sigterm_answers_the_request_under_way_closes_idle_connections_and_ends_
         assert processes_of(server.data_dir) == []
 
 
+def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -> None:
+    """A server process inherits the mask of its parent, which blocks them while it forks."""
+    for pid in processes_of(server.data_dir):
+        status = Path(f"/proc/{pid}/status").read_text()
+        blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+        ends = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+        assert not any(blocked >> (number - 1) & 1 for number in ends)
+
+
 def connected(server: Server) -> socket.socket:
     address = urlsplit(server.root_url)
     return socket.create_connection((address.hostname, address.port), LONG)
