@@ -4,8 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.events import priority_changed
-from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
+from legacy_queue.domain.outcome import DeleteMessage, Hold, Outcome
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, direction
 from legacy_queue.domain.task import PriorityChange, Task
 from tests.domain.tasks import (
@@ -14,14 +13,12 @@ from tests.domain.tasks import (
     MINUTE,
     NOW,
     SECOND,
-    TASK_ID,
     definition,
     pending,
     running,
 )
 
 LOWEST = WorkQueue("provisioner", "worker-Type_1", "lowest")
-UNSCHEDULED = Task(TASK_ID, definition(), 5)
 
 
 def change(task: Task, priority: str = "high", after: timedelta = MINUTE) -> Outcome:
@@ -34,14 +31,6 @@ def test_a_task_has_the_priority_of_its_definition_until_it_is_changed() -> None
     changed = change(task).task
     assert (changed.priority, changed.work_queue.priority, changed.status()["priority"]) == ("high",) * 3
     assert changed.wire == {**task.wire, "priority": "high"}
-
-
-def test_a_pending_task_is_offered_again() -> None:
-    outcome = change(pending())
-    record = PriorityChange("lowest", "high", NOW + MINUTE)
-    assert outcome.task == replace(pending(), priority_changes=(record,))
-    assert (outcome.hold, outcome.after) == (None, Offer(0))
-    assert outcome.events == (priority_changed(outcome.task, record),)
 
 
 def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
@@ -63,11 +52,6 @@ def test_a_repeated_change_publishes_and_offers_again() -> None:
     first = change(pending())
     again = change(first.task, after=2 * MINUTE)
     assert again == first
-
-
-def test_a_rerun_keeps_the_changed_priority() -> None:
-    ended = transitions.cancel(change(pending()).task, NOW + MINUTE).task
-    assert transitions.rerun(ended, NOW + MINUTE).task.priority == "high"
 
 
 def test_the_task_can_be_created_again_with_its_original_definition() -> None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.outcome import Offer, Outcome
+from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task, Worker
 from tests.domain.tasks import (
     ALICE,
@@ -41,26 +41,6 @@ def claimed_again(worker: Worker, later: timedelta) -> Task:
     task = released(running()).task
     claim = transitions.claim(task, 0, worker, HELD, HELD.message_id, CLAIM_TIMEOUT, NOW + later)
     return replace(claim.task, held=HELD)
-
-
-@pytest.mark.parametrize("retries", [0, 5])
-def test_a_released_task_is_as_before_the_claim(retries: int) -> None:
-    assert released(running(retries=retries)).task == pending(retries=retries)
-
-
-def test_the_held_message_offers_the_run_again() -> None:
-    outcome = released(running())
-    assert (outcome.hold, outcome.after) == (None, Offer(0, HELD))
-
-
-def test_a_new_message_is_offered_if_none_was_held() -> None:
-    assert released(replace(running(), held=None)).after == Offer(0)
-
-
-def test_a_release_publishes_task_pending() -> None:
-    outcome = released(running())
-    ((name, payload),) = [(event.exchange, event.payload) for event in outcome.events]
-    assert (name, payload["runId"], payload["status"]) == ("task-pending", 0, pending().status())
 
 
 def test_a_released_retry_is_pending_again() -> None:

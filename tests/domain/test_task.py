@@ -17,16 +17,6 @@ TIMES = {
 }
 
 
-def test_a_task_without_runs_is_unscheduled() -> None:
-    assert (UNSCHEDULED.state, UNSCHEDULED.last_run) == ("unscheduled", None)
-    assert UNSCHEDULED.status()["runs"] == []
-
-
-def test_the_state_is_that_of_the_last_run() -> None:
-    assert pending().state == "pending"
-    assert running().state == "running"
-
-
 def test_the_status_has_the_fields_of_the_contract() -> None:
     assert pending(schedulerId="scheduler").status() == {
         "taskId": TASK_ID,
@@ -111,3 +101,9 @@ def test_an_error_has_the_code_of_its_class_and_a_time_to_retry() -> None:
     error = ServiceUnavailable("storage is away", retry_after=MINUTE)
     assert (error.code, error.status, error.retry_after) == ("ServiceUnavailable", 503, MINUTE)
     assert error.details == {}
+
+
+def test_a_refusal_can_name_the_state_of_a_run_and_why_it_was_resolved() -> None:
+    assert pending().runs[0].summary == "run 0 is pending"
+    ended = transitions.resolve(running(), 0, "exception", "malformed-payload", NOW).task
+    assert ended.runs[0].summary == "run 0 is exception (malformed-payload)"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import events_since
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import MessageLease
@@ -86,21 +86,6 @@ def test_a_new_task_is_pending_and_its_message_offered() -> None:
     assert published_after_a_crash(outcome, NOW) == published(outcome)
 
 
-def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() -> None:
-    outcome = transitions.create(TASK_ID, definition(), [OTHER_TASK], NOW)
-    assert (outcome.task.runs, outcome.task.waits_for) == ((), (OTHER_TASK,))
-    assert (outcome.hold, outcome.after) == (None, None)
-    assert published(outcome) == ["task-defined"]
-    assert published_after_a_crash(outcome, NOW) == published(outcome)
-
-
-def test_creating_a_pending_task_again_offers_its_run_again() -> None:
-    for task, run_id in ((pending(), 0), (resolved("worker-shutdown"), 1)):
-        outcome = transitions.create_again(task, definition())
-        assert (outcome.task, outcome.hold, outcome.after) == (task, None, Offer(run_id))
-        assert published(outcome) == ["task-defined", f"task-pending {run_id}"]
-
-
 def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
@@ -121,33 +106,6 @@ def test_a_scheduled_task_is_pending_although_it_waits_for_others() -> None:
     assert outcome.after == Offer(0)
     assert published(outcome) == ["task-pending 0"]
     assert published_after_a_crash(outcome, NOW + MINUTE) == ["task-defined", *published(outcome)]
-
-
-def test_a_task_is_pending_after_its_last_dependency() -> None:
-    task = unscheduled([OTHER_TASK, THIRD_TASK])
-    first = transitions.satisfy(task, OTHER_TASK, NOW + SECOND)
-    assert first == Outcome(replace(task, waits_for=(THIRD_TASK,)))
-    last = transitions.satisfy(first.task, THIRD_TASK, NOW + MINUTE)
-    assert (last.task.state, last.task.waits_for) == ("pending", ())
-    assert last.task.runs[0].scheduled == NOW + MINUTE
-    assert (last.after, published(last)) == (Offer(0), ["task-pending 0"])
-    assert published_after_a_crash(last, NOW + MINUTE) == ["task-defined", *published(last)]
-
-
-def test_the_end_of_a_task_that_is_no_dependency_changes_nothing() -> None:
-    for task in (unscheduled([OTHER_TASK]), pending()):
-        assert transitions.satisfy(task, THIRD_TASK, NOW) == Outcome(task)
-
-
-def test_a_dependency_of_a_scheduled_task_gives_it_no_second_run() -> None:
-    task = transitions.schedule(unscheduled([OTHER_TASK]), NOW).task
-    assert transitions.satisfy(task, OTHER_TASK, NOW) == Outcome(replace(task, waits_for=()))
-
-
-def test_no_dependency_makes_a_task_pending_after_the_deadline() -> None:
-    task = unscheduled([OTHER_TASK])
-    assert transitions.satisfy(task, OTHER_TASK, DEADLINE - MS).task.state == "pending"
-    assert transitions.satisfy(task, OTHER_TASK, DEADLINE) == Outcome(replace(task, waits_for=()))
 
 
 @pytest.mark.parametrize(
@@ -188,63 +146,6 @@ def test_a_rerun_gives_no_more_retries_than_the_limit_of_50_runs_allows(runs: in
     assert transitions.rerun(task, NOW + HOUR).task.retries_left == retries_left
 
 
-def test_a_rerun_does_not_create_the_51st_run() -> None:
-    done = resolved("completed", state="completed")
-    task = replace(done, runs=tuple(replace(done.runs[0], run_id=run_id) for run_id in range(MAX_RUNS)))
-    with pytest.raises(RequestConflict, match="it has had 50 runs") as error:
-        transitions.rerun(task, NOW + HOUR)
-    assert error.value.details["status"]["state"] == "completed"
-
-
-def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
-    outcome = claim(pending())
-    (run,) = outcome.task.runs
-    assert (run.state, run.worker, run.started, run.taken_until) == ("running", ALICE, NOW, TAKEN_UNTIL)
-    assert outcome.hold == Hold(1, TAKEN_UNTIL, POLLED)
-    assert (outcome.after, outcome.refusal) == (None, None)
-    assert published(outcome) == ["task-running 0"]
-    earlier = ["task-defined", "task-pending 0"]  # at the same time
-    assert published_after_a_crash(outcome, NOW) == [*earlier, *published(outcome)]
-
-
-def test_a_claim_without_a_message_holds_a_new_message() -> None:
-    assert claim(pending(), lease=None).hold == Hold(1, TAKEN_UNTIL, None)
-
-
-def test_a_worker_that_claims_again_gets_the_same_claim() -> None:
-    for now in (NOW, TAKEN_UNTIL - MS):
-        again = claim(running(), now=now)
-        assert (again.task, again.hold, again.after) == (running(), None, None)
-        assert published(again) == ["task-running 0"]
-
-
-@pytest.mark.parametrize(("worker", "now"), [(BOB, NOW), (BOB, TAKEN_UNTIL), (ALICE, TAKEN_UNTIL)])
-def test_a_running_run_is_not_claimed_by_another_worker_or_after_it_expired(
-    worker: Worker, now: datetime
-) -> None:
-    with pytest.raises(RequestConflict, match="run 0 is running") as error:
-        claim(running(), worker=worker, now=now)
-    assert error.value.details == {"status": running().status()}
-
-
-def test_the_run_before_a_retry_is_not_claimed() -> None:
-    with pytest.raises(RequestConflict, match=r"run 0 is exception \(worker-shutdown\)"):
-        claim(resolved("worker-shutdown"), 0)
-
-
-def test_a_run_that_does_not_exist_is_not_claimed() -> None:
-    with pytest.raises(ResourceNotFound):
-        claim(pending(), 3)
-    with pytest.raises(ResourceNotFound):
-        claim(Task(TASK_ID, definition(), 5), 0)
-
-
-def test_no_run_is_claimed_after_the_deadline() -> None:
-    assert claim(pending(), now=DEADLINE - MS).task.state == "running"
-    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
-        claim(pending(), now=DEADLINE)
-
-
 @pytest.mark.parametrize("rest", [DAY, CLAIM_TIMEOUT, MINUTE, MS])
 def test_a_claim_near_the_deadline_lasts_the_full_claim_timeout(rest: timedelta) -> None:
     outcome = claim(pending(), now=DEADLINE - rest)
@@ -267,12 +168,6 @@ def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message(
         assert outcome.after == DeleteMessage(POLLED, QUEUE)
 
 
-def test_a_claim_without_a_message_near_the_deadline_deletes_nothing() -> None:
-    outcome = claim(pending(), lease=None, now=DEADLINE - MINUTE)
-    assert (outcome.hold, outcome.after, outcome.task.held) == (None, None, None)
-    assert outcome.task.state == "running"
-
-
 def test_the_held_message_of_an_expired_claim_claims_the_next_run() -> None:
     outcome = claim(running(), 1, BOB, OTHER, TAKEN_UNTIL)
     first, second = outcome.task.runs
@@ -284,13 +179,6 @@ def test_the_held_message_of_an_expired_claim_claims_the_next_run() -> None:
     assert published(outcome) == ["task-pending 1", "task-running 1"]
     assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
     assert outcome.events[0].payload["status"]["state"] == "pending"
-
-
-def test_a_message_two_runs_ahead_of_an_expired_claim_claims_the_next_run() -> None:
-    """A crash between hold and write leaves it, in a claim after an expired claim."""
-    outcome = claim(running(), 2, BOB, OTHER, TAKEN_UNTIL)
-    assert [run.state for run in outcome.task.runs] == ["exception", "running"]
-    assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
 
 
 def test_claiming_after_an_expired_claim_without_retries_resolves_the_task() -> None:
@@ -319,12 +207,6 @@ def test_claiming_with_the_held_message_too_early_is_service_unavailable(
         claim(task, 1, BOB, lease, TAKEN_UNTIL - MS)
 
 
-def test_a_message_for_the_next_run_of_a_pending_one_claims_the_pending_one() -> None:
-    outcome = claim(pending(), 1)
-    assert [run.state for run in outcome.task.runs] == ["running"]
-    assert outcome.hold == Hold(1, TAKEN_UNTIL, POLLED)
-
-
 def test_a_reclaim_extends_the_claim_and_uses_the_held_message() -> None:
     now = NOW + 15 * MINUTE
     outcome = reclaim(running(), now)
@@ -340,12 +222,6 @@ def test_a_reclaim_never_shortens_a_claim() -> None:
     assert outcome.hold == Hold(1, TAKEN_UNTIL, HELD)
 
 
-def test_an_expired_claim_is_not_extended() -> None:
-    assert reclaim(running(), TAKEN_UNTIL - MS).hold
-    with pytest.raises(RequestConflict, match=r"ended at 2030-01-02T03:24:05\.678Z"):
-        reclaim(running(), TAKEN_UNTIL)
-
-
 def test_a_reclaim_that_reaches_the_deadline_deletes_the_held_message() -> None:
     task = running(deadline="2030-01-02T03:34:05.678Z")  # 30 minutes
     outcome = reclaim(task, NOW + 15 * MINUTE)
@@ -353,34 +229,6 @@ def test_a_reclaim_that_reaches_the_deadline_deletes_the_held_message() -> None:
     assert (outcome.hold, outcome.task.held) == (None, None)
     assert outcome.after == DeleteMessage(HELD, QUEUE)
     assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
-
-
-def test_no_run_is_reclaimed_after_the_deadline() -> None:
-    task = claim(pending(), now=DEADLINE - MINUTE).task
-    assert reclaim(task, DEADLINE - MS).task.runs[0].taken_until == DEADLINE - MS + CLAIM_TIMEOUT
-    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
-        reclaim(task, DEADLINE)
-
-
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [
-        ("completed", "completed"),
-        ("failed", "failed"),
-        ("exception", "malformed-payload"),
-        ("exception", "resource-unavailable"),
-        ("exception", "internal-error"),
-        ("exception", "superseded"),
-    ],
-)
-def test_a_run_that_is_not_retried_resolves_the_task(state: str, reason: str) -> None:
-    outcome = transitions.resolve(running(), 0, state, reason, NOW + MINUTE)
-    (run,) = outcome.task.runs
-    assert (run.state, run.reason_resolved, run.resolved) == (state, reason, NOW + MINUTE)
-    assert (outcome.task.retries_left, outcome.task.held) == (5, None)
-    assert (outcome.hold, outcome.after) == (None, DeleteMessage(HELD, QUEUE))
-    assert published(outcome) == [f"task-{state} 0"]
-    assert published_after_a_crash(outcome, NOW + MINUTE) == published(outcome)
 
 
 @pytest.mark.parametrize(
@@ -399,36 +247,9 @@ def test_a_retriable_exception_is_retried_while_retries_are_left(reason: str, cr
     assert resolved(reason, last).state == "exception"
 
 
-def test_a_retry_without_a_held_message_is_offered_by_a_new_message() -> None:
-    outcome = transitions.resolve(
-        replace(running(), held=None), 0, "exception", "worker-shutdown", NOW + MINUTE
-    )
-    assert outcome.after == Offer(1)
-
-
-def test_a_run_without_a_held_message_is_resolved_and_deletes_nothing() -> None:
-    outcome = transitions.resolve(replace(running(), held=None), 0, "completed", "completed", NOW)
-    assert outcome.after is None
-
-
-def test_at_most_50_runs_are_ever_created() -> None:
-    task = pending(retries=49)
-    for run_id in range(MAX_RUNS):
-        assert task.state == "pending"
-        task = resolved("worker-shutdown", claim(task, run_id).task)
-    assert (task.state, len(task.runs), task.retries_left) == ("exception", 50, 0)
-
-
 def test_a_task_with_50_runs_is_not_retried() -> None:
     task = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
     assert resolved("worker-shutdown", task).state == "exception"
-
-
-def test_a_repeated_report_changes_nothing_and_publishes_again() -> None:
-    done = resolved("completed", state="completed")
-    again = transitions.resolve(done, 0, "completed", "completed", NOW)
-    assert (again.task, again.hold, again.after) == (done, None, None)
-    assert published(again) == ["task-completed 0"]
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
@@ -442,96 +263,6 @@ def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     assert transitions.resolve(second, 0, "exception", "worker-shutdown", NOW) == Outcome(second)
 
 
-def test_a_report_with_another_result_for_a_resolved_run_is_a_conflict() -> None:
-    done = resolved("completed", state="completed")
-    with pytest.raises(RequestConflict, match=r"run 0 is completed \(completed\)"):
-        transitions.resolve(done, 0, "failed", "failed", NOW)
-    with pytest.raises(RequestConflict, match="worker-shutdown"):
-        transitions.resolve(resolved("worker-shutdown"), 0, "exception", "internal-error", NOW)
-
-
-def test_a_run_without_a_worker_is_not_reported() -> None:
-    with pytest.raises(RequestConflict, match="run 0 is pending, only a running run"):
-        transitions.resolve(pending(), 0, "completed", "completed", NOW)
-    canceled = transitions.cancel(pending(), NOW).task
-    with pytest.raises(RequestConflict, match="canceled"):
-        transitions.resolve(canceled, 0, "exception", "canceled", NOW)
-    with pytest.raises(ResourceNotFound):
-        transitions.resolve(pending(), 1, "completed", "completed", NOW)
-
-
-def test_a_report_after_takenuntil_counts_while_the_run_is_still_running() -> None:
-    assert transitions.resolve(running(), 0, "completed", "completed", TAKEN_UNTIL).task.state == "completed"
-
-
-@pytest.mark.parametrize("task", [pending(), running()])
-def test_a_canceled_task_is_resolved_and_not_retried(task: Task) -> None:
-    outcome = transitions.cancel(task, NOW + MINUTE)
-    (run,) = outcome.task.runs
-    assert (run.state, run.reason_resolved, run.resolved) == ("exception", "canceled", NOW + MINUTE)
-    assert outcome.task.retries_left == 5
-    assert outcome.after == (DeleteMessage(HELD, QUEUE) if task.held else None)
-    assert published(outcome) == ["task-exception 0"]
-    assert published_after_a_crash(outcome, NOW + MINUTE) == published(outcome)
-
-
-def test_a_canceled_unscheduled_task_gets_a_run_with_the_reason() -> None:
-    outcome = transitions.cancel(Task(TASK_ID, definition(), 5), NOW)
-    (run,) = outcome.task.runs
-    assert (run.state, run.reason_created, run.reason_resolved) == ("exception", "exception", "canceled")
-    assert outcome.after is None
-
-
-def test_an_expired_run_is_retried() -> None:
-    outcome = transitions.expire(running(), TAKEN_UNTIL)
-    first, second = outcome.task.runs
-    assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
-    assert (second.state, second.reason_created, second.scheduled) == ("pending", "retry", TAKEN_UNTIL)
-    assert (outcome.task.retries_left, outcome.task.held) == (4, None)
-    assert (outcome.hold, outcome.after) == (None, Offer(1, HELD))
-    assert published(outcome) == ["task-pending 1"]
-    assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
-
-
-def test_an_expired_run_without_retries_resolves_the_task() -> None:
-    outcome = transitions.expire(running(retries=0), TAKEN_UNTIL)
-    assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
-    assert outcome.after == DeleteMessage(HELD, QUEUE)
-    assert published(outcome) == ["task-exception 0"]
-    assert published_after_a_crash(outcome, TAKEN_UNTIL) == published(outcome)
-
-
-@pytest.mark.parametrize(
-    ("task", "now"),
-    [
-        (Task(TASK_ID, definition(), 5), TAKEN_UNTIL),
-        (pending(), TAKEN_UNTIL),
-        (running(), TAKEN_UNTIL - MS),
-        (resolved("completed", state="completed"), TAKEN_UNTIL),
-        (resolved("worker-shutdown"), TAKEN_UNTIL + HOUR),
-    ],
-)
-def test_a_task_without_an_expired_claim_does_not_expire(task: Task, now: datetime) -> None:
-    assert transitions.expire(task, now) == Outcome(task)
-
-
-def test_a_running_task_after_its_deadline_ends_as_deadline_exceeded() -> None:
-    outcome = transitions.expire(running(), DEADLINE)
-    assert [run.reason_resolved for run in outcome.task.runs] == ["deadline-exceeded"]
-    assert outcome.task.retries_left == 5
-
-
-@pytest.mark.parametrize("task", [pending(), running(), resolved("worker-shutdown")])
-def test_an_unresolved_task_ends_at_its_deadline(task: Task) -> None:
-    outcome = transitions.expire(task, DEADLINE)
-    run = outcome.task.runs[-1]
-    assert (run.state, run.reason_resolved, run.resolved) == ("exception", "deadline-exceeded", DEADLINE)
-    assert len(outcome.task.runs) == len(task.runs)
-    assert outcome.after == (DeleteMessage(HELD, QUEUE) if task.held else None)
-    assert published(outcome) == [f"task-exception {run.run_id}"]
-    assert published_after_a_crash(outcome, DEADLINE) == published(outcome)
-
-
 def test_an_unscheduled_task_gets_a_run_with_the_reason_at_its_deadline() -> None:
     outcome = transitions.expire(unscheduled(), DEADLINE)
     (run,) = outcome.task.runs
@@ -541,26 +272,3 @@ def test_an_unscheduled_task_gets_a_run_with_the_reason_at_its_deadline() -> Non
         "deadline-exceeded",
     )
     assert published(outcome) == ["task-exception 0"]
-
-
-@pytest.mark.parametrize(
-    ("task", "now"),
-    [
-        (Task(TASK_ID, definition(), 5), DEADLINE - MS),
-        (pending(), DEADLINE - MS),
-        (resolved("completed", state="completed"), DEADLINE),
-    ],
-)
-def test_an_unresolved_task_before_its_deadline_or_a_resolved_task_does_not_expire(
-    task: Task, now: datetime
-) -> None:
-    assert transitions.expire(task, now) == Outcome(task)
-
-
-@pytest.mark.parametrize("reason", ["worker-shutdown", "intermittent-task"])
-def test_no_run_is_retried_after_the_deadline(reason: str) -> None:
-    report = transitions.resolve(running(), 0, "exception", reason, DEADLINE - MS)
-    assert report.task.state == "pending"
-    late = transitions.resolve(running(), 0, "exception", reason, DEADLINE)
-    assert (late.task.state, len(late.task.runs), late.task.retries_left) == ("exception", 1, 5)
-    assert published(late) == ["task-exception 0"]
