@@ -35,7 +35,6 @@ from tests.domain.tasks import (
     running,
     with_last_run,
 )
-from tests.topics import matches
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 OF_TASK = "provisioner.worker-Type_1.-.dSlITZ4yQgmvxxAi4A8fHQ._"
@@ -325,39 +324,6 @@ def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:
         "artifact-created 0",
         "task-completed 0",
     ]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "key", "is_matched"),
-    [
-        ("#", "", True),
-        ("#", "a.b.c", True),
-        ("a.b", "a.b", True),
-        ("a.b", "a.b.c", False),
-        ("a.*", "a.b", True),
-        ("a.*", "a", False),
-        ("a.*", "a.b.c", False),
-        ("*", "", True),
-        ("*.*", "a", False),
-        ("a.#", "a", True),
-        ("a.#", "a.b.c", True),
-        ("a.#", "ab", False),
-        ("#.c", "c", True),
-        ("#.c", "a.b.c", True),
-        ("#.c", "a.b.cc", False),
-        ("a.#.z", "a.z", True),
-        ("a.#.z", "a.b.c.z", True),
-        ("a.*.#", "a", False),
-        ("a.*.#", "a.b", True),
-        ("#.b.#", "a.b.c", True),
-        ("a.b*", "a.bc", False),
-        ("a.+", "a.b", False),
-        ("a.+", "a.+", True),
-        ("a.*", "a.b\n", True),
-    ],
-)
-def test_a_pattern_matches_like_in_a_topic_exchange(pattern: str, key: str, is_matched: bool) -> None:
-    assert matches(pattern, key) is is_matched
 
 
 def test_the_longest_routing_key_has_the_255_bytes_that_amqp_allows() -> None:
