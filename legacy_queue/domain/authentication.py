@@ -192,7 +192,7 @@ class Authenticator:
 
     def expand(self, scopes: Sequence[str]) -> tuple[str, ...]:
         """The scopes with those of the roles that they assume."""
-        return self._roles.expand_uncached(scopes)
+        return self._roles.expand(scopes)
 
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
         """The sender; None if the request has no credentials. Raises AuthenticationFailed."""

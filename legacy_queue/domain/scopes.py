@@ -141,7 +141,7 @@ class Roles:
 
     def __init__(self, scopes_by_role_id: Mapping[str, Sequence[str]]) -> None:
         self._roles = [(f"assume:{role_id}", tuple(held)) for role_id, held in scopes_by_role_id.items()]
-        self._cached = lru_cache(maxsize=256)(self.expand_uncached)
+        self._cached = lru_cache(maxsize=256)(self._expand)
 
     def expand(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """The scopes with those of every role that they assume, directly or through other roles, also in a
@@ -149,8 +149,7 @@ class Roles:
         """
         return self._cached(tuple(scopes))
 
-    def expand_uncached(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """Like ``expand``, without the cache."""
+    def _expand(self, scopes: tuple[str, ...]) -> tuple[str, ...]:
         expanded = dict.fromkeys(scopes)  # a set that keeps its order
         to_follow = list(expanded)
         roles = self._roles
