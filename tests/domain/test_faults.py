@@ -1,7 +1,6 @@
 """The faults that are accepted, and the requests that they are for."""
 
 import re
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -83,13 +82,6 @@ def test_a_fault_is_for_the_requests_of_its_endpoint_task_and_worker() -> None:
     assert not fault(status=503, worker="group/bob").is_for("t", alice)
 
 
-def test_a_fault_with_a_status_or_a_drop_before_happens_before_the_request() -> None:
-    assert fault(status=503).is_before
-    assert fault(drop="before").is_before
-    assert not fault(drop="after").is_before
-    assert not fault(delay="1s").is_before
-
-
 @pytest.mark.parametrize(
     ("wire", "needs"),
     [
@@ -106,15 +98,6 @@ def test_a_fault_of_a_received_message_needs_a_message(wire: dict[str, Any], nee
     assert fault("azure.receive", **wire).needs_message is needs
 
 
-def test_a_fault_that_drops_a_delete_needs_no_message() -> None:
-    assert not fault("azure.delete", drop="after").needs_message
-
-
-def test_a_delay_is_a_duration() -> None:
-    assert fault(delay="200ms").delay == timedelta(milliseconds=200)
-    assert fault(status=503).delay == timedelta(0)
-
-
 def test_a_seed_chooses_the_same_requests_each_time() -> None:
     chosen = [
         [fault(status=503, probability=0.3, seed=seed).is_chosen(number) for number in range(1000)]
@@ -129,8 +112,3 @@ def test_a_seed_chooses_the_same_requests_each_time() -> None:
 def test_the_probability_1_chooses_all_requests() -> None:
     assert all(fault(status=503, probability=1).is_chosen(number) for number in range(100))
     assert fault(status=503).is_chosen(0)
-
-
-def test_a_fault_with_a_probability_always_has_a_seed() -> None:
-    assert fault(status=503, probability=0.5).wire["seed"] == 5
-    assert fault(status=503, probability=0.5, seed=7).wire["seed"] == 7

@@ -1,10 +1,6 @@
-import re
-
 import pytest
 
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, work_queues
-
-AZURE_QUEUE_NAME = r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*"
 
 
 def test_the_queues_of_a_pool_are_sorted_from_the_highest_priority() -> None:
@@ -44,14 +40,3 @@ def test_the_name_of_a_queue_is_made_of_hashes_and_the_rank(
     provisioner_id: str, worker_type: str, priority: str, name: str
 ) -> None:
     assert WorkQueue(provisioner_id, worker_type, priority).name("q") == name
-
-
-def test_the_name_of_a_queue_is_valid_in_azure_for_any_ids() -> None:
-    for ids in [("A" * 22, "-_-"), ("_", "-"), ("a--b", "Z_9")]:
-        for queue in work_queues(*ids):
-            assert re.fullmatch(AZURE_QUEUE_NAME, queue.name("legacy1"))
-
-
-def test_ids_that_differ_in_case_have_different_queues() -> None:
-    names = {WorkQueue(p, w, "low").name("q") for p in ("p", "P") for w in ("w", "W")}
-    assert len(names) == 4
