@@ -96,11 +96,6 @@ def test_a_routing_key_names_the_latest_run_and_its_worker(name: str, task: Task
     assert task_event(name, task).routing_key == f"primary.{TASK_ID}.{words}.{OF_TASK}"
 
 
-def test_a_routing_key_names_scheduler_and_group() -> None:
-    task = pending(schedulerId="a-scheduler", taskGroupId=GROUP)
-    assert task_event("task-pending", task).routing_key.endswith(f".worker-Type_1.a-scheduler.{GROUP}._")
-
-
 ABOUT = {"version": 1, "runId": 0}
 WORKER = {"workerGroup": "group", "workerId": "alice"}
 
@@ -120,13 +115,6 @@ def test_an_event_has_the_fields_of_its_schema(
 ) -> None:
     payload = {**beside_the_status, "status": task.status(), "task": {"tags": {}}}
     assert task_event(name, task).payload == payload
-
-
-def test_an_event_about_an_earlier_run_names_that_run_and_shows_the_status_of_the_task() -> None:
-    event = task_event("task-running", taken_over(), 0)
-    assert event.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.")
-    assert (event.payload["runId"], event.payload["workerId"]) == (0, "alice")
-    assert event.payload["status"] == taken_over().status()
 
 
 def test_every_event_of_a_task_has_its_routes() -> None:
@@ -261,15 +249,6 @@ def test_a_derived_change_of_priority_shows_the_task_without_later_runs() -> Non
     assert events_since(task, NOW)[1].payload["status"] == changed(unscheduled(), NOW).status()
 
 
-def test_a_derived_event_shows_the_task_as_it_was() -> None:
-    defined, pending_0, running_0, completed_0, pending_1 = events_since(rerun(), NOW)
-    assert defined == task_event("task-defined", pending())
-    assert pending_0 == task_event("task-pending", pending())
-    assert running_0 == task_event("task-running", running())
-    assert completed_0 == task_event("task-completed", completed())
-    assert pending_1 == task_event("task-pending", rerun())
-
-
 def test_the_derived_events_of_a_retried_run_show_the_retries_that_were_left() -> None:
     events = events_since(taken_over(), NOW)
     left = [event.payload["status"]["retriesLeft"] for event in events]
@@ -284,10 +263,6 @@ def test_todays_event_of_a_retried_run_comes_before_that_of_its_retry_and_shows_
     assert exception.payload["runId"] == 0
     assert exception.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.")
     assert exception.payload["status"] == pending_1.payload["status"] == shut_down().status()
-
-
-def test_a_task_that_was_canceled_unscheduled_was_defined_without_a_run() -> None:
-    assert events_since(canceled(), NOW)[0] == task_event("task-defined", unscheduled())
 
 
 def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:
