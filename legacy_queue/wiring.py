@@ -12,6 +12,8 @@ from datetime import timedelta
 from functools import partial
 from urllib.parse import urlsplit
 
+from flask import Flask
+
 from legacy_queue.adapters.azure import AccessRefused, AzureAccount
 from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
@@ -174,6 +176,13 @@ def _hosts(settings: Settings, root_url: str) -> set[str]:
         with suppress(OSError, ValueError):  # of a process that only resolves
             named |= {name.lower() for name in names_in(settings.tls_cert)}
     return named | {urlsplit(url).hostname or "localhost" for url in urls}
+
+
+def app() -> Flask:
+    """The application on memory, for ``flask --app legacy_queue.wiring:app routes``, which lists the API."""
+    server = build(Settings(storage="memory", signing_secrets=("of no server",)), "http://localhost")
+    assert isinstance(server.app, Flask)  # noqa: S101
+    return server.app
 
 
 def prepare(settings: Settings) -> StorageFile | None:

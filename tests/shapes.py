@@ -9,10 +9,9 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 FILES = {"2018": ("shapes_2018.txt",), "today": ("shapes_2018.txt", "shapes_today.txt")}
 FAULTS = "TEST_SHAPE_FAULTS"  # the variable that names the file
@@ -107,25 +106,25 @@ def _note(text: str | None) -> None:
             file.write(text + "\n")
 
 
-def watch_answers(dispatch: Any) -> None:
-    """Look at each answer of ``legacy_queue.http.dispatch``."""
-    checked, serve = dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__
+def watch_answers(views: Any) -> None:
+    """Look at each answer of ``legacy_queue.http.views``."""
+    checked, serve = views.EndpointViews._checked, views.EndpointViews._answer
 
     def keeping(self: Any, endpoint: Any, segments: Any, environ: Any, record: Any) -> Any:
         call = environ["tests.call"] = checked(self, endpoint, segments, environ, record)
         return call
 
-    def watched(self: Any, environ: Any, start_response: Any) -> Iterable[bytes]:
-        answered = serve(self, environ, start_response)
-        call = environ.get("tests.call")
-        if call and call.endpoint.output and isinstance(answered, tuple) and answered:  # of JSON
-            answer = json.loads(answered[0])
+    def watched(self: Any, endpoint: Any, **segments: str) -> Any:
+        answered = serve(self, endpoint, **segments)
+        call = views.request.environ["tests.call"]
+        if call.endpoint.output and answered.status_code == 200 and answered.is_json:
+            answer = answered.get_json()
             is_todays = isinstance(answer, dict) and answer.get("storageType") in ("object", "link")
             if not is_todays:
                 _note(fault("today" if call.is_todays else "2018", call.endpoint.output, answer))
-        return cast("Iterable[bytes]", answered)
+        return answered
 
-    dispatch.Dispatcher._checked, dispatch.Dispatcher.__call__ = keeping, watched
+    views.EndpointViews._checked, views.EndpointViews._answer = keeping, watched
 
 
 def watch_events(publishing: Any) -> None:
@@ -145,7 +144,7 @@ def watch_events(publishing: Any) -> None:
 def watch() -> None:
     """Look at what this process answers and publishes, and at what it starts."""
     os.environ[FAULTS] = f"/proc/{os.getpid()}/fd/{os.memfd_create('shapes')}"  # leaves no file behind
-    watch_answers(importlib.import_module("legacy_queue.http.dispatch"))
+    watch_answers(importlib.import_module("legacy_queue.http.views"))
     watch_events(importlib.import_module("legacy_queue.services.event_publisher"))
 
 

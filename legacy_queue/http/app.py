@@ -1,4 +1,4 @@
-"""The WSGI application: the declared endpoints, and Flask for all other paths."""
+"""The Flask application: the declared endpoints, and pages about the server."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -29,18 +29,18 @@ from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.browser_guard import ANY, BrowserGuard
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
 from legacy_queue.http.control_services import ControlServices
-from legacy_queue.http.dispatch import Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.fault_injection import FaultInjection, target_of
+from legacy_queue.http.flask_app import FlaskApp
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.http.url_map import UrlMap
+from legacy_queue.http.views import EndpointViews, check_escapes
 from legacy_queue.services import Services
 from legacy_queue.services.upload_slots import UploadSlots
 
@@ -98,10 +98,6 @@ FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
 NOT_IN_JOURNAL = frozenset({"events", *(endpoint.name for endpoint in CONTROL_ENDPOINTS)})
 
 
-class _FlaskApp(Flask):
-    url_map_class = UrlMap
-
-
 def create_app(
     services: Services,
     authenticator: Authenticator,
@@ -118,31 +114,26 @@ def create_app(
     upload_slots: UploadSlots | None = None,
     control: ControlServices | None = None,
 ) -> Flask:
-    """The WSGI application: the endpoints under both prefixes, pages about the server, and references.
+    """The application: the endpoints under both prefixes, pages about the server, and references.
 
     ``hosts`` and ``origins`` are those of BrowserGuard. With ``is_development`` each answer says so in a
     header. Without ``control``, /control/v1 is disabled.
     """
-    app = _FlaskApp("legacy_queue", static_folder=None)
+    app = FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
     stubs = legacy_stubs(authenticator, has_legacy_stubs)
     bare = (events, migration, *control_endpoints(control is not None))
-    endpoints = Dispatcher(
-        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs),
-        bare,
-        app.wsgi_app,
-        services,
-        authenticator,
-        injection,
-        trusts_proxy=trusts_proxy,
-        shape=shape,
-        control=control,
+    prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs)
+    views = EndpointViews(
+        services, authenticator, injection, trusts_proxy=trusts_proxy, shape=shape, control=control
     )
+    views.add_to(app, prefixed, has_prefix=True)
+    views.add_to(app, bare, has_prefix=False)
     metrics = Metrics(services)
     headers = DEVELOPMENT_HEADERS if is_development else ()
     hooks = (metrics.answered, control.journal.answered) if control else (metrics.answered,)
-    guard = BrowserGuard(endpoints, hosts, origins, services.clock)
+    guard = BrowserGuard(app.wsgi_app, hosts, origins, services.clock)
     app.wsgi_app = RequestLog(guard, headers, hooks)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), services.clock)
@@ -156,6 +147,8 @@ def create_app(
     @app.before_request
     def check_target() -> None:
         record = record_of(request.environ)
+        if request.endpoint in views.names:
+            return  # their views check it: the error has the parameters
         record.endpoint = request.endpoint
         if not request.blueprint:  # the blueprints speak Azure's protocol, which has its own rule
             check_escapes(record.target)

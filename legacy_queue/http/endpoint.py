@@ -1,12 +1,11 @@
 """An endpoint as data, and a call of it. Routing, checks and the reference are derived from the data."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
 
 import structlog
 from flask import Response
@@ -165,29 +164,8 @@ class Endpoint:
         """The parameters of the route, in order."""
         return _PARAMETER.findall(self.route)
 
-    @cached_property
-    def pattern(self) -> str:
-        """A pattern of raw path, space and method, with a group for each parameter of each route.
-
-        A ``name`` or ``objectName`` is the rest of the path, slashes included.
-        """
-        routes = [
-            _PARAMETER.sub(lambda match: "(.*)" if match[1] in ("name", "objectName") else "([^/]+)", route)
-            for route in self._routes
-        ]
-        return f"(?:{'|'.join(routes)}) {self.method}"
-
-    def parameters(self, segments: Sequence[str | None]) -> dict[str, str]:
-        """The parameters, unescaped and not yet checked; ``segments`` are the groups of ``pattern``."""
-        named = zip(self._names, segments, strict=False)
-        return {name: unquote(segment) for name, segment in named if segment is not None}
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return [name for route in self._routes for name in _PARAMETER.findall(route)]
-
     @property
-    def _routes(self) -> list[str]:
+    def routes(self) -> list[str]:
         return [self.route, self.also] if self.also else [self.route]
 
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:

@@ -122,7 +122,8 @@ class RequestLog:
     """A WSGI application that logs each request when its answer was sent or its client has disconnected.
 
     ``headers`` are added to each answer. Each function of ``answered`` is called after the log line.
-    PATH_INFO is the raw path: ``a%2Fb`` stays one segment.
+    PATH_INFO is the raw path: ``a%2Fb`` stays one segment. It begins with one slash: clients whose base URL
+    ends in a slash send two.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class RequestLog:
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = environ[_RECORD] = RequestRecord(environ)
-        environ["PATH_INFO"] = record.path
+        environ["PATH_INFO"] = f"/{record.path.lstrip('/')}"
         environ["wsgi.input"] = TimedBody(environ["wsgi.input"])
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:

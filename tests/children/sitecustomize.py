@@ -28,7 +28,7 @@ if path := os.environ.get("TEST_STACKS"):
 
 
 WATCHED = {
-    "legacy_queue.http.dispatch": "watch_answers",
+    "legacy_queue.http.views": "watch_answers",
     "legacy_queue.services.event_publisher": "watch_events",
 }
 

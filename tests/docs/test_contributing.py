@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from werkzeug.test import Client as HttpClient
+from flask import Flask
 
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http import task_endpoints
-from legacy_queue.http.app import ENDPOINTS
-from legacy_queue.http.dispatch import Dispatcher
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.request_log import RequestLog
+from legacy_queue.http.views import EndpointViews
 from legacy_queue.services.fault_registry import FaultRegistry
 from tests.http import calls
 
@@ -58,10 +56,10 @@ class Extended(calls.Queue):
         super().__init__()
         server, settings = self.server, self.settings
         authenticator = Authenticator({client.client_id: client for client in settings.clients}, Roles({}))
-        endpoints, rest, services = (*ENDPOINTS, added), server.app, server.services
-        without_faults = FaultInjection(FaultRegistry(()), services.stopping)
-        app = Dispatcher(endpoints, (), rest, services, authenticator, without_faults)
-        self.http = HttpClient(RequestLog(app))
+        without_faults = FaultInjection(FaultRegistry(()), server.services.stopping)
+        views = EndpointViews(server.services, authenticator, without_faults)
+        assert isinstance(server.app, Flask)
+        views.add_to(server.app, [added], has_prefix=True)
 
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
+from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
@@ -364,7 +365,7 @@ class Queue:
 
     def _endpoint_of(self, method: str, path: str) -> str | None:
         for endpoint in CONTROL.values() if self.settings.control else ():
-            if re.fullmatch(endpoint.pattern, f"{path} {method}"):
+            if serves(endpoint, "", method, path):
                 return endpoint.name
         return endpoint_of(method, path)
 
@@ -403,15 +404,22 @@ def check_error(answer: TestResponse, name: str | None) -> None:
 
 def endpoint_of(method: str, path: str) -> str | None:
     """The name of the endpoint with that raw path."""
-    for endpoint in OBJECT_ENDPOINTS:
-        if endpoint.method == method and re.fullmatch(
-            "/api/object/v1" + re.sub(r"<\w+>", ".*", endpoint.route), path
-        ):
-            return endpoint.name
-    for endpoint in ENDPOINTS:
-        if re.fullmatch(f"(?:{'|'.join(PREFIXES)}){endpoint.pattern}", f"{path} {method}"):
+    prefixes = {"queue": PREFIXES, "object": ("/api/object/v1",)}
+    for endpoint in (*OBJECT_ENDPOINTS, *ENDPOINTS):
+        if any(serves(endpoint, prefix, method, path) for prefix in prefixes[endpoint.service]):
             return endpoint.name
     return None
+
+
+def serves(endpoint: Endpoint, prefix: str, method: str, path: str) -> bool:
+    """Whether a request is for that endpoint."""
+    patterns = [
+        re.sub("<(?!name|objectName).*?>", "[^/]+", prefix + route)
+        .replace("<name>", ".*")
+        .replace("<objectName>", ".*")
+        for route in endpoint.routes
+    ]
+    return method == endpoint.method and any(re.fullmatch(pattern, path) for pattern in patterns)
 
 
 @cache

@@ -39,8 +39,8 @@ MOVED, NOT_MOVED = (
     for part in PAGE.read_text().partition("## What does not")[::2]
 )
 ELSEWHERE = {  # no advance reaches them: they read a clock of their own
-    "lines of the log": "legacy_queue/cli/logs.py",
-    "TLS certificates": "legacy_queue/cli/tls.py",
+    "lines of the log": "legacy_queue/server/logs.py",
+    "TLS certificates": "legacy_queue/server/tls.py",
     "what a test waits for": "legacy_queue/testing/legacy_queue.py",
 }
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -1,34 +1,29 @@
 """Routes that are compiled once for all applications of a process."""
 
-from flask import Flask
+import re
+
+from click.testing import CliRunner
+from flask.cli import cli as flask_command
 from werkzeug.test import Client
 
-from legacy_queue.http.url_map import UrlMap
+from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.http.flask_app import FlaskApp
 from tests.http.calls import Queue, succeeded
 
 
-class App(Flask):
-    url_map_class = UrlMap
-
-
-def app_of(*paths: str) -> App:
+def app_of(*paths: str) -> FlaskApp:
     """An application whose answers are the routes that were matched."""
-    app = App(__name__)
+    app = FlaskApp(__name__)
     for path in paths:
         app.add_url_rule(path, path, lambda path=path, **params: f"{path} {params}")
     return app
-
-
-def routes_of(app: App) -> UrlMap:
-    assert isinstance(app.url_map, UrlMap)
-    return app.url_map
 
 
 def test_applications_with_the_same_routes_share_a_compiled_map() -> None:
     first, second = app_of("/a", "/b/<name>"), app_of("/a", "/b/<name>")
     for app in (first, second):
         assert Client(app).get("/b/x").text == "/b/<name> {'name': 'x'}"
-    assert routes_of(first).compiled is routes_of(second).compiled
+    assert first.url_map.compiled is second.url_map.compiled
 
 
 def test_applications_with_different_routes_have_maps_of_their_own() -> None:
@@ -36,6 +31,15 @@ def test_applications_with_different_routes_have_maps_of_their_own() -> None:
     assert Client(first).get("/a/1").text == "/a/<x> {'x': '1'}"
     assert Client(second).get("/a/1").text == "/a/<y> {'y': '1'}"
     assert Client(second).get("/b").status_code == 404
+
+
+def test_flask_lists_each_route_of_the_api() -> None:
+    listed = CliRunner().invoke(flask_command, ["--app", "legacy_queue.wiring:app", "routes"])
+    assert listed.exit_code == 0
+    routes = re.findall(r"^queue/(\w+) +([A-Z, ]+) +(/v1/\S+)", listed.output, re.MULTILINE)
+    assert {(name, method.split(",")[0].strip()) for name, method, _ in routes} == {
+        (endpoint.name, endpoint.method) for endpoint in ENDPOINTS if endpoint.name != "finishArtifact"
+    }
 
 
 def test_two_servers_with_different_queue_prefixes_serve_their_own_blobs() -> None:

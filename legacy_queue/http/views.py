@@ -1,15 +1,16 @@
-"""The way of a request to a declared endpoint: routing, checks, answer. Flask serves other paths.
+"""The way of a request to a declared endpoint: Flask's routing, checks, the handler, its answer.
 
 Source: docs/explanation/http-contract.md#authentication.
 """
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
-from flask import Request, Response
+from flask import Flask, Request, Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from legacy_queue.domain.authentication import Authenticator, Identity
@@ -27,29 +28,23 @@ from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.endpoint import Call, Endpoint
-from legacy_queue.http.error_answers import render
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
-from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
+from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.services import Services
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
-_OF_2018 = re.compile("/*v1/")
+_PREFIX_2018 = "/v1"
+_SEGMENT = re.compile(r"<(\w+)>")
+_REST = re.compile("<raw:(name|objectName)>")  # they may have slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
-class Dispatcher:
-    """A WSGI application that serves the endpoints; ``rest`` serves all other paths.
-
-    ``prefixed`` endpoints are under ``/v1`` and ``/api/<service>/v1``, and sorted by their service. A path
-    may begin with two slashes: clients whose base URL ends in a slash send that.
-    """
+class EndpointViews:
+    """Flask's views of the endpoints: the checks of a request, the call of the handler, its answer."""
 
     def __init__(
         self,
-        prefixed: Sequence[Endpoint],
-        bare: Sequence[Endpoint],
-        rest: WsgiApp,
         services: Services,
         authenticator: Authenticator,
         injection: FaultInjection,
@@ -58,41 +53,49 @@ class Dispatcher:
         shape: str = BY_PATH,
         control: ControlServices | None = None,
     ) -> None:
-        self._rest, self._services, self._control = rest, services, control
-        self._authenticator, self._trusts_proxy, self._shape = authenticator, trusts_proxy, shape
+        self._services = services
+        self._control = control
+        self._authenticator = authenticator
+        self._trusts_proxy = trusts_proxy
+        self._shape = shape
         self._injection = injection
-        by_service = groupby(prefixed, lambda endpoint: endpoint.service)
-        routes = [
-            *[
-                f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, endpoints))})"
-                for name, endpoints in by_service
-            ],
-            *map(_pattern, bare),
-        ]
-        self._route = re.compile(f"/*(?:{'|'.join(routes)})")
-        self._endpoints = {endpoint.name: endpoint for endpoint in (*prefixed, *bare)}
+        self.names: set[str] = set()  # of the views, as Flask knows them
 
-    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        record = record_of(environ)
-        method = "GET" if record.method == "HEAD" else record.method
-        match = self._route.fullmatch(f"{record.path} {method}")
-        if not match:
-            return self._rest(environ, start_response)
-        endpoint = self._endpoints[match.lastgroup or ""]
-        segments = match.groups()[match.re.groupindex[endpoint.name] :]
-        try:
-            call = self._checked(endpoint, segments, environ, record)
-            answer = self._injection.handle(call)
-        except Exception as error:  # noqa: BLE001  a bug is rendered too
-            answer = render(error, record, self._services.clock)
+    def add_to(self, app: Flask, endpoints: Iterable[Endpoint], *, has_prefix: bool) -> None:
+        """Add a rule for each route, under ``/v1`` and ``/api/<service>/v1`` or without a prefix.
+
+        Of two endpoints with the same method and route only the first has a rule: see ``Endpoint.by_body``.
+        """
+        routed: set[tuple[str, str, str]] = set()
+        for endpoint in endpoints:
+            view = partial(self._answer, endpoint)
+            name = f"{endpoint.service}/{endpoint.name}"
+            self.names.add(name)
+            for route in endpoint.routes:
+                key = (endpoint.service, route, endpoint.method)
+                if key in routed:
+                    continue
+                routed.add(key)
+                for prefix in (_PREFIX_2018, f"/api/{endpoint.service}/v1") if has_prefix else ("",):
+                    app.add_url_rule(
+                        prefix + _REST.sub(r"<rest:\1>", _SEGMENT.sub(r"<raw:\1>", route)),
+                        name,
+                        view,
+                        methods=[endpoint.method],
+                        provide_automatic_options=False,
+                    )
+
+    def _answer(self, endpoint: Endpoint, **segments: str) -> Response:
+        environ = request.environ
+        call = self._checked(endpoint, segments, environ, record_of(environ))
+        answer = self._injection.handle(call)
         if isinstance(answer, Response):
-            return answer(environ, start_response)
+            return answer
         body = to_json(call.shaped(answer), is_sorted=True) + b"\n"
-        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return () if record.method == "HEAD" else (body,)
+        return Response(body, content_type="application/json")
 
     def _checked(
-        self, endpoint: Endpoint, segments: Sequence[str | None], environ: Environ, record: RequestRecord
+        self, endpoint: Endpoint, segments: Mapping[str, str], environ: Environ, record: RequestRecord
     ) -> Call:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
@@ -101,11 +104,12 @@ class Dispatcher:
         """
         if endpoint.disabled:
             raise ResourceNotFound(endpoint.disabled)
-        params = endpoint.parameters(segments)
+        params = {name: unquote(segment) for name, segment in segments.items()}
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         check_escapes(record.target)
         query = _query(endpoint, environ) if environ.get("QUERY_STRING") else {}
-        is_todays = self._shape == "today" or (self._shape == BY_PATH and not _OF_2018.match(record.path))
+        is_of_2018 = environ["PATH_INFO"].startswith(f"{_PREFIX_2018}/")
+        is_todays = self._shape == "today" or (self._shape == BY_PATH and not is_of_2018)
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
@@ -154,11 +158,6 @@ def check_escapes(target: str) -> None:
         raise InvalidRequestArguments(
             f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
         )
-
-
-def _pattern(endpoint: Endpoint) -> str:
-    """The endpoint's pattern in a group with its name."""
-    return f"(?P<{endpoint.name}>{endpoint.pattern})"
 
 
 def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
