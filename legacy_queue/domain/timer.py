@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any, Self
 
-from legacy_queue.domain.ids import MAX_RUNS, TASK_ID
+from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 
@@ -24,21 +23,37 @@ FIRST_LOOK = timedelta(minutes=10)
 
 _MAX_TIME = epoch_milliseconds(datetime(9999, 1, 1, tzinfo=UTC))
 
-ArtifactName = tuple[int, str]  # runId, name
-
 
 @dataclass(frozen=True)
 class Timer:
-    """``due``: when a process must look at the task. ``since``: effects of changes since then may be missing;
-    None if no effects are missing. ``task_group_id`` is the group that a task joins while it is created,
-    ``artifacts`` are the artifacts whose artifact-created was not published.
-    """
+    """A look that a process must take at a task."""
 
     task_id: str
     due: datetime
+    # effects of changes since then may be missing; None if no effects are missing
     since: datetime | None = None
+    # the group that a task joins while it is created
     task_group_id: str = ""
-    artifacts: tuple[ArtifactName, ...] = ()
+    # artifact-created of some of its artifacts may be missing
+    has_artifacts: bool = False
+
+    def plus(self, other: "Timer | None") -> "Timer":
+        """The timer with the missing effects of both.
+
+        Of two groups it is its own: two calls create one task at once, and the sweeper ends the other.
+        """
+        if other is None or other.since is None:
+            return self
+        return replace(
+            self,
+            since=min(self.since or other.since, other.since),
+            task_group_id=self.task_group_id or other.task_group_id,
+            has_artifacts=self.has_artifacts or other.has_artifacts,
+        )
+
+    def includes(self, other: "Timer") -> bool:
+        """Whether this timer names all missing effects that the other names."""
+        return self.plus(other) == self
 
     def to_wire(self) -> dict[str, Any]:
         """Times in milliseconds, without empty fields."""
@@ -47,22 +62,21 @@ class Timer:
             "due": epoch_milliseconds(self.due),
             "since": None if self.since is None else epoch_milliseconds(self.since),
             "taskGroupId": self.task_group_id,
-            "artifacts": self.artifacts,
+            "hasArtifacts": self.has_artifacts or None,
         }
-        return {name: value for name, value in wire.items() if value not in (None, "", ())}
+        return {name: value for name, value in wire.items() if value not in (None, "")}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """The inverse of ``to_wire``; raises ValueError, KeyError or TypeError."""
-        artifacts = tuple((_number(run_id, MAX_RUNS), name) for run_id, name in wire.get("artifacts", ()))
-        if not all(isinstance(name, str) for _, name in artifacts):
-            raise ValueError("not timers: a name is no text")
+        if type(has_artifacts := wire.get("hasArtifacts", False)) is not bool:
+            raise ValueError("not timers: hasArtifacts is neither true nor false")
         return cls(
             _id(wire["taskId"]),
             from_epoch(_number(wire["due"], _MAX_TIME)),
             from_epoch(_number(wire["since"], _MAX_TIME)) if "since" in wire else None,
             _id(wire["taskGroupId"]) if "taskGroupId" in wire else "",
-            artifacts,
+            has_artifacts,
         )
 
 
@@ -70,7 +84,7 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
     """The texts of as few messages as possible, each with its timers."""
     messages: list[list[Timer]] = []
     left = 0
-    for timer in chain.from_iterable(map(_parts, timers)):
+    for timer in timers:
         length = text_length(timer)
         if not messages or length > left:
             messages.append([])
@@ -79,16 +93,6 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
         left -= length
     for message in messages:
         yield _json({"timers": [timer.to_wire() for timer in message]}), message
-
-
-def _parts(timer: Timer) -> Iterator[Timer]:
-    """The timer, in as many parts as its artifacts need: each fits in a message."""
-    if text_length(timer) <= MAX_TEXT:
-        yield timer
-    else:
-        half = len(timer.artifacts) // 2
-        yield from _parts(replace(timer, artifacts=timer.artifacts[:half]))
-        yield from _parts(replace(timer, artifacts=timer.artifacts[half:]))
 
 
 def text_length(timer: Timer) -> int:

@@ -4,22 +4,23 @@ Timers that fire, the sweeper and calls that defer effects all end here. Every p
 Source: docs/explanation/recovery.md#timers.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.artifact import artifact_created
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import ArtifactName, next_due
+from legacy_queue.domain.timer import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.groups import Groups
+from legacy_queue.services.pages import read_rows
+from legacy_queue.services.timer_table import FiredTimer
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.stores import ArtifactStore, StoredTask, TaskStore
 
@@ -48,45 +49,43 @@ class Advance:
         publisher: EventPublisher,
         clock: Clock,
     ) -> None:
-        self._tasks, self._artifacts, self._changes, self._messages = tasks, artifacts, changes, messages
-        self._dependencies, self._groups, self._publisher = dependencies, groups, publisher
+        self._tasks = tasks
+        self._artifacts = artifacts
+        self._changes = changes
+        self._messages = messages
+        self._dependencies = dependencies
+        self._groups = groups
+        self._publisher = publisher
         self._clock = clock
 
-    def __call__(
-        self,
-        task_id: str,
-        since: datetime | None = None,
-        artifacts: Sequence[ArtifactName] = (),
-        task_group_id: str = "",
-        *,
-        is_published: bool = False,
-        recalls: bool = False,
-    ) -> Next:
-        """Repeat the effects of transitions after ``since``. End the claim or the task if its time is over.
+    def repeat_effects(self, fired: FiredTimer) -> Next:
+        """Repeat the missing effects of a fired timer, then end the claim or the task if its time is over.
 
-        ``task_group_id`` is the group that the task joined when it was created. ``is_published``: only the
-        effects on other tasks are missing. ``recalls``: the task need not be read if this process
-        remembers its end. Raises ServiceUnavailable, BrokerAway, Corrupt.
+        Raises ServiceUnavailable, BrokerAway, Corrupt.
         """
-        if since and not is_published and self._publisher.is_away:
+        since = fired.since
+        if since is None:
+            return self.end_if_due(fired.task_id)
+        if self._publisher.is_away and not fired.is_published:
             raise BrokerAway
-        recalled = self._tasks.recall(task_id) if recalls else None
-        is_current = recalled and since and _has_ended(recalled.task, since)  # else it may be old
-        stored = recalled if is_current else self._tasks.load(task_id)
+        stored = self._load(fired)
         if stored is None:
             return Next(exists=False)
-        task, is_own = stored.task, stored.is_own
-        if since and not is_published:
-            artifact_events = self._artifact_events(task, artifacts)
-            begin = EVER if task.is_unpublished else since
-            self._publisher.publish(events_since(task, begin, artifact_events))
-            if task.is_unpublished:
-                task = self._published(stored)
-            self._dependencies.register(task)
-        if since:
-            task = self._repeat(task, since, task_group_id, is_published=is_published)
-        ended = self._end(task, is_own=is_own)
-        return Next(_due(ended, is_own=is_own or ended is not task))
+        task = stored.task
+        if not fired.is_published:
+            task = self._repeat_on_task(stored, since, has_artifacts=fired.has_artifacts)
+        self._repeat_on_others(task, since, fired.task_group_id)
+        return self._end_if_due(task, is_own=stored.is_own or task.runs != stored.task.runs)
+
+    def end_if_due(self, task_id: str) -> Next:
+        """End the claim after takenUntil, and the task after its deadline.
+
+        Raises ServiceUnavailable, Corrupt.
+        """
+        stored = self._tasks.load(task_id)
+        if stored is None:
+            return Next(exists=False)
+        return self._end_if_due(stored.task, is_own=stored.is_own)
 
     def offer_again(self, task_id: str) -> None:
         """Offer a pending task again; schedule an unscheduled task whose dependencies are resolved."""
@@ -105,20 +104,27 @@ class Advance:
             self._tasks.replace(stored, task)
         return task
 
-    def _artifact_events(self, task: Task, names: Iterable[ArtifactName]) -> dict[int, list[Event]]:
-        """By run: the artifact-created events of those artifacts that exist."""
-        events = defaultdict(list)
-        for run_id, name in names:
-            stored = self._artifacts.load(task.task_id, run_id, name)
-            if stored:
-                events[run_id].append(artifact_created(task, stored.artifact))
-        return events
+    def _load(self, fired: FiredTimer) -> StoredTask | None:
+        """The task. It need not be read if this process has just ended it, and remembers that."""
+        if fired.is_published and fired.since:
+            recalled = self._tasks.recall(fired.task_id)
+            if recalled and _has_ended(recalled.task, fired.since):  # else it may be old
+                return recalled
+        return self._tasks.load(fired.task_id)
 
-    def _repeat(self, task: Task, since: datetime, task_group_id: str, *, is_published: bool) -> Task:
+    def _repeat_on_task(self, stored: StoredTask, since: datetime, *, has_artifacts: bool) -> Task:
+        task = stored.task
+        artifacts = self._artifact_events(task) if has_artifacts else {}
+        begin = EVER if task.is_unpublished else since
+        self._publisher.publish(events_since(task, begin, artifacts))
+        if task.is_unpublished:
+            task = self._published(stored)
+        self._dependencies.register(task)
+        return self._offer(task)
+
+    def _repeat_on_others(self, task: Task, since: datetime, task_group_id: str) -> None:
         if task_group_id not in ("", task.definition.task_group_id):
             self._groups.leave(task.task_id, task_group_id)  # its createTask was refused
-        if not is_published:
-            task = self._offer(task)
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
                 continue
@@ -126,14 +132,25 @@ class Advance:
                 self._dependencies.release_dependents(task, run.run_id)
             if run.resolved >= since or task_group_id:  # it joined again when it was created again
                 self._groups.end(task, run.run_id)
-        return task
 
-    def _end(self, task: Task, *, is_own: bool) -> Task:
-        """End a claim after takenUntil, and a task after its deadline."""
-        due, now = _due(task, is_own=is_own), self._clock.now()
-        if due is None or now < due:
-            return task
-        return self._changes.apply(task.task_id, transitions.expire)
+    def _artifact_events(self, task: Task) -> dict[int, list[Event]]:
+        """By run: artifact-created of all artifacts. Which of them were published is not known."""
+        return {
+            run.run_id: [
+                artifact_created(task, artifact)
+                for artifact in read_rows(
+                    partial(self._artifacts.list, task.task_id, run.run_id), lambda row: row.name, ""
+                )
+            ]
+            for run in task.runs
+        }
+
+    def _end_if_due(self, task: Task, *, is_own: bool) -> Next:
+        due = _due(task, is_own=is_own)
+        if due is None or self._clock.now() < due:
+            return Next(due)
+        ended = self._changes.apply(task.task_id, transitions.expire)
+        return Next(_due(ended, is_own=is_own or ended is not task))
 
 
 def _has_ended(task: Task, since: datetime) -> bool:

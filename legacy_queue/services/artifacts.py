@@ -27,15 +27,12 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.object_access import upload_access
-from legacy_queue.domain.task import Task
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
+from legacy_queue.ports import AlreadyExists, Changed, Clock, ObjectStore
 from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.pages import Page, read_page
-from legacy_queue.services.timers import Timers
 from legacy_queue.services.uploads import Uploads
 from legacy_queue.stores import Blobs, Storage, StoredArtifact
 
@@ -59,14 +56,12 @@ class Artifacts:
         objects: ObjectStore | None,
         uploads: Uploads,
         changes: Changes,
-        publisher: EventPublisher,
-        timers: Timers,
         clock: Clock,
         issuer: Client,
     ) -> None:
         self._artifacts, self._blobs, self._objects = storage.artifacts, storage.blobs, objects
         self._uploads, self._changes, self._checks = uploads, changes, BlobChecks(storage.blobs)
-        self._publisher, self._timers, self._clock = publisher, timers, clock
+        self._clock = clock
         self._issuer = issuer
 
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,7 +74,7 @@ class Artifacts:
         check_open(stored.task, run_id, now)
         requested = Artifact.from_wire(stored.task, run_id, name, body, now)
         artifact = self._recorded(requested)
-        self._publish(stored.task, artifact)
+        self._changes.publish_artifact(task_id, artifact_created(stored.task, artifact))
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
@@ -124,17 +119,7 @@ class Artifacts:
         if not artifact.is_complete:
             check_open(stored_task.task, artifact.run_id, self._clock.now())
             mark(stored)
-        self._publish(stored_task.task, artifact)
-
-    def _publish(self, task: Task, artifact: Artifact) -> None:
-        """Publish artifact-created. While the broker is away, a timer does it. Raises ServiceUnavailable."""
-        if not self._timers.is_unpublished(task.task_id):  # else earlier events must come first
-            with suppress(BrokerAway):
-                self._publisher.publish([artifact_created(task, artifact)])
-                return
-        name = artifact.run_id, artifact.name
-        self._timers.schedule(task.task_id, self._clock.now(), artifacts=[name])
-        self._timers.retry_later(task.task_id)
+        self._changes.publish_artifact(artifact.task_id, artifact_created(stored_task.task, artifact))
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
         """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""

@@ -68,7 +68,7 @@ def build_services(
     claims = Claims(changes, messages, clock, settings, usage, workers)
     listing = Listing(storage.tasks, groups, storage.dependencies)
     uploads = Uploads(storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url)
-    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, settings.issuer)
+    artifacts = Artifacts(storage, object_store, uploads, changes, clock, settings.issuer)
     claim_work = ClaimWork(
         pollers,
         claims,

@@ -5,7 +5,7 @@ The timer is scheduled before the write. It applies the effects that a crash or 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -38,8 +38,11 @@ class Changes:
         publisher: EventPublisher,
         clock: Clock,
     ) -> None:
-        self._tasks, self._messages, self._clock = tasks, messages, clock
-        self._timers, self._publisher = timers, publisher
+        self._tasks = tasks
+        self._messages = messages
+        self._timers = timers
+        self._publisher = publisher
+        self._clock = clock
 
     def apply(
         self,
@@ -118,7 +121,9 @@ class Changes:
         task, is_done, before = outcome.task, False, stored.task if stored else None
         try:
             events = events_since(task, EVER) if stored and _lacks_events(stored) else outcome.events
-            is_published = self._publish(task, events)
+            is_published = self._publish(task.task_id, events)
+            if not is_published:
+                self._mark_unpublished(task.task_id)
             self._messages.apply_effect(task, outcome.after)
             task, is_done = register(task), is_published  # only the effects on other tasks are missing
         except ServiceUnavailable as error:
@@ -132,20 +137,13 @@ class Changes:
             self._timers.retry_later(task.task_id, next_due(task), is_published=is_done)
         return task
 
-    def _publish(self, task: Task, events: Sequence[Event]) -> bool:
-        """Publish the events, unless earlier events of the task are unpublished; returns whether it did.
-
-        Until the timer publishes them, the task is marked: another process may change it.
-        """
-        if self._timers.is_unpublished(task.task_id):
-            self._mark_unpublished(task.task_id)
-            return False
-        try:
-            self._publisher.publish(events)
-        except BrokerAway:
-            self._mark_unpublished(task.task_id)
-            return False
-        return True
+    def _publish(self, task_id: str, events: Sequence[Event]) -> bool:
+        """Publish the events, unless earlier events of the task are unpublished; returns whether it did."""
+        if not self._timers.is_unpublished(task_id):
+            with suppress(BrokerAway):
+                self._publisher.publish(events)
+                return True
+        return False
 
     def _mark_unpublished(self, task_id: str) -> None:
         """Mark the task: the next process that changes it and has a broker publishes all its events."""
@@ -158,10 +156,17 @@ class Changes:
                 except Changed:
                     stored = self._tasks.load(task_id)
 
+    def publish_artifact(self, task_id: str, created: Event) -> None:
+        """Publish artifact-created; a timer does it later if that fails. Raises ServiceUnavailable."""
+        if not self._publish(task_id, [created]):
+            self._timers.schedule(task_id, self._clock.now(), has_artifacts=True)
+            self._timers.retry_later(task_id)
+
     def _repeat(self, outcome: Outcome) -> None:
         """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
         task_id = outcome.task.task_id
-        if outcome.events and not self._publish(outcome.task, outcome.events):
+        if outcome.events and not self._publish(task_id, outcome.events):
+            self._mark_unpublished(task_id)
             self._timers.schedule(task_id, EVER)
             self._timers.retry_later(task_id)
         self._messages.apply_effect(outcome.task, outcome.after)
@@ -191,29 +196,39 @@ class Changes:
             self._delete_unless_held(task, message, task.work_queue)
 
     def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
-        """Write the task and apply the effects; returns the written task, None after a lost race."""
-        before, task_id = stored.task, stored.task.task_id
-        is_transition = bool(outcome.events or outcome.after)
-        with self.writing(task_id, began) if is_transition else nullcontext():
+        """The written task with its effects, None after a lost race: then nothing of it was written, or the
+        timer has its effects.
+        """
+        if outcome.events or outcome.after:
+            return self._write_transition(stored, outcome, began)
+        task = self._hold(outcome)
+        return task if self._replace(stored, task, outcome) == task else None
+
+    def _write_transition(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
+        task_id = stored.task.task_id
+        with self.writing(task_id, began):
             task = self._hold(outcome)
-            if is_transition and not self._publisher.is_away and not self._timers.is_unpublished(task_id):
+            if not self._publisher.is_away and not self._timers.is_unpublished(task_id):
                 task = replace(task, is_unpublished=False)
-            try:
-                current = self._tasks.replace(stored, task).task
-            except Changed:
-                current = self.read(task_id).task  # the same if only the answer was lost
-                if current != task:
-                    self._undo(task, current, outcome)
-        if not is_transition:
-            return task if current == task else None
+            current = self._replace(stored, task, outcome)
         if current == task:
             self.finish(replace(outcome, task=task), stored)
             return task
-        if any(run not in before.runs and _was_written(run, current) for run in task.runs):
+        if any(run not in stored.task.runs and _was_written(run, current) for run in task.runs):
             self._timers.retry_later(task_id)  # it was written, and another process wrote after it
         else:
             self._timers.cancel(task_id)
         return None
+
+    def _replace(self, stored: StoredTask, task: Task, outcome: Outcome) -> Task:
+        """Write the task. The task as it is stored now, another after a lost race."""
+        try:
+            return self._tasks.replace(stored, task).task
+        except Changed:
+            current = self.read(task.task_id).task
+            if current != task:  # else only the answer was lost
+                self._undo(task, current, outcome)
+            return current
 
     def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:
         """Offer or delete the message that a transition held before it lost the race.

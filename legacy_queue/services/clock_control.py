@@ -94,7 +94,7 @@ class ClockControl:
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
         self._resolver.handle_all()  # effects that calls have deferred
-        while not self._stopping.is_set() and (due := self._timers.next_due(target)):
+        while not self._stopping.is_set() and (due := self._timers.next_fires(target)):
             clock.move_to(due)
             self._timers.fire()
             self._resolver.handle_all()

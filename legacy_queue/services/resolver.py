@@ -13,7 +13,7 @@ from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.timer_state import FiredTimer
+from legacy_queue.services.timer_table import FiredTimer
 from legacy_queue.services.timers import Timers
 
 log = structlog.get_logger()
@@ -23,14 +23,16 @@ _MAX_TRIES = 10
 _RETRY_DELAY = timedelta(seconds=2)  # while storage is away; while the broker is, the first
 _MAX_DELAY = timedelta(minutes=2)  # between tries after an error, or while the broker is away
 _JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by then joins its group again
-_WRITTEN_WITHIN = timedelta(minutes=10)  # a call that has not written by then never will
 
 
 class Resolver:
     """Advances the tasks of fired timers. Any number of threads may ``run`` it."""
 
     def __init__(self, timers: Timers, advance: Advance, groups: Groups, clock: Clock) -> None:
-        self._timers, self._advance, self._groups, self._clock = timers, advance, groups, clock
+        self._timers = timers
+        self._advance = advance
+        self._groups = groups
+        self._clock = clock
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
         """Handle timers until ``stop`` is set and ``wake`` is called. A closed gate holds this up."""
@@ -73,28 +75,18 @@ class Resolver:
 
     def _advance_task(self, fired: FiredTimer) -> None:
         try:
-            result = self._advance(
-                fired.task_id,
-                fired.since,
-                fired.artifacts,
-                fired.task_group_id,
-                is_published=fired.is_published,
-                recalls=fired.is_published and fired.since is not None,  # this process wrote it just now
-            )
-            next_due, now = result.due, self._clock.now()
-            age = now - fired.since if fired.since else None
-            if age is not None and age < _JOINED_WITHIN and not result.exists:
-                self._retry(fired, _JOINED_WITHIN - age, fired.tries)  # the call may still create it
-                return
-            if fired.task_group_id and not result.exists:
-                self._groups.leave(fired.task_id, fired.task_group_id)
+            result = self._advance.repeat_effects(fired)
+            if fired.since and not result.exists:
+                age = self._clock.now() - fired.since
+                if age < _JOINED_WITHIN:
+                    self._retry(fired, _JOINED_WITHIN - age, fired.tries)  # the call may still create it
+                    return
+                if fired.task_group_id:
+                    self._groups.leave(fired.task_id, fired.task_group_id)
         except BrokerAway:
             self._advance_without_broker(fired)
-            return
-        if age is not None and result.exists and fired.is_foreign and age < _WRITTEN_WITHIN:
-            last_check = now + _WRITTEN_WITHIN
-            next_due = min(next_due, last_check) if next_due else last_check
-        self._timers.complete(fired.task_id, next_due)
+        else:
+            self._timers.complete(fired.task_id, result.due)
 
     def _advance_without_broker(self, fired: FiredTimer) -> None:
         """Retry when the broker is back, or later and later. What needs no broker is done now, once, and when
@@ -102,10 +94,10 @@ class Resolver:
         """
         next_due = fired.due
         if not fired.is_published and (not fired.tries or (next_due and self._clock.now() >= next_due)):
-            next_due = self._advance(fired.task_id).due
+            next_due = self._advance.end_if_due(fired.task_id).due
             if next_due is None:  # it has ended
                 with suppress(BrokerAway):  # its group is resolved
-                    self._advance(fired.task_id, fired.since, is_published=True)
+                    self._advance.repeat_effects(replace(fired, is_published=True))
         now = self._clock.now()
         delay = max(_RETRY_DELAY, min(_MAX_DELAY, now - (fired.since or now)))
         if next_due:

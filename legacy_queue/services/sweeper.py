@@ -72,7 +72,7 @@ class Sweeper:
         waits_since = run.scheduled if run else task.definition.created
         waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
         if due and due <= late:
-            self._advance(task.task_id)
+            self._advance.end_if_due(task.task_id)
         elif waits and (run is None or self._lacks_messages(task)):
             self._advance.offer_again(task.task_id)
 

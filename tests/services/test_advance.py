@@ -1,7 +1,7 @@
 """Advancing a task: which effects it repeats, and what it ends."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway, Corrupt
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Next
+from legacy_queue.services.timer_table import FiredTimer
 from tests.services.artifact_calls import NAME, body
 from tests.services.harness import (
     ALICE,
@@ -40,10 +41,18 @@ def harness() -> Harness:
 
 
 def advance(
-    harness: Harness, task_id: str, *args: Any, services: Services | None = None, **kwargs: Any
+    harness: Harness,
+    task_id: str,
+    since: datetime | None = None,
+    *,
+    services: Services | None = None,
+    is_published: bool = False,
+    has_artifacts: bool = False,
+    group: str = "",
 ) -> Next:
     """On a server that handles no timer."""
-    return (services or harness.replica()).advance(task_id, *args, **kwargs)
+    fired = FiredTimer(task_id, since, is_published, group, has_artifacts, tries=0)
+    return (services or harness.replica()).advance.repeat_effects(fired)
 
 
 def dies_after(harness: Harness, write: str, call: Callable[[Services], object]) -> None:
@@ -116,9 +125,9 @@ def test_an_unpublished_artifact_that_exists_is_published(harness: Harness) -> N
     harness.clock.advance(SECOND)
     harness.events()
     since = harness.clock.now()
-    advance(harness, task_id, since, [(0, NAME), (0, "another"), (7, NAME)])
+    advance(harness, task_id, since, has_artifacts=True)
     assert harness.events() == [("artifact-created", task_id, 0)]
-    advance(harness, task_id, since, [(0, NAME)], is_published=True)
+    advance(harness, task_id, since, has_artifacts=True, is_published=True)
     assert harness.events() == []
 
 
@@ -139,7 +148,7 @@ def test_a_task_that_this_process_has_just_resolved_is_not_read(harness: Harness
     server.tasks.create(task_id, task_body())
     server.tasks.cancel(task_id)
     calls.names.clear()
-    advance(harness, task_id, NOW, is_published=True, recalls=True, services=server)
+    advance(harness, task_id, NOW, is_published=True, services=server)
     assert calls.names == ["dependency.has_any", "load", "broker.publish"]  # it loads the group
 
 
@@ -151,7 +160,7 @@ def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
     harness.complete(task_id)
     server = harness.replica(wrap_tasks=lambda tasks: stale_tasks(tasks, before))
     harness.events()
-    advance(harness, task_id, NOW, is_published=True, recalls=True, services=server)
+    advance(harness, task_id, NOW, is_published=True, services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in harness.events()
 
@@ -203,7 +212,7 @@ def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> Non
     dies_after(harness, "join", lambda server: server.tasks.create(task_id, another))
     harness.events()
     assert harness.storage.groups.is_active(group)
-    advance(harness, task_id, harness.clock.now() + SECOND, (), group)
+    advance(harness, task_id, harness.clock.now() + SECOND, group=group)
     assert harness.events() == [("task-group-resolved", group, None)]
 
 
@@ -216,7 +225,7 @@ def test_a_resolved_task_that_was_created_again_ends_in_its_group_again(harness:
     harness.clock.advance(SECOND)
     dies_after(harness, "join", lambda server: server.tasks.create(task_id, asked_for))
     harness.events()
-    advance(harness, task_id, harness.clock.now(), (), group)
+    advance(harness, task_id, harness.clock.now(), group=group)
     assert harness.events() == [("task-group-resolved", group, None)]
 
 

@@ -10,18 +10,17 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timer import Timer, texts
 from legacy_queue.ports import BrokerAway, Corrupt
 from legacy_queue.services.advance import Advance, Next
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.timer_table import FiredTimer
 from legacy_queue.services.timers import Timers
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Crash, FaultAt, Harness, failing, task_body
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
-WRITTEN_WITHIN = 10 * MINUTE  # a call that has not written by then never will
 DONE = Next()
 MISSING = Next(exists=False)
 Answer = Next | Exception
@@ -35,18 +34,26 @@ class Resolving:
         self.clock = self.harness.clock
         self.timers = Timers(self.harness.storage.timers, self.clock)
         self.left: list[tuple[str, str]] = []  # task, group
-        self.calls: list[tuple[timedelta, tuple[Any, ...], bool]] = []
-        self.recalled: list[bool] = []  # whether a cached task was accepted
+        self.calls: list[tuple[timedelta, datetime | None, bool]] = []  # when, since, is_published
+        self.fired: list[FiredTimer] = []
         self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
         groups = cast(Groups, self)
-        self.resolver = Resolver(self.timers, cast(Advance, self._advance), groups, self.clock)
+        self.resolver = Resolver(self.timers, cast(Advance, self), groups, self.clock)
 
     def leave(self, *task_and_group: str) -> None:
         self.left.append(cast(tuple[str, str], task_and_group))
 
-    def _advance(self, *args: Any, is_published: bool = True, recalls: bool = False) -> Next:
-        self.calls.append((self.clock.now() - NOW, args, is_published))
-        self.recalled.append(recalls)
+    def repeat_effects(self, fired: FiredTimer) -> Next:
+        """``Advance.repeat_effects``."""
+        self.fired.append(fired)
+        return self._answer(fired.since, is_published=fired.is_published)
+
+    def end_if_due(self, _task_id: str) -> Next:
+        """``Advance.end_if_due``."""
+        return self._answer(None, is_published=True)
+
+    def _answer(self, since: datetime | None, *, is_published: bool) -> Next:
+        self.calls.append((self.clock.now() - NOW, since, is_published))
         answer = next(self._answers)
         if isinstance(answer, Exception):
             raise answer
@@ -55,13 +62,6 @@ class Resolving:
     def retry_later(self, group: str = "", *, is_published: bool = False) -> None:
         self.timers.schedule(TASK_ID, self.clock.now(), group)
         self.timers.retry_later(TASK_ID, is_published=is_published)
-
-    def take_over(self) -> None:
-        """Receive a timer that another process has just left."""
-        ((text, _),) = texts([Timer(TASK_ID, NOW, NOW)])
-        self.harness.timer_queue.create({})
-        self.harness.timer_queue.put(text, AT_ONCE)
-        self.timers.receive()
 
     def pass_by(self, duration: timedelta) -> None:
         """Advance the clock second by second."""
@@ -83,22 +83,13 @@ class Resolving:
 
 def test_a_fired_timer_is_handled_with_all_its_fields_and_removed() -> None:
     resolving = Resolving(DONE)
-    resolving.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", [(0, "public/a")])
+    resolving.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", has_artifacts=True)
     resolving.timers.retry_later(TASK_ID, is_published=True)
     assert resolving.resolver.handle_all() == 1
-    assert resolving.calls == [(AT_ONCE, (TASK_ID, NOW, ((0, "public/a"),), "a-group-of-22-characte"), True)]
+    assert resolving.fired == [FiredTimer(TASK_ID, NOW, True, "a-group-of-22-characte", True, 0)]
     assert resolving.resolver.handle_all() == 0
     resolving.timers.tick()
     assert resolving.harness.timers() == []
-
-
-def test_a_task_is_recalled_only_after_a_call_of_this_process_published_it() -> None:
-    resolving = Resolving(Next(NOW + MINUTE), Next(), DONE)
-    resolving.retry_later(is_published=True)
-    resolving.pass_by(HOUR)
-    resolving.retry_later()
-    resolving.pass_by(SECOND)
-    assert resolving.recalled == [True, False, False]
 
 
 def test_a_task_is_advanced_again_when_it_is_due() -> None:
@@ -106,8 +97,8 @@ def test_a_task_is_advanced_again_when_it_is_due() -> None:
     resolving.retry_later()
     resolving.pass_by(2 * HOUR)
     assert resolving.calls == [
-        (AT_ONCE, (TASK_ID, NOW, (), ""), False),
-        (HOUR, (TASK_ID, None, (), ""), True),
+        (AT_ONCE, NOW, False),
+        (HOUR, None, True),
     ]
     assert resolving.harness.timers() == []
 
@@ -118,7 +109,7 @@ def test_a_timer_is_retried_every_two_seconds_while_storage_is_away(is_published
     resolving.retry_later(is_published=is_published)
     resolving.pass_by(10 * MINUTE)
     assert resolving.waits == [2 * SECOND] * 30
-    assert {call[1:] for call in resolving.calls} == {((TASK_ID, NOW, (), ""), is_published)}
+    assert {call[1:] for call in resolving.calls} == {(NOW, is_published)}
     assert resolving.harness.timers() == []
 
 
@@ -134,6 +125,7 @@ def test_a_timer_is_retried_at_once_when_the_broker_is_back() -> None:
     resolving = Resolving(BrokerAway(), DONE)
     resolving.retry_later(is_published=True)
     resolving.pass_by(SECOND)
+    resolving.timers.schedule(slugid(), NOW)
     resolving.timers.retry_now()
     resolving.pass_by(SECOND)
     assert resolving.times == [AT_ONCE, SECOND]
@@ -158,12 +150,12 @@ def test_while_the_broker_is_away_an_ended_task_resolves_its_group() -> None:
     resolving = Resolving(away, DONE, away, away, DONE)
     resolving.retry_later()
     resolving.pass_by(MINUTE)
-    assert [(args[1:2], is_published) for _, args, is_published in resolving.calls] == [
-        ((NOW,), False),
-        ((), True),
-        ((NOW,), True),
-        ((NOW,), False),
-        ((NOW,), False),
+    assert [(since, is_published) for _, since, is_published in resolving.calls] == [
+        (NOW, False),
+        (None, True),
+        (NOW, True),
+        (NOW, False),
+        (NOW, False),
     ]
 
 
@@ -212,6 +204,13 @@ def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group() ->
     assert resolving.harness.timers() == []
 
 
+def test_the_missing_task_of_no_group_is_awaited_for_25_seconds() -> None:
+    resolving = Resolving(MISSING)
+    resolving.retry_later()
+    resolving.pass_by(HOUR)
+    assert (resolving.waits, resolving.left) == ([25 * SECOND], [])
+
+
 def test_the_waiting_timer_of_a_removed_task_changes_no_group() -> None:
     resolving = Resolving(MISSING)
     resolving.timers.schedule(TASK_ID, NOW)
@@ -219,27 +218,6 @@ def test_the_waiting_timer_of_a_removed_task_changes_no_group() -> None:
     resolving.pass_by(2 * HOUR)
     assert resolving.times == [HOUR]
     assert (resolving.left, resolving.harness.timers()) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("due", "again"), [(None, WRITTEN_WITHIN), (NOW + HOUR, WRITTEN_WITHIN), (NOW + MINUTE, MINUTE)]
-)
-def test_a_timer_of_another_process_is_checked_again_within_ten_minutes(
-    due: datetime | None, again: timedelta
-) -> None:
-    resolving = Resolving(Next(due), DONE)
-    resolving.take_over()
-    resolving.pass_by(2 * HOUR)
-    assert resolving.times == [AT_ONCE, again]
-    assert resolving.harness.timers() == []
-
-
-def test_an_old_timer_of_another_process_is_handled_once() -> None:
-    resolving = Resolving(DONE)
-    resolving.clock.advance(WRITTEN_WITHIN)
-    resolving.take_over()
-    resolving.pass_by(HOUR)
-    assert resolving.times == [WRITTEN_WITHIN]
 
 
 def test_a_create_that_crashed_before_its_write_leaves_its_group_within_30_seconds() -> None:

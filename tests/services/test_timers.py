@@ -14,10 +14,10 @@ import pytest
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timer import MAX_TEXT, Timer, texts, timers_of
+from legacy_queue.domain.timer import Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, Queue
-from legacy_queue.services.timer_state import FiredTimer
+from legacy_queue.services.timer_table import FiredTimer
 from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
@@ -32,7 +32,6 @@ SKEW = MINUTE
 AWAY = ServiceUnavailable("storage is away")
 A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
 GROUP = "Zb0_Wh1pTLahDBzFxUqIyw"
-ARTIFACT = (0, "public/a")
 
 
 class _Queues:
@@ -109,7 +108,7 @@ def fired(timers: Timers) -> list[FiredTimer]:
 
 def look(task_id: str = A, **changes: Any) -> FiredTimer:
     """The fired timer of a task without missing effects."""
-    return replace(FiredTimer(task_id, None, True, False, "", (), 0), **changes)
+    return replace(FiredTimer(task_id, None, True, "", False, 0), **changes)
 
 
 def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTimer:
@@ -135,13 +134,13 @@ def test_a_second_transition_uses_the_open_message_of_the_first() -> None:
     assert calls.names == ["put"]
 
 
-@pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
+@pytest.mark.parametrize("more", [{"has_artifacts": True}, {"task_group_id": GROUP}], ids=str)
 def test_a_timer_with_a_group_or_artifacts_gets_a_message_of_its_own(more: dict[str, Any]) -> None:
     kept = Kept()
     kept.schedule()
     kept.schedule(**more)
     assert [timer for timers, _ in kept.messages() for timer in timers][-1] == Timer(
-        A, NOW, NOW, more.get("task_group_id", ""), tuple(more.get("artifacts", ()))
+        A, NOW, NOW, more.get("task_group_id", ""), more.get("has_artifacts", False)
     )
     for _ in range(2):
         kept.timers.complete(A, None)
@@ -275,13 +274,12 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     kept = Kept()
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(SECOND)
-    kept.schedule(artifacts=[ARTIFACT, (1, "public/b")])
-    kept.schedule(artifacts=[ARTIFACT])
-    for _ in range(3):
+    kept.schedule(has_artifacts=True)
+    for _ in range(2):
         kept.timers.retry_later(A)
     assert kept.timers.is_unpublished(A)
     assert kept.timers.is_unfinished(A)
-    due = behind(task_group_id=GROUP, artifacts=(ARTIFACT, (1, "public/b")))
+    due = behind(task_group_id=GROUP, has_artifacts=True)
     assert fired(kept.timers) == [due]
     assert kept.timers.is_unpublished(A)
     kept.timers.complete(A, NOW + MINUTE)
@@ -374,7 +372,7 @@ def test_a_retried_timer_carries_its_due_time() -> None:
         assert kept.timers.next_fired(None) == behind(due=due)
 
 
-@pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
+@pytest.mark.parametrize("more", [{"has_artifacts": True}, {"task_group_id": GROUP}], ids=str)
 def test_a_message_with_other_effects_does_not_replace_the_earlier_message(more: dict[str, Any]) -> None:
     kept = Kept()
     kept.schedule()
@@ -389,9 +387,9 @@ def test_a_message_with_other_effects_does_not_replace_the_earlier_message(more:
         assert min(timer.since or NOW for timers, _ in kept.messages() for timer in timers) == NOW
         kept.clock.advance(SECOND)
     (((timer,), _),) = kept.messages()
-    assert (timer.since, timer.artifacts, timer.task_group_id) == (
+    assert (timer.since, timer.has_artifacts, timer.task_group_id) == (
         NOW,
-        tuple(more.get("artifacts", ())),
+        more.get("has_artifacts", False),
         more.get("task_group_id", ""),
     )
     assert [due.since for due in kept.after(HOUR)] == [NOW]
@@ -402,19 +400,39 @@ def test_a_message_with_other_effects_does_not_replace_the_earlier_message(more:
 
 def test_a_received_message_does_not_replace_the_message_of_missing_effects() -> None:
     kept = Kept()
-    kept.schedule(artifacts=[ARTIFACT])
+    kept.schedule(has_artifacts=True)
     kept.put(Timer(A, NOW + SECOND, NOW + SECOND, GROUP))
     (due,) = kept.received(kept.timers)
-    assert (due.artifacts, due.task_group_id) == ((ARTIFACT,), GROUP)
+    assert (due.has_artifacts, due.task_group_id) == (True, GROUP)
     kept.timers.tick()
-    assert {(timer.artifacts, timer.task_group_id) for timers, _ in kept.messages() for timer in timers} == {
-        ((ARTIFACT,), ""),
-        ((), GROUP),
+    assert {
+        (timer.has_artifacts, timer.task_group_id) for timers, _ in kept.messages() for timer in timers
+    } == {
+        (True, ""),
+        (False, GROUP),
     }
+    kept.after(RENEWAL)
+    (((timer,), _),) = kept.messages()
+    assert (timer.has_artifacts, timer.task_group_id) == (True, GROUP)
     for _ in range(2):
         kept.timers.complete(A, None)
     kept.timers.tick()
     assert kept.messages() == []
+
+
+def test_a_call_that_begins_on_the_earlier_message_during_a_put_is_covered_too() -> None:
+    """It began its work before the call that puts, and schedules after it."""
+    began = NOW + SECOND / 2
+
+    def begin() -> None:
+        kept.timers.schedule(A, began)
+
+    kept = Kept(FaultAt(1, of="put", before=begin))
+    kept.waiting(HOUR)
+    kept.clock.advance(SECOND)
+    kept.schedule(has_artifacts=True)
+    stored = [timer for timers, _ in kept.messages() for timer in timers if timer.has_artifacts]
+    assert min(timer.since for timer in stored if timer.since) == began
 
 
 # renewed, with failures
@@ -452,7 +470,7 @@ def test_a_message_that_was_not_deleted_is_received_and_deleted_later(error: Exc
     assert len(kept.messages()) == 1
     kept.clock.advance(LEASE)
     (due,) = kept.received(kept.timers)
-    assert due == behind(NOW - SKEW, is_foreign=True)
+    assert due == behind(NOW - SKEW)
     kept.timers.complete(A, None)
     kept.after(AT_ONCE)
     assert kept.messages() == []
@@ -479,7 +497,7 @@ def test_a_timer_that_fires_during_a_renewal_is_handled_once() -> None:
 
     def fire() -> None:
         kept.clock.advance(SECOND)
-        kept.timers.tick()
+        kept.timers.fire()
         assert fired(kept.timers) == [look()]
 
     kept = Kept(FaultAt(1, of="put", before=fire), max_kept=0)
@@ -494,12 +512,12 @@ def test_a_timer_that_fires_during_a_renewal_is_handled_once() -> None:
 
 def test_another_process_receives_missing_effects_of_a_dead_process_after_its_lease() -> None:
     kept = Kept()
-    kept.schedule(task_group_id=GROUP, artifacts=[ARTIFACT])
+    kept.schedule(task_group_id=GROUP, has_artifacts=True)
     other = kept.another()
     kept.clock.advance(LEASE - SECOND)
     assert kept.received(other) == []
     kept.clock.advance(SECOND)
-    due = behind(NOW - SKEW, is_foreign=True, task_group_id=GROUP, artifacts=(ARTIFACT,))
+    due = behind(NOW - SKEW, task_group_id=GROUP, has_artifacts=True)
     assert kept.received(other) == [due]
     assert other.is_unpublished(A)
     other.complete(A, kept.clock.now() + MINUTE)
@@ -549,9 +567,9 @@ def test_of_two_messages_about_a_waiting_task_one_stays() -> None:
 def test_missing_effects_from_another_process_fire_at_once_for_a_waiting_task() -> None:
     kept = Kept()
     kept.waiting(HOUR)
-    left = Timer(A, NOW, NOW, GROUP, (ARTIFACT,))
+    left = Timer(A, NOW, NOW, GROUP, has_artifacts=True)
     kept.put(left)
-    due = behind(NOW - SKEW, is_foreign=True, task_group_id=GROUP, artifacts=(ARTIFACT,))
+    due = behind(NOW - SKEW, task_group_id=GROUP, has_artifacts=True)
     assert kept.received(kept.timers) == [due]
     kept.put(left)
     assert kept.received(kept.timers) == [due]  # there may be another call
@@ -601,6 +619,31 @@ def test_receiving_from_a_missing_queue_returns_no_timers() -> None:
     assert Timers(TimerStore(kept.account, "another"), kept.clock).receive() == 0
 
 
+def test_missing_effects_that_are_received_during_a_renewal_stay_stored() -> None:
+    def receive() -> None:
+        kept.put(Timer(A, NOW, NOW - HOUR))
+        kept.timers.receive()
+
+    kept = Kept(FaultAt(1, of="put", before=receive))
+    kept.schedule(has_artifacts=True)
+    for _ in range(2 * LEASE // SECOND):
+        kept.after(SECOND)
+        times = [timer.since for timers, _ in kept.messages() for timer in timers if timer.since]
+        assert min(times) <= NOW - HOUR or kept.clock.now() < NOW + RENEWAL
+    assert len(kept.messages()) == 1
+
+
+def test_a_message_received_for_a_call_that_has_ended_since_is_deleted() -> None:
+    kept = Kept()
+    kept.schedule(has_artifacts=True)
+    kept.put(Timer(A, NOW, NOW, GROUP))
+    kept.received(kept.timers)
+    for _ in range(2):
+        kept.timers.complete(A, None)
+    kept.after(RENEWAL)
+    assert kept.messages() == []
+
+
 # without firing, and at the end
 
 
@@ -643,7 +686,7 @@ def test_handing_over_makes_timers_available_to_other_processes() -> None:
     kept.timers.hand_over()
     assert kept.stored() == [(B, True, AT_ONCE), (A, False, HOUR)]
     other = kept.another()
-    assert kept.received(other) == [behind(NOW - SKEW, B, is_foreign=True)]
+    assert kept.received(other) == [behind(NOW - SKEW, B)]
     kept.clock.advance(HOUR)
     assert kept.received(other) == [look(A)]
 
@@ -674,7 +717,7 @@ def test_timers_of_a_failed_hand_over_are_received_after_their_lease() -> None:
     with pytest.raises(ServiceUnavailable):
         kept.timers.hand_over()
     kept.clock.advance(LEASE)
-    assert kept.received(kept.another()) == [behind(NOW - SKEW, is_foreign=True)]
+    assert kept.received(kept.another()) == [behind(NOW - SKEW)]
 
 
 # many, and long
@@ -702,18 +745,6 @@ def test_timers_due_at_very_different_times_have_different_messages() -> None:
     assert [[timer.task_id for timer in timers] for timers, _ in kept.messages()] == [[A], [B]]
 
 
-def test_timers_that_exceed_a_message_are_put_into_several() -> None:
-    kept = Kept()
-    tasks = [slugid() for _ in range(5)]
-    for task_id in tasks:
-        kept.schedule(task_id, artifacts=[(0, "x" * (MAX_TEXT // 2 - 200))])
-    kept.after(RENEWAL)
-    texts = [message.text for message in messages_in(kept.account, "q-timers")]
-    assert len(texts) == 3
-    assert max(map(len, texts)) <= MAX_TEXT + 20
-    assert sorted(timer.task_id for text in texts for timer in timers_of(text)) == sorted(tasks)
-
-
 def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:
     kept = Kept()
     kept.waiting(DAY, B)
@@ -728,23 +759,6 @@ def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 2000 * 20  # bytes: an entry of a heap has more
-
-
-def test_the_artifacts_of_one_timer_that_exceed_a_message_are_put_into_several() -> None:
-    kept = Kept()
-    artifacts = [(0, f"public/{number:01000}") for number in range(100)]
-    for artifact in artifacts:
-        kept.schedule(artifacts=[artifact])
-        kept.timers.retry_later(A)
-    for _ in range(2):
-        kept.clock.advance(RENEWAL)
-        kept.timers.tick()
-    other = kept.another()
-    kept.clock.advance(LEASE)
-    assert [sorted(timer.artifacts) for timer in kept.received(other)] == [artifacts]
-    other.complete(A, None)
-    other.tick()
-    assert kept.messages() == []
 
 
 def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -> None:

@@ -37,7 +37,7 @@ def test_another_process_receives_timers_as_they_were_put(storage: Storage, othe
         timer(),
         timer(since=DUE - HOUR),
         timer(since=DUE, task_group_id=slugid()),
-        timer(since=DUE, artifacts=((0, "public/é <&>\n"), (49, "."))),
+        timer(since=DUE, has_artifacts=True),
     ]
     (message,) = put(storage, *timers)
     assert list(message.timers) == timers
@@ -46,7 +46,7 @@ def test_another_process_receives_timers_as_they_were_put(storage: Storage, othe
 
 
 def test_timers_that_exceed_one_message_go_into_several(storage: Storage) -> None:
-    timers = [timer(since=DUE, artifacts=((0, "x" * 1000),)) for _ in range(100)]
+    timers = [timer(since=DUE, task_group_id=slugid(), has_artifacts=True) for _ in range(1000)]
     messages = put(storage, *timers)
     assert 2 < len(messages) < 10
     assert [timer for message in messages for timer in message.timers] == timers
