@@ -110,7 +110,6 @@ def test_a_number_that_would_not_come_back_unchanged_is_malformed(text: str) -> 
 
 
 def test_a_doubled_key_is_named_even_among_many() -> None:
-    """The search for it was quadratic: scripts/hostile measures that it is not."""
     malformed(b'{"retries": 1, "retries": 2}', "'retries'")
     many = ",".join(f'"k{number}":1' for number in range(80_000))
     malformed(f'{{{many},"k7":1}}'.encode(), "'k7'")

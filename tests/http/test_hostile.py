@@ -1,74 +1,23 @@
-"""What one request without credentials can cost the server; run by scripts/hostile.
+"""Hostile requests without credentials are refused in few bytes, on every route."""
 
-Each route gets each hostile body, Authorization header, query and path segment. Printed is the dearest
-request of each route: the server's processor time, in ms and as a multiple of a ping's, and the answer's
-bytes. It fails for any answer that costs more than the limits, and for any 5xx.
-"""
-
-import argparse
 import base64
 import json
 import re
-import socket
 import string
-import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import product
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import cycle, product
 from typing import Any
-from urllib.parse import urlsplit
 
-from served import Line, process_of, served
+import pytest
 
-from legacy_queue.config import Settings
+from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
+from legacy_queue.http.endpoint import Endpoint
+from tests.http.calls import Queue
 
-_STREAM_ENDS = 1.2  # seconds until the server gives the place of a stream to another
+MAX_ANSWER = 16 * 1024  # bytes
 _MB = 1024 * 1024
-_TRIES = 3  # of a request that costs too much: the machine may be busy
 _TIME = "2030-01-01T00:00:00.000Z"
-_SLUG = "VLdaX5vAQ0iW8JIr3sGQZw"
-_SEGMENTS = {
-    "taskId": _SLUG,
-    "taskGroupId": _SLUG,
-    "runId": "0",
-    "name": "private%2Flog",
-    "account": "embedded",
-    "container": f"{Settings().queue_prefix}-artifacts",
-}
-_BESIDE = [
-    {"method": "get", "route": "/events"},
-    {"method": "get", "route": "/migration"},
-    {"method": "put", "route": "/uploads/<ticket>"},
-    {"method": "get", "route": "/azure/<account>/<queue>/messages"},
-    {"method": "delete", "route": "/azure/<account>/<queue>/messages/<message>"},
-    {"method": "get", "route": "/azure/<account>/<container>/<blob>"},
-    {"method": "put", "route": "/azure/<account>/<container>/<blob>"},
-]
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """One request; ``what`` says what is hostile about it."""
-
-    what: str
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """``seconds`` of processor time of the server, ``size`` of the answer in bytes."""
-
-    what: str
-    status: int
-    seconds: float
-    size: int
+_SEGMENTS = {"taskId": "VLdaX5vAQ0iW8JIr3sGQZw", "taskGroupId": "VLdaX5vAQ0iW8JIr3sGQZw", "runId": "0"}
 
 
 def definition(**changes: Any) -> bytes:
@@ -197,110 +146,41 @@ def segments() -> Iterator[tuple[str, str]]:
     yield "artifacts in artifacts", "runs/0/artifacts/" * 400
 
 
-def attacks(route: Mapping[str, Any], prefix: str) -> Iterator[Hostile]:
-    """Every hostile request to one route."""
-    method = route["method"].upper()
-    template = prefix + route["route"]
-    parameters = re.findall(r"<(\w+)>", template)
-
-    def target(**changed: str) -> str:
-        return re.sub(r"<(\w+)>", lambda match: changed.get(match[1], _SEGMENTS.get(match[1], "x")), template)
-
-    for what, body in bodies():
-        yield Hostile(what, method, target(), {"Content-Type": "application/json"}, body)
-    for what, header in authorizations():
-        yield Hostile(what, method, target(), {"Authorization": header})
-    for what, query in queries():
-        yield Hostile(what, method, f"{target()}?{query}", {})
-    for what, segment in segments():
-        for parameter in parameters:
-            yield Hostile(f"{parameter}: {what}", method, target(**{parameter: segment}), {})
+def target(endpoint: Endpoint, **changed: str) -> str:
+    prefix = "/api/object/v1" if endpoint.service == "object" else "/v1"
+    words = {**_SEGMENTS, **changed}
+    return prefix + re.sub(r"<(\w+)>", lambda match: words.get(match[1], "x"), endpoint.route)
 
 
-class Server:
-    """``legacy-queue serve`` on memory storage, alone with its requests."""
-
-    def __init__(self, line: Line) -> None:
-        url = urlsplit(line["baseUrl"])
-        self._address, self._pid = (url.hostname or "", url.port or 80), process_of(line)
-
-    def routes(self) -> list[dict[str, Any]]:
-        """Those of the reference that the server gives of itself."""
-        answer = self._answer(Hostile("", "GET", "/references/queue/v1/api.json", {}))
-        return list(json.loads(answer.partition(b"\r\n\r\n")[2])["entries"])
-
-    def cost(self, hostile: Hostile) -> Cost:
-        """The cost of this request alone: no other request runs."""
-        before = self._cpu()
-        answer = self._answer(hostile)
-        seconds = self._cpu() - before
-        status = int(answer.split()[1]) if answer else 0
-        return Cost(hostile.what, status, seconds, len(answer))
-
-    def _answer(self, hostile: Hostile) -> bytes:
-        headers = {"Host": "localhost", "Connection": "close", "Content-Length": len(hostile.body)}
-        lines = [f"{name}: {value}\r\n" for name, value in {**headers, **hostile.headers}.items()]
-        head = f"{hostile.method} {hostile.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
-        answer = b""
-        with socket.create_connection(self._address, timeout=120) as connection:
-            with suppress(OSError):  # it was answered before all of it was read
-                connection.sendall(head.encode("latin-1") + hostile.body)
-            with suppress(ConnectionResetError):
-                while part := connection.recv(_MB):
-                    answer += part
-                    if b"text/event-stream" in answer:
-                        break
-        if b"text/event-stream" in answer:
-            time.sleep(_STREAM_ENDS)
-        return answer
-
-    def _cpu(self) -> float:
-        """Seconds that the process has computed so far."""
-        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+def send(queue: Queue, endpoint: Endpoint, what: str, kind: str, value: Any) -> None:
+    """Send it to the endpoint, which may answer a call that needs no credentials."""
+    query = value if kind == "query" else ""
+    segment = value if kind == "segment" else ""
+    sent = {kind: value} if kind in ("data", "headers") else {}
+    changed = dict.fromkeys(endpoint.args, segment) if segment else {}
+    raw = target(endpoint, **changed) + (f"?{query}" if query else "")
+    answer = queue.send(endpoint.method, raw, credentials=None, **sent)
+    assert answer.status_code < 500, (endpoint.name, what)
+    assert len(answer.data) <= MAX_ANSWER, (endpoint.name, what)
 
 
-def main() -> int:
-    """Measure, print, and say whether all of it stays below the limits."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--limit", type=float, default=100, help="ms of the server's processor time")
-    parser.add_argument("--bytes", type=int, default=16 * 1024, help="of an answer")
-    options = parser.parse_args()
-    failed, sent = [], 0
-    with tempfile.TemporaryDirectory() as folder, served(Path(folder), "--storage", "memory") as (line, _):
-        server = Server(line)
-        ping = Hostile("ping", "GET", "/v1/ping", {})
-        pings = sorted(server.cost(ping).seconds for _ in range(50))
-        usual = pings[len(pings) // 2]
-        print(f"a ping costs {1000 * usual:.2f} ms of the server's processor time\n")
-        print(f"{'route':<72} {'status':>6} {'ms':>7} {'pings':>6} {'bytes':>6}  its dearest request")
-        routes = [(route, "/v1") for route in server.routes()] + [(route, "") for route in _BESIDE]
-        for route, prefix in routes:
-            costs = []
-            for hostile in attacks(route, prefix):
-                cost = server.cost(hostile)
-                for _ in range(_TRIES - 1):
-                    if 1000 * cost.seconds > options.limit:
-                        cost = min(cost, server.cost(hostile), key=lambda cost: cost.seconds)
-                costs.append(cost)
-            sent += len(costs)
-            name = f"{route['method'].upper()} {prefix}{route['route']}"
-            failed += [
-                (name, cost)
-                for cost in costs
-                if 1000 * cost.seconds > options.limit or cost.size > options.bytes or cost.status >= 500
-            ]
-            _print(name, max(costs, key=lambda cost: cost.seconds), usual)
-    print(f"\n{sent} requests, {len(failed)} over {options.limit:g} ms or {options.bytes} bytes, or a 5xx")
-    for name, cost in failed:
-        _print(name, cost, usual)
-    return 1 if failed else 0
-
-
-def _print(name: str, cost: Cost, usual: float) -> None:
-    figures = f"{1000 * cost.seconds:>7.1f} {cost.seconds / usual:>6.0f} {cost.size:>6}"
-    print(f"{name:<72} {cost.status:>6} {figures}  {cost.what}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+# each is sent to one endpoint, and each endpoint gets some of them
+@pytest.mark.parametrize(
+    ("kind", "hostile"),
+    [
+        ("data", bodies),
+        ("headers", authorizations),
+        ("query", queries),
+        ("segment", segments),
+    ],
+    ids=["bodies", "credentials", "queries", "paths"],
+)
+def test_a_hostile_request_is_answered_in_few_bytes_and_never_with_a_5xx(
+    queue: Queue, kind: str, hostile: Any
+) -> None:
+    every = [endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS) if endpoint.args or kind != "segment"]
+    requests = list(hostile())
+    count = max(len(every), len(requests))
+    for _, endpoint, (what, value) in zip(range(count), cycle(every), cycle(requests), strict=False):
+        sent = {"Authorization": value} if kind == "headers" else value
+        send(queue, endpoint, what, kind, sent)
