@@ -84,14 +84,6 @@ def test_rows_of_the_same_caller_are_added_up() -> None:
     }
 
 
-def test_worker_types_are_sorted_by_name() -> None:
-    rows = [recorded(use(CLAIM_WORK, pool=pool)) for pool in ("p/w", "a/z", "p/a")]
-    worker_types = report(rows, NOW - HOUR, NOW)["workerTypes"]
-    names = [(pool["provisionerId"], pool["workerType"]) for pool in worker_types]
-    assert names == [("a", "z"), ("p", "a"), ("p", "w")]
-    assert [len(pool["calls"]) for pool in worker_types] == [1, 1, 1]
-
-
 def test_a_caller_is_listed_if_its_last_call_was_in_the_requested_time() -> None:
     before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
     found = report([recorded(before, 1, HOUR + SECOND), recorded(at, 1, HOUR)], NOW - HOUR, NOW)
@@ -131,18 +123,6 @@ def test_the_record_begins_with_the_first_call_and_not_before_the_window(
     rows = [recorded(use(CLAIM_TASK), 2, timedelta(0), hours * HOUR) for hours in hours_ago]
     found = report(rows, NOW - 5 * HOUR, NOW).get("recordedSince")
     assert found == (recorded_since and format_time(recorded_since))
-
-
-def test_the_last_call_is_listed_first() -> None:
-    uses = [use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_WORK)]
-    assert list(counts(report_of(*uses))) == uses[::-1]
-
-
-def test_the_required_policy_is_possible_if_every_claim_has_its_whole_proof() -> None:
-    of = report_of(
-        use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_TASK, "group/bob"), use(CLAIM_WORK)
-    )
-    assert of["required"] == {"possible": True, "inTheWay": [], "refused": 0}
 
 
 @pytest.mark.parametrize("uses", [[use(POLL_TASK_URLS, "client")], [use(CLAIM_WORK)]], ids=["polls", "works"])

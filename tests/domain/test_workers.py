@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import (
@@ -79,11 +78,6 @@ def test_the_last_20_claims_are_kept_once_each_and_the_oldest_first() -> None:
     assert claims(record.after(active(NOW, *many[-20:]))) == many[-20:]
 
 
-def test_two_runs_of_a_task_are_two_claims() -> None:
-    record = WorkerRecord.new(WORKER, NOW).after(Activity(NOW, NOW, (("task", 0), ("task", 1))))
-    assert record.recent_claims == (("task", 0), ("task", 1))
-
-
 def test_two_activities_are_combined() -> None:
     both = active(NOW, "a", "b").then(active(NOW + SECOND, "b", "c"))
     assert both == Activity(NOW, NOW + SECOND, (("a", 0), ("b", 0), ("c", 0)))
@@ -106,13 +100,6 @@ def test_a_new_claim_needs_a_write_and_activity_alone_only_every_30_minutes(
 ) -> None:
     record = WorkerRecord.new(WORKER, NOW).after(active(NOW, "old"))
     assert record.needs_write(activity) == needs_write
-
-
-def test_a_quarantined_worker_is_kept_until_its_quarantine_ends() -> None:
-    record = replace(WorkerRecord.new(WORKER, NOW), quarantine_until=NOW + 30 * DAY)
-    assert record.kept_until == NOW + 30 * DAY
-    assert record.expires == NOW + DAY
-    assert replace(record, quarantine_until=NOW).kept_until == NOW + DAY
 
 
 def test_a_quarantine_ends_at_its_time() -> None:
@@ -144,14 +131,6 @@ def test_a_declaration_changes_only_the_fields_that_it_gives(
 ) -> None:
     record = replace(WorkerRecord.new(PROVISIONER, NOW - DAY), description="old", actions=(ACTION, ACTION))
     assert record.declared(body, NOW) == replace(record, **changed)
-
-
-@pytest.mark.parametrize(
-    "time", ["0000-01-01T00:00:00Z", "2030-02-30T00:00:00Z", "9999-12-31T23:59:59-10:00"]
-)
-def test_a_declaration_with_a_malformed_time_is_refused(time: str) -> None:
-    with pytest.raises(InputError, match=f"expires: '{time}'"):
-        WorkerRecord.new(WORKER, NOW).declared({"expires": time}, NOW)
 
 
 @each_kind
