@@ -61,7 +61,10 @@ class Background:
 
         A closed ``gate`` holds all threads up.
         """
-        self._timers, self._publisher, self._flushes, self._gate = timers, publisher, flushes, gate
+        self._timers = timers
+        self._publisher = publisher
+        self._flushes = flushes
+        self._gate = gate
         self.stopping, self._wakes = stopping, (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),

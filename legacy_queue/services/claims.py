@@ -77,8 +77,12 @@ class Claims:
         usage: Usage,
         workers: Workers,
     ) -> None:
-        self._changes, self._messages, self._clock, self._settings = changes, messages, clock, settings
-        self._usage, self._workers = usage, workers
+        self._changes = changes
+        self._messages = messages
+        self._clock = clock
+        self._settings = settings
+        self._usage = usage
+        self._workers = workers
         self._offered: SharedLruCache[tuple[str, int, WorkQueue], datetime] = SharedLruCache(_MAX_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:

@@ -24,7 +24,9 @@ class Dependencies:
     def __init__(
         self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes, threads: Threads
     ) -> None:
-        self._tasks, self._dependencies, self._changes = tasks, dependencies, changes
+        self._tasks = tasks
+        self._dependencies = dependencies
+        self._changes = changes
         self._threads = threads
 
     def waits_for(self, task_id: str, definition: TaskDefinition) -> list[str]:

@@ -16,7 +16,9 @@ class EventPublisher:
     """
 
     def __init__(self, broker: Broker | None, feed: EventFeed, *, is_todays: bool = False) -> None:
-        self._broker, self._feed, self._is_todays = broker, feed, is_todays
+        self._broker = broker
+        self._feed = feed
+        self._is_todays = is_todays
         self._is_away = threading.Event()
 
     @property

@@ -34,7 +34,10 @@ class GroupChanges:
     def __init__(
         self, groups: Groups, store: GroupStore, tasks: TaskStore, changes: Changes, threads: Threads
     ) -> None:
-        self._groups, self._store, self._tasks, self._changes = groups, store, tasks, changes
+        self._groups = groups
+        self._store = store
+        self._tasks = tasks
+        self._changes = changes
         self._threads = threads
         self._capacity = BoundedSemaphore(_MAX_CONCURRENT)
 

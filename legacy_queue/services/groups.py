@@ -22,7 +22,10 @@ class Groups:
     """A group is resolved each time its last active task is resolved."""
 
     def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher, clock: Clock) -> None:
-        self._groups, self._tasks, self._publisher, self._clock = groups, tasks, publisher, clock
+        self._groups = groups
+        self._tasks = tasks
+        self._publisher = publisher
+        self._clock = clock
 
     def load(self, task_group_id: str) -> Group:
         """The group, also of a single task; raises ResourceNotFound."""

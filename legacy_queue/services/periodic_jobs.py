@@ -46,7 +46,10 @@ class RenewedLease:
     """A context that renews the lease in a thread, while the process is alive and storage answers."""
 
     def __init__(self, leases: LeaseStore, lease: JobLease, clock: Clock, interval: timedelta) -> None:
-        self._leases, self._lease, self._clock, self._interval = leases, lease, clock, interval
+        self._leases = leases
+        self._lease = lease
+        self._clock = clock
+        self._interval = interval
         self._changed, self._is_ended = threading.Condition(), False
         self._renewing = threading.Thread(target=self._renew, name="renewal", daemon=True)
 
@@ -93,7 +96,9 @@ class PeriodicJobs:
         renew_interval: timedelta = RENEW_INTERVAL,
     ) -> None:
         """``renew_interval`` is real time: a test that moves the clock changes nothing."""
-        self._periodic_jobs, self._leases, self._clock = periodic_jobs, leases, clock
+        self._periodic_jobs = periodic_jobs
+        self._leases = leases
+        self._clock = clock
         self._page_pause, self._renew_interval = page_pause.total_seconds(), renew_interval
 
     def run(self, stop: threading.Event, gate: Gate) -> None:

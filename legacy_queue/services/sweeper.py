@@ -40,9 +40,13 @@ class Sweeper:
         advance: Advance,
         clock: Clock,
     ) -> None:
-        self._tasks, self._groups, self._timers = tasks, groups, timers
-        self._work_queues, self._task_queues = work_queues, task_queues
-        self._advance, self._clock = advance, clock
+        self._tasks = tasks
+        self._groups = groups
+        self._timers = timers
+        self._work_queues = work_queues
+        self._task_queues = task_queues
+        self._advance = advance
+        self._clock = clock
         self._lacking: dict[str, bool] = {}  # by taskQueueId, in the pass after this one:
         self._last_pass: datetime | None = None
 

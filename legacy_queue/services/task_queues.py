@@ -32,7 +32,9 @@ class TaskQueues:
     """
 
     def __init__(self, tasks: TaskStore, listing: Listing, clock: Clock) -> None:
-        self._tasks, self._listing, self._clock = tasks, listing, clock
+        self._tasks = tasks
+        self._listing = listing
+        self._clock = clock
         self._reading: _Reading | None = None
         self._read = SingleFlight(self._read_backlog)
 

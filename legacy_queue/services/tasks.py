@@ -31,8 +31,12 @@ class Tasks:
         clock: Clock,
         artifacts: ArtifactStore,
     ) -> None:
-        self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
-        self._changes, self._timers, self._clock = changes, timers, clock
+        self._tasks = tasks
+        self._groups = groups
+        self._dependencies = dependencies
+        self._changes = changes
+        self._timers = timers
+        self._clock = clock
         self._artifacts = artifacts
 
     def load(self, task_id: str) -> Task:

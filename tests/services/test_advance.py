@@ -9,7 +9,7 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import BrokerAway, Corrupt
+from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Next
 from legacy_queue.services.timer_table import FiredTimer
@@ -25,7 +25,6 @@ from tests.services.harness import (
     Crash,
     FaultAt,
     Harness,
-    PublishedEvent,
     failing,
     task_body,
 )
@@ -264,37 +263,6 @@ def test_a_claim_of_this_process_ends_in_time(harness: Harness) -> None:
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-@pytest.mark.parametrize(
-    "create",
-    [defined, lambda harness: harness.create(), lambda harness: harness.claimed()],
-    ids=["unscheduled", "pending", "running"],
-)
-def test_an_unresolved_task_ends_at_its_deadline(harness: Harness, create: Callable[[Harness], str]) -> None:
-    task_id = create(harness)
-    for _ in range(72 * ("running" in harness.task(task_id).state)):  # a claim kept up to the end
-        harness.clock.advance(20 * MINUTE - SECOND)
-        harness.services.claims.reclaim(task_id, 0)
-    left = NOW + DAY - harness.clock.now()
-    harness.clock.advance(left - SECOND)
-    assert advance(harness, task_id) == Next(NOW + DAY)
-    assert not harness.task(task_id).is_resolved
-    harness.clock.advance(SECOND)
-    assert advance(harness, task_id) == Next()
-    assert harness.states(task_id)[-1] == "exception deadline-exceeded"
-    assert advance(harness, task_id) == Next()
-
-
-def test_the_effects_of_an_expired_claim_are_applied(harness: Harness) -> None:
-    task_id = harness.claimed(retries=0)
-    harness.events()
-    server = harness.replica()
-    harness.clock.advance(CLAIM_TIMEOUT + MARGIN)
-    advance(harness, task_id, services=server)
-    server.resolver.handle_all()
-    expected: list[PublishedEvent] = [("task-exception", task_id, 0), ("task-group-resolved", task_id, None)]
-    assert (harness.events(), harness.messages()) == (expected, [])
-
-
 # failures
 
 
@@ -325,13 +293,3 @@ def test_a_failure_of_storage_reaches_the_caller(harness: Harness, of: str) -> N
     away = FaultAt(0, of=of, before=failing(ServiceUnavailable("storage is away")))
     with pytest.raises(ServiceUnavailable):
         advance(harness, task_id, services=harness.replica(away))
-
-
-def test_a_corrupt_task_is_an_error_for_the_caller(harness: Harness) -> None:
-    task_id = harness.create()
-    with pytest.raises(Corrupt):
-        advance(
-            harness,
-            task_id,
-            services=harness.replica(FaultAt(0, of="load", before=failing(Corrupt("no task")))),
-        )

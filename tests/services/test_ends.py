@@ -109,36 +109,12 @@ def test_a_claim_without_reclaims_expires_once_and_its_retry_is_visible_at_once(
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_a_claim_of_this_process_expires_at_taken_until(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.run_timers(CLAIM_TIMEOUT)
-    assert harness.task(task_id).runs[0].resolved == NOW + CLAIM_TIMEOUT
-
-
 def test_a_retry_gets_a_new_message_if_the_held_message_is_lost(harness: Harness) -> None:
     task = harness.task(harness.claimed())
     assert task.held
     harness.storage.work_queues.remove(task.work_queue, task.held)
     harness.run_timers(CLAIM_TIMEOUT)
     assert harness.offered_runs() == [(1, AT_ONCE)]
-
-
-def test_a_claim_that_expires_without_retries_resolves_the_task(harness: Harness) -> None:
-    task_id = harness.claimed(retries=0)
-    harness.events()
-    harness.run_timers(CLAIM_TIMEOUT)
-    assert harness.states(task_id) == ["exception claim-expired"]
-    assert harness.events() == [("task-exception", task_id, 0), ("task-group-resolved", task_id, None)]
-    harness.run_timers()
-    assert (harness.messages(), harness.timers()) == ([], [])
-
-
-def test_claims_that_expire_by_timers_alone_use_up_the_retries(harness: Harness) -> None:
-    task_id = harness.create(retries=2)
-    for run_id in range(3):
-        harness.services.claims.claim(harness.task(task_id), run_id, ALICE, BY_NAME)
-        harness.run_timers(CLAIM_TIMEOUT)
-    assert harness.states(task_id) == ["exception claim-expired"] * 3
 
 
 def test_a_reclaimed_claim_expires_later_and_a_reclaim_puts_no_timer(harness: Harness) -> None:
@@ -267,14 +243,6 @@ def test_the_event_of_a_deadline_names_the_worker_of_the_run(harness: Harness) -
     assert (event.exchange, event.payload["workerId"]) == ("task-exception", "alice")
 
 
-def test_a_deadline_during_a_claim_uses_no_retry(harness: Harness) -> None:
-    task_id = harness.create(deadline=format_time(NOW + 10 * MINUTE))
-    harness.claim(harness.receive_one())
-    harness.run_timers(10 * MINUTE)
-    assert harness.states(task_id) == ["exception deadline-exceeded"]
-    assert harness.task(task_id).retries_left == 5
-
-
 @pytest.mark.parametrize("lasts", [3 * SECOND, 20 * SECOND])
 def test_a_deadline_in_some_seconds_ends_the_task_on_time(harness: Harness, lasts: timedelta) -> None:
     task_id = harness.create(deadline=format_time(NOW + lasts))
@@ -319,15 +287,6 @@ def test_a_task_that_lives_some_seconds_needs_one_timer_message(harness: Harness
     harness.complete(task_id, services=server)
     harness.run_timers(SECOND, server)
     assert calls.names.count("timer.put") == calls.names.count("timer.remove") == 1
-    assert harness.timers() == []
-
-
-def test_the_timer_of_an_expired_task_is_removed(harness: Harness) -> None:
-    harness.claimed()
-    harness.run_timers(MINUTE)
-    harness.storage.tasks.remove_expired(NOW + 900 * DAY, "", 999)
-    harness.run_timers(DAY)
-    harness.run_timers()
     assert harness.timers() == []
 
 
@@ -383,16 +342,6 @@ def test_the_timer_of_an_unwritten_resolution_publishes_nothing(harness: Harness
 def lost(harness: Harness) -> Services:
     """The SDK repeats the first write, as its answer was lost, and finds a newer ETag: its own."""
     return harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
-
-
-def test_a_write_whose_answer_was_lost_has_all_its_effects(harness: Harness) -> None:
-    task_id = harness.claimed()
-    waiting = harness.create(dependencies=[task_id])
-    server = lost(harness)
-    harness.complete(task_id, services=server)
-    harness.run_timers(services=server)
-    assert harness.states(waiting) == ["pending"]
-    assert harness.events()[-1] == ("task-group-resolved", task_id, None)
 
 
 def test_a_claim_whose_answer_was_lost_expires_on_time(harness: Harness) -> None:
@@ -548,18 +497,6 @@ def test_a_completion_that_was_rerun_at_once_has_all_its_effects(
     assert harness.states(waiting) == ["pending"]
     events = [event for event in harness.events() if event[1] == task_id]
     assert ("task-completed", task_id, 0) in events
-
-
-def test_a_call_that_lost_a_race_decides_again(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.run(task_id)
-    harness.run_timers()
-    harness.events()
-    server = harness.replica(FaultAt(0, of="replace", before=failing(Changed())))
-    server.tasks.rerun(task_id)
-    harness.run_timers(services=server)
-    assert harness.states(task_id) == ["completed completed", "pending"]
-    assert harness.events() == [("task-pending", task_id, 1)]
 
 
 def test_a_write_that_raised_after_it_was_stored_has_its_effects(harness: Harness) -> None:
