@@ -2,8 +2,8 @@
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
-from tests.services.harness import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, SECOND, Harness
+from legacy_queue.domain.errors import RequestConflict
+from tests.services.harness import ALICE, BOB, CLAIM_TIMEOUT, MINUTE, SECOND, Harness
 
 NO_DELAY = 0 * SECOND
 FINAL = [("completed", "completed"), ("failed", "failed"), ("exception", "malformed-payload")]
@@ -38,13 +38,6 @@ def test_a_retry_is_visible_at_once(reason: str, created: str) -> None:
     assert harness.states(task_id) == [f"exception {reason}", "running by bob"]
 
 
-def test_a_shutdown_without_retries_left_resolves_the_task() -> None:
-    harness = Harness()
-    task_id = harness.claimed(retries=0)
-    assert harness.shut_down(task_id).state == "exception"
-    assert harness.messages() == []
-
-
 def test_a_shutdown_is_retried_though_a_worker_has_polled_the_held_message() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -71,37 +64,6 @@ def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None
     assert [run_id for run_id, _ in harness.offered_runs()].count(1) == 1
 
 
-@pytest.mark.parametrize(("state", "reason"), FINAL)
-def test_a_repeated_final_report_changes_nothing(state: str, reason: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    first = harness.services.tasks.report(task_id, 0, state, reason)
-    harness.clock.advance(MINUTE)
-    assert harness.services.tasks.report(task_id, 0, state, reason) == first
-    assert harness.messages() == []
-
-
-def test_a_run_is_resolved_once() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.complete(task_id)
-    with pytest.raises(RequestConflict, match=r"run 0 is completed \(completed\)"):
-        harness.services.tasks.report(task_id, 0, "failed", "failed")
-    assert harness.states(task_id) == ["completed completed"]
-
-
-def test_a_run_that_was_not_claimed_cannot_be_reported() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    with pytest.raises(RequestConflict, match="run 0 is pending"):
-        harness.complete(task_id)
-    with pytest.raises(ResourceNotFound, match="no run 1"):
-        harness.complete(task_id, 1)
-    harness.services.tasks.cancel(task_id)
-    with pytest.raises(RequestConflict, match="canceled"):
-        harness.services.tasks.report(task_id, 0, "exception", "canceled")
-
-
 def test_the_message_of_a_canceled_task_is_refused() -> None:
     harness = Harness()
     task_id = harness.create()
@@ -113,17 +75,6 @@ def test_the_message_of_a_canceled_task_is_refused() -> None:
     assert harness.messages() == []
 
 
-def test_the_worker_of_a_canceled_task_gets_a_conflict() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.services.tasks.cancel(task_id)
-    assert harness.states(task_id) == ["exception canceled"]
-    assert harness.messages() == []
-    for call in (harness.services.claims.reclaim, harness.complete):
-        with pytest.raises(RequestConflict, match="canceled"):
-            call(task_id, 0)
-
-
 def test_an_expired_claim_can_be_canceled_though_a_worker_has_polled_its_message() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -133,21 +84,3 @@ def test_an_expired_claim_can_be_canceled_though_a_worker_has_polled_its_message
     with pytest.raises(RequestConflict, match="canceled"):
         harness.claim(polled, BOB)
     assert harness.messages() == []
-
-
-def test_canceling_a_resolved_task_answers_its_resolution() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    done = harness.complete(task_id)
-    assert harness.services.tasks.cancel(task_id) == done
-    canceled = harness.services.tasks.cancel(harness.create())
-    assert harness.services.tasks.cancel(canceled.task_id) == canceled
-
-
-def test_a_task_past_its_deadline_cannot_be_canceled() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    harness.clock.advance(24 * HOUR)
-    with pytest.raises(RequestConflict, match="deadline"):
-        harness.services.tasks.cancel(task_id)
-    assert harness.states(task_id) == ["pending"]

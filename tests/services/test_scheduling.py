@@ -2,7 +2,7 @@
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
+from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
@@ -57,16 +57,6 @@ def test_a_repeated_define_of_a_scheduled_task_answers_its_current_state(harness
     assert harness.services.tasks.define(task_id, task_body()).state == "completed"
 
 
-def test_a_defined_task_may_depend_on_others_too(harness: Harness) -> None:
-    other = harness.create()
-    task_id = defined(harness, dependencies=[other])
-    assert harness.task(task_id).waits_for == (other, task_id)
-    harness.run(other)
-    harness.run_timers()
-    assert harness.states(task_id) == []
-    assert harness.services.tasks.schedule(task_id).state == "pending"
-
-
 def test_a_defined_task_depends_on_itself_once(harness: Harness) -> None:
     task_id, other = slugid(), harness.create()
     task = harness.services.tasks.define(task_id, task_body(dependencies=[task_id, other]))
@@ -105,14 +95,6 @@ def test_a_task_can_be_scheduled_before_its_dependencies_are_resolved(harness: H
     assert ("task-pending", task_id, 0) not in harness.events()
 
 
-@pytest.mark.parametrize("is_defined", [True, False])
-def test_a_task_past_its_deadline_cannot_be_scheduled(harness: Harness, is_defined: bool) -> None:
-    task_id = defined(harness) if is_defined else harness.create()
-    harness.clock.advance(DAY)
-    with pytest.raises(RequestConflict, match=r"its deadline .* has passed"):
-        harness.services.tasks.schedule(task_id)
-
-
 def test_an_unknown_task_can_be_neither_scheduled_nor_rerun(harness: Harness) -> None:
     for call in (harness.services.tasks.schedule, harness.services.tasks.rerun):
         with pytest.raises(ResourceNotFound, match="there is no task"):
@@ -133,51 +115,6 @@ def test_a_rerun_task_is_pending_with_all_its_retries_and_can_be_run(harness: Ha
     messages = [message for message in harness.receive() if message.run_id == 2]
     assert harness.claim(messages[0], BOB)["runId"] == 2
     assert harness.complete(task_id, 2).state == "completed"
-
-
-def test_a_repeated_rerun_answers_the_same_until_the_task_is_resolved_again(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.run(task_id)
-    first = harness.services.tasks.rerun(task_id)
-    assert harness.services.tasks.rerun(task_id) == first
-    harness.claim(next(message for message in harness.receive() if message.run_id == 1))
-    assert harness.services.tasks.rerun(task_id).state == "running"
-    harness.complete(task_id, 1)
-    assert len(harness.services.tasks.rerun(task_id).runs) == 3
-
-
-@pytest.mark.parametrize("end", ["cancel", "deadline"])
-def test_a_canceled_task_can_be_rerun_until_its_deadline(harness: Harness, end: str) -> None:
-    task_id = defined(harness)
-    if end == "cancel":
-        harness.services.tasks.cancel(task_id)
-        assert harness.services.tasks.rerun(task_id).state == "pending"
-        return
-    harness.run_timers(DAY + SECOND)
-    assert harness.states(task_id) == ["exception deadline-exceeded"]
-    with pytest.raises(RequestConflict, match=r"its deadline .* has passed"):
-        harness.services.tasks.rerun(task_id)
-
-
-def test_a_task_can_be_rerun_until_it_has_50_runs(harness: Harness) -> None:
-    task_id = harness.create(retries=5)
-    for run_id in range(49):
-        harness.run(task_id)
-        task = harness.services.tasks.rerun(task_id)
-        assert (len(task.runs), task.retries_left) == (run_id + 2, min(5, 48 - run_id))
-    harness.run(task_id)
-    with pytest.raises(RequestConflict, match="it has had 50 runs"):
-        harness.services.tasks.rerun(task_id)
-    assert len(harness.task(task_id).runs) == 50
-
-
-def test_the_50th_run_is_not_retried(harness: Harness) -> None:
-    task_id = harness.create(retries=49)
-    for run_id in range(50):
-        harness.services.claims.claim(harness.task(task_id), run_id, ALICE, NO_PROOF)
-        harness.shut_down(task_id, run_id)
-    assert harness.task(task_id).state == "exception"
-    assert len(harness.task(task_id).runs) == 50
 
 
 def test_claims_and_the_deadline_of_a_rerun_task_expire(harness: Harness) -> None:
