@@ -5,32 +5,32 @@ from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
-Key = TypeVar("Key")
+CacheKey = TypeVar("CacheKey")
 Cached = TypeVar("Cached")
 
 
-class SharedLruCache(Generic[Key, Cached]):
+class SharedLruCache(Generic[CacheKey, Cached]):
     """The ``size`` entries that were used last; safe for several threads, as cachetools alone is not."""
 
     def __init__(self, size: int) -> None:
-        self._entries: LRUCache[Key, Cached] = LRUCache(size)
+        self._entries: LRUCache[CacheKey, Cached] = LRUCache(size)
         self._lock = Lock()
 
-    def get(self, key: Key) -> Cached | None:
+    def get(self, key: CacheKey) -> Cached | None:
         with self._lock:
             return self._entries.get(key)
 
-    def put(self, key: Key, value: Cached) -> None:
+    def put(self, key: CacheKey, value: Cached) -> None:
         with self._lock:
             self._entries[key] = value
 
-    def replace(self, key: Key, old: Cached | None, value: Cached) -> None:
+    def replace(self, key: CacheKey, old: Cached | None, value: Cached) -> None:
         """``put``, unless the entry is no longer ``old``, None for no entry."""
         with self._lock:
             if self._entries.get(key) is old:
                 self._entries[key] = value
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: CacheKey) -> None:
         """Remove the entry. Safe to repeat."""
         with self._lock:
             self._entries.pop(key, None)
