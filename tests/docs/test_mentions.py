@@ -57,12 +57,6 @@ def test_each_script_that_is_mentioned_can_be_run_and_has_valid_syntax(script: s
     subprocess.run(["bash", "-n", str(path)], check=True)
 
 
-def test_each_script_is_mentioned_on_the_page_about_scripts() -> None:
-    page = TEXT[ROOT / "docs" / "reference" / "scripts.md"]
-    commands = [path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
-    assert [name for name in commands if f"`scripts/{name}`" not in page] == []
-
-
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_each_file_that_is_linked_is_there(name: str) -> None:
     text = (ROOT / name).read_text()
