@@ -19,14 +19,15 @@ class CurrentApp:
 
     def __init__(self, app: WsgiApp, timeout: timedelta = _TIMEOUT) -> None:
         """``timeout`` is how long a replacement waits for requests under way."""
-        self._app, self._timeout = app, timeout.total_seconds()
+        self._app = app
+        self._timeout = timeout.total_seconds()
         self._changed = Condition()
-        self._under_way: set[_Answer] = set()  # changed without a lock: it would slow each request
+        self._under_way: set[_RequestUnderWay] = set()  # changed without a lock: it would slow each request
         self._replacing = 0
         self._is_replaced = False
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        answer = _Answer(self._end)
+        answer = _RequestUnderWay(self._end)
         self._under_way.add(answer)
         while self._is_replaced:  # read after the addition: either this waits, or the replacement does
             self._end(answer)
@@ -67,19 +68,19 @@ class CurrentApp:
     def _is_idle(self) -> bool:
         return len(self._under_way) <= self._replacing
 
-    def _end(self, answer: "_Answer") -> None:
+    def _end(self, answer: "_RequestUnderWay") -> None:
         self._under_way.discard(answer)
         if self._is_replaced:
             with self._changed:
                 self._changed.notify_all()
 
 
-class _Answer:
-    """The chunks of an answer; ``end`` is called when it is closed."""
+class _RequestUnderWay:
+    """A request that a replacement waits for: the chunks of its answer, until the server closes them."""
 
     __slots__ = "_end", "chunks"
 
-    def __init__(self, end: Callable[["_Answer"], None]) -> None:
+    def __init__(self, end: Callable[["_RequestUnderWay"], None]) -> None:
         self._end = end
         self.chunks: Iterable[bytes] = ()
 
