@@ -5,16 +5,19 @@ Import it only after gevent has patched: it imports the Azure SDK.
 
 import base64
 import hashlib
-from collections.abc import Callable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from flask import Flask
 
 from legacy_queue.adapters.azure import AccessRefused, AzureAccount
+from legacy_queue.adapters.azure.connection import MAX_IDLE
 from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
@@ -47,6 +50,7 @@ from legacy_queue.stores import Storage
 
 _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 _GATEWAY = "gateway"  # its account name
+MAX_TO_STORAGE = MAX_IDLE  # connections of a process that are kept
 _MAX_STREAMS = 500  # event streams of a process
 _CONFIRM_TIMEOUT = timedelta(seconds=5)
 
@@ -185,31 +189,58 @@ def app() -> Flask:
     return server.app
 
 
-def prepare(settings: Settings) -> StorageFile | None:
+@contextmanager
+def served_file(settings: Settings) -> Iterator[None]:
     """Make or check the file of embedded storage, and lock it for this process and its forks.
 
-    Raises SettingsError. It comes before the development credentials are made: these without a file mean that
-    the file was lost.
+    At the end this process, not a fork, writes the WAL back. It comes before the development credentials are
+    made: these without a file mean that the file was lost. Raises SettingsError.
     """
     if settings.storage != "embedded":
-        return None
-    file, azurite = StorageFile(settings.data_dir), settings.data_dir / "azurite"
+        yield
+        return
+    file, owner = StorageFile(settings.data_dir), os.getpid()
+    azurite, credentials = settings.data_dir / "azurite", settings.data_dir / DEVELOPMENT_FILE
     if azurite.is_dir() and not file.path.exists():
         raise SettingsError(
             f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
             "with another --data-dir"
         )
-    try:
+    with _usable():
         file.lock()
-        if file.is_missing and (settings.data_dir / DEVELOPMENT_FILE).exists():
+        if file.is_missing and credentials.exists():
             raise UnusableFile(
                 f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: "
                 f"put a backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
             )
         file.prepare()
+    try:
+        yield
+    finally:
+        if os.getpid() == owner:
+            with _usable():
+                file.finish()
+
+
+def require_file(settings: Settings) -> None:
+    """Raises SettingsError for embedded storage without a file that a server has made."""
+    if settings.storage == "embedded":
+        with _usable():
+            StorageFile(settings.data_dir).require()
+
+
+def back_up(settings: Settings, target: Path) -> None:
+    """Copy the file of embedded storage, and its artifacts beside it. Raises SettingsError."""
+    with _usable():
+        StorageFile(settings.data_dir).back_up(target)
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    try:
+        yield
     except UnusableFile as error:
         raise SettingsError(str(error)) from None
-    return file
 
 
 def check_account(settings: Settings) -> None:

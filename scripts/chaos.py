@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from tests.chaos import summary
 from tests.chaos.checks import Contradiction, Promise, contradictions, promises, resolved_at
 from tests.chaos.clients import ROOT, Caller, LoadContext, Scheduler

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 import legacy_queue.domain
 import legacy_queue.services
 import legacy_queue.stores
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from tests import guard, process_stacks, shapes
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server

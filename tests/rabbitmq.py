@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess, Ports
+from legacy_queue.local_processes.managed_process import HOST, Busy, Command, ManagedProcess, Ports
 from legacy_queue.private_folder import write_private
 
 _USER = "guest"

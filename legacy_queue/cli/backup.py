@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from legacy_queue.adapters.embedded import StorageFile, UnusableFile
 from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.config import SettingsError
+from legacy_queue.wiring import back_up
 
 
 @click.command()
@@ -24,7 +25,7 @@ def backup(file: Path, **options: str | None) -> None:
             f"--storage {settings.storage} has no file: backup is for embedded storage"
         )
     try:
-        StorageFile(settings.data_dir).back_up(file)
-    except UnusableFile as error:
+        back_up(settings, file)
+    except SettingsError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"The storage of {settings.data_dir} is in {file}, its artifacts are in {file}-artifacts.")

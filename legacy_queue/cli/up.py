@@ -18,7 +18,6 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.adapters.azurite import CONNECTION_STRING
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queues import named_queues
@@ -26,6 +25,7 @@ from legacy_queue.cli.worker_command import start
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.server.signals import ENDS, StopHandler, StopSignal
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings

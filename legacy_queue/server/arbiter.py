@@ -8,7 +8,7 @@ import structlog
 from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.server.signals import StopHandler
 from legacy_queue.server.worker import WORKER_SIGNALS
 

@@ -2,8 +2,8 @@
 
 import resource
 
-from legacy_queue.adapters.azure.connection import MAX_IDLE as MAX_TO_STORAGE
 from legacy_queue.config import Settings
+from legacy_queue.wiring import MAX_TO_STORAGE
 
 _MAX_CONNECTIONS = 4000
 _MIN_CONNECTIONS = 32

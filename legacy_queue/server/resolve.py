@@ -7,12 +7,11 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from legacy_queue.adapters.azurite import AzuriteUnavailable, find_running
-from legacy_queue.adapters.embedded import StorageFile, UnusableFile
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.local_processes.azurite import AzuriteUnavailable, find_running
 from legacy_queue.server.signals import ENDS, StopHandler, StopSignal
-from legacy_queue.wiring import Server, build, check_account
+from legacy_queue.wiring import Server, build, check_account, require_file
 
 _RETRY_INTERVAL = 0.5  # seconds
 
@@ -20,14 +19,13 @@ _RETRY_INTERVAL = 0.5  # seconds
 def resolve(settings: Settings) -> None:
     """Resolve until a signal. Raises SettingsError."""
     try:
-        if settings.storage == "embedded":  # before credentials are made in a folder without it
-            StorageFile(settings.data_dir).require()
+        require_file(settings)  # before credentials are made in a folder without it
         settings = complete(settings)
         if settings.storage == "azurite":
             settings = replace(settings, connection_string=find_running(settings.data_dir / "azurite"))
         check_account(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")
-    except (AzuriteUnavailable, UnusableFile) as error:
+    except AzuriteUnavailable as error:
         raise SettingsError(str(error)) from None
     wait_for(server)  # a signal ends the process at once: nothing has started
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # in the new threads: only this thread gets signals

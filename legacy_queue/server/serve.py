@@ -18,8 +18,7 @@ import gevent
 import structlog
 from gunicorn.app.base import BaseApplication
 
-from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
-from legacy_queue.adapters.embedded import UnusableFile
+from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
@@ -30,7 +29,7 @@ from legacy_queue.server.resolve import wait_for
 from legacy_queue.server.signals import StopHandler, StopSignal
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker
-from legacy_queue.wiring import Server, build, check_account, prepare
+from legacy_queue.wiring import Server, build, check_account, served_file
 
 log = structlog.get_logger()
 
@@ -74,7 +73,7 @@ def serve(settings: Settings, stop_handler: StopHandler, *, has_default_ports: b
         )
     with ExitStack() as stack:
         try:
-            process, locked = os.getpid(), prepare(settings)
+            stack.enter_context(served_file(settings))
             settings = complete(settings)
             tls = ServerTls(settings, settings.tls_files) if settings.tls_files else None
             listener = _listen(settings)
@@ -99,12 +98,8 @@ def serve(settings: Settings, stop_handler: StopHandler, *, has_default_ports: b
             server = build(settings, root_url, max_connections=connections)
             application = _Application(settings, root_url, server, listener, connections, tls)
             # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
-            try:
-                Arbiter(application, azurite, stop_handler, settings.storage == "memory").run()
-            finally:
-                if locked and os.getpid() == process:
-                    locked.finish()
-        except (AzuriteUnavailable, UnusableFile) as error:
+            Arbiter(application, azurite, stop_handler, settings.storage == "memory").run()
+        except AzuriteUnavailable as error:
             raise SettingsError(str(error)) from None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 
 from .record import Kill, Record
 from .timetable import Act

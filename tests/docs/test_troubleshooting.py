@@ -16,10 +16,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.task import Worker
+from legacy_queue.local_processes.azurite import Azurite
 from tests.http.calls import (
     NOW,
     PROVISIONER,

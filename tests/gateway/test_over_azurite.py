@@ -10,11 +10,11 @@ from flask import Flask
 from werkzeug.test import Client, TestResponse
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.services.upload_slots import UploadSlots

@@ -16,10 +16,10 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.wiring import build, prepare
+from legacy_queue.local_processes.azurite import Azurite
+from legacy_queue.wiring import build, served_file
 from tests.http.calls import (
     NOW,
     POOL,
@@ -103,11 +103,13 @@ def test_signed_urls_from_before_a_reset_go_on_working(queue: Queue, tmp_path: P
     """scriptworker 3.1.2 and generic-worker 8.1.1 fetch no new ones when they are refused."""
     if storage == "embedded":
         settings = replace(queue.settings, storage=storage, data_dir=tmp_path)
-        prepare(settings)
-        queue.server = build(settings, ROOT_URL, queue.clock)
-        queue.server.storage.account.check()
-        queue.http = Client(queue.server.app)
-    assert goes_on_polling(queue)
+        with served_file(settings):
+            queue.server = build(settings, ROOT_URL, queue.clock)
+            queue.server.storage.account.check()
+            queue.http = Client(queue.server.app)
+            assert goes_on_polling(queue)
+    else:
+        assert goes_on_polling(queue)
 
 
 def test_on_azurite_signed_urls_from_before_a_reset_go_on_working(on_azurite: Queue) -> None:

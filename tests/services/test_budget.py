@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.ids import slugid
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage

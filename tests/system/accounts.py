@@ -3,7 +3,7 @@
 import json
 import secrets
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 
 from .http_queue import Queue
 from .processes import Server

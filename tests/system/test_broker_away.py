@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from tests.adapters.amqp_side import full_name
 from tests.clients.python import taskcluster
 from tests.rabbitmq import RabbitMQ

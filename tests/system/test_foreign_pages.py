@@ -12,7 +12,7 @@ import pytest
 import requests
 from azure.storage.queue import generate_queue_sas
 
-from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
+from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 from tests.cli.test_up import WITH_RABBITMQ, create_task, found, root_url_in, up
 from tests.system.processes import LONG
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .fleet import PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import requests
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .http_queue import Queue, definition

@@ -9,8 +9,8 @@ from typing import Any
 from azure.core.credentials import AccessToken
 
 from legacy_queue.adapters.azure.entra import EntraAccess
-from legacy_queue.adapters.azurite import ACCOUNT, Azurite
-from legacy_queue.adapters.managed_process import Command, Ports
+from legacy_queue.local_processes.azurite import ACCOUNT, Azurite
+from legacy_queue.local_processes.managed_process import Command, Ports
 
 SECRET = "never-shown"
 

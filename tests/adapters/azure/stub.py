@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from legacy_queue.adapters.azurite import ACCOUNT
+from legacy_queue.local_processes.azurite import ACCOUNT
 
 # sent bytes, or an action on the connection; None: no answer during the test
 Reply = bytes | Callable[[socket.socket], None] | None

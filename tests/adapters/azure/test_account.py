@@ -14,9 +14,9 @@ from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
-from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
 

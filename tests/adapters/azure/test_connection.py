@@ -20,7 +20,7 @@ from legacy_queue.adapters.azure.connection import (
     StorageTimeouts,
     default_context,
 )
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 
 from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, reset, then_hang_up
 

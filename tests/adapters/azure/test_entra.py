@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AccessRefused, AzureAccount
 from legacy_queue.adapters.azure.entra import EntraAccess, EntraToken, Renewed, default_access
-from legacy_queue.adapters.azurite import ACCOUNT
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.local_processes.azurite import ACCOUNT
 from legacy_queue.ports.table import PARTITION, Change, Condition
 from legacy_queue.stores import Blobs
 

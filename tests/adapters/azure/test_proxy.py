@@ -9,8 +9,8 @@ import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import Connections, NotSent, ProxyRefused
-from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
 from .connect_proxy import ConnectProxy
 from .stub import NO_CONTENT, Stub

@@ -27,10 +27,10 @@ from legacy_queue.adapters.azure.rest import (
     StorageRefused,
 )
 from legacy_queue.adapters.azure.sdk import ask, connect
-from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY, Azurite
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, QueueNotFound

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from legacy_queue.adapters.azure import AzureAccount, azure_table
 from legacy_queue.adapters.azure.azure_table import Foreign
 from legacy_queue.adapters.azure.rest import QUEUE
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports import Changed
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Change, Condition, Row, Table, Value, check_changes

@@ -28,7 +28,7 @@ from legacy_queue.adapters.azure.rest import (
     SharedKey,
     http_date,
 )
-from legacy_queue.adapters.azurite import ACCOUNT, DEFAULT_KEY
+from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
 from .stub import NO_CONTENT, Stub
 from .test_rest import ACTS, RECEIVE, Client

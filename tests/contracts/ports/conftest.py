@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.small_server import SERVER, SmallServer, SmallServerUnavailable
+from tests.local_processes.small_server import SERVER, SmallServer, SmallServerUnavailable
 from tests.system.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FORKED_OWNER = """
 import os, signal, sys
 from pathlib import Path
-from tests.adapters.small_server import SmallServer
+from tests.local_processes.small_server import SmallServer
 
 server = SmallServer(Path(sys.argv[1])).start()
 fork = os.fork()
@@ -35,7 +35,7 @@ signal.pause()
 REAPING_OWNER = """
 import os, signal, sys
 from pathlib import Path
-from tests.adapters.small_server import SmallServer
+from tests.local_processes.small_server import SmallServer
 
 def reap(*_):
     try:

@@ -4,7 +4,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from legacy_queue.adapters.managed_process import Busy, Command, ManagedProcess, Ports
+from legacy_queue.local_processes.managed_process import Busy, Command, ManagedProcess, Ports
 
 # Listens, and ends as Azurite does: at SIGTERM, or at the end of its standard input.
 SERVER = """

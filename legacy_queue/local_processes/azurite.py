@@ -16,8 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from legacy_queue.adapters import managed_process
-from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess
+from legacy_queue.local_processes import managed_process
+from legacy_queue.local_processes.managed_process import HOST, Busy, Command, ManagedProcess
 from legacy_queue.private_folder import write_private
 
 ACCOUNT = "devstoreaccount1"

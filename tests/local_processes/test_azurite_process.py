@@ -14,15 +14,15 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
 from legacy_queue.adapters.azure.rest import QUEUE
-from legacy_queue.adapters.azurite import DEFAULT_KEY, Azurite, AzuriteUnavailable, find_running
-from tests.adapters.test_managed_process import open_to_others
+from legacy_queue.local_processes.azurite import DEFAULT_KEY, Azurite, AzuriteUnavailable, find_running
+from tests.local_processes.test_managed_process import open_to_others
 from tests.system.processes import wait_until
 
 API_VERSION = QUEUE.version
 OWNER = """
 import signal, sys
 from pathlib import Path
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.local_processes.azurite import Azurite
 
 print(Azurite(Path(sys.argv[1])).start().pid, flush=True)
 signal.pause()
