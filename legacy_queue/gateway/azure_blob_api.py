@@ -59,7 +59,8 @@ def azure_blob_api(
 
     def serve(path: str) -> Response:
         request.max_content_length = _MAX_BODY + 1  # replaces that of the application
-        name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
+        name = unquote(path)
+        permission = "r" if request.method in ("GET", "HEAD") else "w"
         observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
         parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
@@ -97,7 +98,8 @@ def _read(container: BlobContainer, name: str) -> Response:
     response.headers |= {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "ETag": properties.etag}
     if properties.content_encoding:
         response.headers["Content-Encoding"] = properties.content_encoding
-    response.content_length, response.last_modified = length, properties.modified
+    response.content_length = length
+    response.last_modified = properties.modified
     if "x-ms-range" in request.headers:  # which clients of Azure send
         request.environ["HTTP_RANGE"] = request.headers["x-ms-range"]
     # an invalid or multiple range is ignored. Source: RFC 9110, 14.2
@@ -115,7 +117,8 @@ def _read(container: BlobContainer, name: str) -> Response:
 
 
 def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mapping[str, str]) -> Response:
-    sent, comp = request.headers, parameters.get("comp")
+    sent = request.headers
+    comp = parameters.get("comp")
     if comp == "block":
         block_id = parameters.get("blockid", "")
         if not _is_block_id(block_id):
@@ -140,13 +143,16 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
     except (BlobAlreadyExists, InvalidBlockList) as error:
         raise AzureError(type(error).__name__) from None
     response = answer(201)
-    response.headers["ETag"], response.last_modified = written.etag, written.modified
+    response.headers["ETag"] = written.etag
+    response.last_modified = written.modified
     return response
 
 
 def _body(max_length: int) -> Iterator[bytes]:
     """The body in chunks; raises AzureError, at its end if it is incomplete."""
-    length, received, md5 = request.content_length, 0, hashlib.md5(usedforsecurity=False)
+    length = request.content_length
+    received = 0
+    md5 = hashlib.md5(usedforsecurity=False)
     if length is None:
         raise AzureError("MissingContentLengthHeader")
     if length > max_length:
@@ -168,7 +174,8 @@ def _block_list(body: bytes) -> Sequence[Block]:
     if b"<!DOCTYPE" in body:
         raise AzureError("InvalidXmlDocument", "A document type declaration is not accepted.")
     wanted: list[Block] = []
-    depth, options = 0, {"resolve_entities": False, "remove_comments": True, "remove_pis": True}
+    depth = 0
+    options = {"resolve_entities": False, "remove_comments": True, "remove_pis": True}
     try:
         for event, element in etree.iterparse(BytesIO(body), ("start", "end"), encoding="utf-8", **options):
             if event == "end":

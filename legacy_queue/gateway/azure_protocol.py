@@ -91,7 +91,9 @@ class AzureError(Exception):
         reason: str = "",
     ) -> None:
         status, _, sentence = _SENTENCES[code].partition(" ")
-        self.status, self.code, self.headers = int(status), code, headers or {}
+        self.status = int(status)
+        self.code = code
+        self.headers = headers or {}
         self.message = f"{sentence} {detail}".rstrip()
         self.reason = reason or self.message
         super().__init__(self.message)

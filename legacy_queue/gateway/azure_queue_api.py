@@ -48,12 +48,14 @@ def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer) -
     Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
     ends TLS, the application must know the original scheme. ``observer`` may cause faults.
     """
-    name, key = account.public_queues.account, account.public_queues.key
+    name = account.public_queues.account
+    key = account.public_queues.key
     faulty = FaultyMessages(observer, clock)
 
     def serve(path: str) -> Response:
         segments = [unquote(segment) for segment in path.split("/")]
-        queue_name, resource = "".join(segments[1:2]), segments[2:]
+        queue_name = "".join(segments[1:2])
+        resource = segments[2:]
         observer.begin(request.environ, _ENDPOINTS.get((request.method, len(resource)), "azure.other"))
         if segments[0] != name or not queue_name:
             raise AzureError("AuthenticationFailed", reason="the URL is of another account")

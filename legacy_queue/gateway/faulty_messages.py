@@ -15,7 +15,8 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 
 _MAX_CACHED = 10_000  # messages
 _NO_ENDPOINT = ""
-_AT_ONCE, _MIN_TIME_TO_LIVE = timedelta(0), timedelta(seconds=1)
+_AT_ONCE = timedelta(0)
+_MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class FaultyMessages:
@@ -25,7 +26,8 @@ class FaultyMessages:
     """
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
-        self._observer, self._clock = observer, clock
+        self._observer = observer
+        self._clock = clock
         self._runs: SharedLruCache[str, RunKey] = SharedLruCache(_MAX_CACHED)
         self._copies: SharedLruCache[str, bool] = SharedLruCache(_MAX_CACHED)
 

@@ -168,7 +168,8 @@ def _find(call: Call) -> tuple[Services, ArtifactLocation]:
 
     Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
     """
-    names, run_id = [call.params["name"]], None
+    names = [call.params["name"]]
+    run_id = None
     while True:
         private = [name for name in names if not name.startswith("public/")]
         services = call.authorize(privateNames=private)
@@ -231,7 +232,8 @@ def _headers(storage_type: str) -> dict[str, str]:
 
 def _location_headers(artifact: Artifact) -> Mapping[str, str]:
     """The headers that old download clients need."""
-    encoding, content_type = artifact.details["contentEncoding"], artifact.content_type
+    encoding = artifact.details["contentEncoding"]
+    content_type = artifact.content_type
     values = {**_checksums(artifact), "content-encoding": encoding, "content-type": content_type}
     return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
 
@@ -256,12 +258,14 @@ def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) 
         signature = request.args.get("signature", "")
         permission = services.uploads.verified(ticket, signature)
         faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
-        length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
+        length = request.environ.get("CONTENT_LENGTH", "")
+        headers = request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")
         # in place of the limit of JSON bodies; Werkzeug refuses a longer body
         request.max_content_length = int(length) + 1
-        encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
+        encoding = headers.get("content-encoding")
+        md5 = headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
         with slots.acquire(f"{permission.task_id}/{permission.run_id}"):

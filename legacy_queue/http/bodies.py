@@ -120,7 +120,8 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    level, depth = [value], 0
+    level = [value]
+    depth = 0
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
         if depth > _MAX_DEPTH:
@@ -192,7 +193,8 @@ def _outline(value: Any, schema: Schema) -> Any:
 
 
 def _first_wrong(items: list[Any], schema: Schema) -> list[Any]:
-    items, wrong = items[: schema["maxItems"] + 1], 0
+    items = items[: schema["maxItems"] + 1]
+    wrong = 0
     validator = _validator(json.dumps(schema["items"]))
     for number, item in enumerate(items, 1):
         wrong += not validator.is_valid(item)
@@ -202,7 +204,8 @@ def _first_wrong(items: list[Any], schema: Schema) -> list[Any]:
 
 
 def _outlined_object(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties", {})
     known = {name: _outline(inner, properties[name]) for name, inner in value.items() if name in properties}
     further = [name for name in value if name not in properties]
     if others is False:

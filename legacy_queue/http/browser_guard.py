@@ -29,7 +29,10 @@ class BrowserGuard:
     """
 
     def __init__(self, app: WsgiApp, hosts: Collection[str], origins: Collection[str], clock: Clock) -> None:
-        self._app, self._hosts, self._origins, self._clock = app, frozenset(hosts), frozenset(origins), clock
+        self._app = app
+        self._hosts = frozenset(hosts)
+        self._origins = frozenset(origins)
+        self._clock = clock
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         host = environ.get("HTTP_HOST", "")

@@ -32,7 +32,8 @@ class FaultInjection:
     """Decides about each request whether a fault happens to it. ``stopping`` ends delays."""
 
     def __init__(self, faults: FaultRegistry, stopping: Event) -> None:
-        self._faults, self._stopping = faults, stopping
+        self._faults = faults
+        self._stopping = stopping
 
     def handle(self, call: Call) -> Answer:
         """The answer of the call's handler, or that of a fault.

@@ -27,7 +27,8 @@ class Raw(BaseConverter):
 class Rest(Raw):
     """The rest of a path, slashes included."""
 
-    regex, part_isolating = ".*", False
+    regex = ".*"
+    part_isolating = False
 
 
 class UrlMap(Map):
@@ -75,5 +76,6 @@ class FlaskApp(Flask):
         """By the raw path alone: no rule names a host."""
         if request is None:
             return None
-        path, method = request.environ["PATH_INFO"], request.environ["REQUEST_METHOD"]
+        path = request.environ["PATH_INFO"]
+        method = request.environ["REQUEST_METHOD"]
         return MapAdapter(self.url_map.compiled, "", "", "", "http", path, method)

@@ -108,7 +108,8 @@ def change_task_priority(call: Call) -> Answer:
 
     A scope of createTask must be for the higher of both priorities, or for one above.
     """
-    queue, new = call.task_now().work_queue, call.body["newPriority"]
+    queue = call.task_now().work_queue
+    new = call.body["newPriority"]
     old = queue.priority
     services = call.authorize(
         provisionerId=queue.provisioner_id,

@@ -98,7 +98,8 @@ def _place(call: Call, pattern: str) -> str:
 
 def _token(call: Call, place: str) -> str:
     """The check detects a token that was cut, changed, or given for another list."""
-    name, list_id = call.endpoint.name, _list_id(call)
+    name = call.endpoint.name
+    list_id = _list_id(call)
     check = hashlib.sha256(f"{name}/{list_id}/{place}".encode()).hexdigest()[:16]
     content = json.dumps({"list": name, "of": list_id, "after": place, "check": check})
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")

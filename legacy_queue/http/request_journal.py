@@ -83,7 +83,8 @@ class Journal:
     """The last 10,000 requests, except those to the endpoints ``excluded``."""
 
     def __init__(self, excluded: Container[str | None]) -> None:
-        self._excluded, self._numbers = excluded, itertools.count(1)
+        self._excluded = excluded
+        self._numbers = itertools.count(1)
         self._entries: deque[tuple[Any, ...]] = deque(maxlen=_SIZE)  # appended to by several threads
 
     def answered(self, record: RequestRecord) -> None:
@@ -91,7 +92,8 @@ class Journal:
         name, params = record.call or (record.endpoint, {})
         if name in self._excluded:
             return
-        body, (code, reason) = record.payload[1] if record.payload else None, record.error
+        body = record.payload[1] if record.payload else None
+        code, reason = record.error
         worker = body if isinstance(body, dict) and "workerId" in body else params
         # a plain tuple without containers: the garbage collector stops tracking it
         entry = (

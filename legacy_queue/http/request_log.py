@@ -82,7 +82,8 @@ class RequestRecord:
 
     def write(self) -> None:
         """Write the log line."""
-        refusal, (code, reason) = self.refusal, self.error
+        refusal = self.refusal
+        code, reason = self.error
         if reason and not isinstance(refusal, AuthorizationFailed):  # that quotes scopes
             reason = _without_values(reason)
         fields = {
@@ -132,7 +133,9 @@ class RequestLog:
         headers: Iterable[tuple[str, str]] = (),
         answered: Iterable[Callable[[RequestRecord], None]] = (),
     ) -> None:
-        self._app, self._headers, self._answered = app, headers, answered
+        self._app = app
+        self._headers = headers
+        self._answered = answered
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = environ[_RECORD] = RequestRecord(environ)
@@ -154,7 +157,9 @@ class RequestLog:
         chunks = self._app(environ, start)
         if record.is_dropped:
             chunks = _dropped(chunks)
-            record.status, record.refusal, record.code = 0, None, None
+            record.status = 0
+            record.refusal = None
+            record.code = None
             record.reason = "a fault closed the connection"
         return ClosingIterator(chunks, end)
 

@@ -80,7 +80,8 @@ def claim_work(call: Call) -> Answer:
 )
 def claim_task(call: Call) -> Answer:
     """Claim a pending run, or the next run after an expired claim."""
-    task, worker = call.task(), _worker(call)
+    task = call.task()
+    worker = _worker(call)
     queue = task.work_queue
     services = call.authorize(
         provisionerId=queue.provisioner_id,

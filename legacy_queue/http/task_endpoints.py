@@ -103,7 +103,8 @@ def list_task_group(call: Call) -> Answer:
     that joins meanwhile does not make others be listed twice or left out. Each page has the answer of
     getTaskGroup too.
     """
-    services, task_group_id = call.authorize(), call.params["taskGroupId"]
+    services = call.authorize()
+    task_group_id = call.params["taskGroupId"]
     group = services.groups.find(task_group_id)
     beside = group_wire(group) if group else call.params
     ask = partial(services.listing.group, task_group_id)
@@ -119,7 +120,8 @@ def list_dependent_tasks(call: Call) -> Answer:
 
 
 def _as_creator(call: Call, *more_dependencies: str) -> Services:
-    body, (provisioner_id, worker_type) = call.body, pool_in(call.body)
+    body = call.body
+    provisioner_id, worker_type = pool_in(call.body)
     dependencies = {*body.get("dependencies", ()), *more_dependencies}
     accepted = MAX_DEPENDENCIES if call.is_todays else MAX_DEPENDENCIES_2018
     if len(dependencies) > accepted:

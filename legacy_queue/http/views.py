@@ -176,12 +176,14 @@ def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
 
 def _body(environ: Environ) -> bytes:
     """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
-    length, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    raw = b""
     if length > MAX_BODY:
         raise RequestEntityTooLarge
     left = length if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
     while left > 0 and (chunk := environ["wsgi.input"].read(left)):
-        raw, left = raw + chunk, left - len(chunk)
+        raw = raw + chunk
+        left = left - len(chunk)
     if len(raw) > MAX_BODY:
         raise RequestEntityTooLarge
     if len(raw) < length:

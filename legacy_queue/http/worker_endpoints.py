@@ -30,7 +30,8 @@ _getting = partial(_experimental, "GET")
 
 def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Handler], Endpoint]:
     """A declaration without properties needs the scope of any: else every client could add records."""
-    request, response = f"update-{schema}-request", f"{schema}-response"
+    request = f"update-{schema}-request"
+    response = f"{schema}-response"
     of_each = ForEach("property", "properties", f"queue:declare-{scope}#<property>")
     of_any = AnyOf(tuple(f"queue:declare-{scope}#{name}" for name in SCHEMAS[request]["properties"]))
     scopes = AllOf((of_each, of_any))
@@ -116,7 +117,8 @@ def quarantine_worker(call: Call) -> Answer:
     claimWork gives it no task, and claimTask is a conflict. It may finish the runs that it has claimed. An
     unknown worker is not found.
     """
-    until, info = given_time(call.body, "quarantineUntil"), call.body.get("quarantineInfo", "")
+    until = given_time(call.body, "quarantineUntil")
+    info = call.body.get("quarantineInfo", "")
     return call.authorize().workers.quarantine(_path(call), until, call.client_id, info)
 
 
@@ -139,7 +141,8 @@ def _declare(call: Call) -> Answer:
 
 
 def _page(call: Call, name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answer:
-    services, parent = call.authorize(), _path(call)
+    services = call.authorize()
+    parent = _path(call)
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
     def ask(after: Path, limit: int, render: Render) -> Page[Path]:
