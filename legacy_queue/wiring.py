@@ -90,7 +90,8 @@ class _Resets:
     """A server with control: a reset replaces everything behind its application."""
 
     def __init__(self, settings: Settings, make: Callable[..., Server], storage: Storage | None) -> None:
-        self._settings, self._make = settings, partial(make, reset=self._reset)
+        self._settings = settings
+        self._make = partial(make, reset=self._reset)
         self.server = self._make(storage)
         self._app = self.server.app = CurrentApp(self.server.app)
 
@@ -104,7 +105,8 @@ class _Resets:
         self._app.replace(lambda: self.server.background.begin_stop(), self._rebuilt)
 
     def _rebuilt(self) -> WsgiApp:
-        server, old = self.server, self.server.storage.account
+        server = self.server
+        old = self.server.storage.account
         was_running = server.background.is_running
         server.background.abandon()
         old.close()  # requests under way write nothing any more
@@ -113,7 +115,9 @@ class _Resets:
         new.storage.account.check()
         if was_running:
             new.background.start()
-        server.storage, server.services, server.background = new.storage, new.services, new.background
+        server.storage = new.storage
+        server.services = new.services
+        server.background = new.background
         return new.app
 
 
@@ -136,7 +140,8 @@ def _build(
     services = build_services(
         storage, broker or _broker(settings), clock, service_settings, _object_store(settings, clock)
     )
-    background, upload_slots = services.background(), UploadSlots()
+    background = services.background()
+    upload_slots = UploadSlots()
     faults = FaultRegistry(FAULT_TARGETS)
     control = _control(services, storage, faults, reset) if reset else None
     injection = FaultInjection(faults, services.stopping)
@@ -156,10 +161,8 @@ def _build(
         control=control,
     )
     account = storage.account
-    queues, blobs = (
-        azure_queue_api(account, clock, injection),
-        azure_blob_api(account, clock, upload_slots, injection),
-    )
+    queues = azure_queue_api(account, clock, injection)
+    blobs = azure_blob_api(account, clock, upload_slots, injection)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):
@@ -199,8 +202,10 @@ def served_file(settings: Settings) -> Iterator[None]:
     if settings.storage != "embedded":
         yield
         return
-    file, owner = StorageFile(settings.data_dir), os.getpid()
-    azurite, credentials = settings.data_dir / "azurite", settings.data_dir / DEVELOPMENT_FILE
+    file = StorageFile(settings.data_dir)
+    owner = os.getpid()
+    azurite = settings.data_dir / "azurite"
+    credentials = settings.data_dir / DEVELOPMENT_FILE
     if azurite.is_dir() and not file.path.exists():
         raise SettingsError(
             f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
@@ -257,7 +262,8 @@ def check_account(settings: Settings) -> None:
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
     if settings.is_embedded:
         own = root_url + _AZURE_API_PATH
-        queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
+        queue_url = settings.public_queue_url or own
+        blob_url = settings.public_blob_url or own
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
         try:
             return EmbeddedAccount(
@@ -275,7 +281,9 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
 
 
 def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
-    queues, tables, blobs = settings.azure_queue_url, settings.azure_table_url, settings.azure_blob_url
+    queues = settings.azure_queue_url
+    tables = settings.azure_table_url
+    blobs = settings.azure_blob_url
     access = settings.connection_string or ""
     try:
         public = settings.public_queue_url, settings.public_blob_url
@@ -323,8 +331,11 @@ def _broker(settings: Settings) -> Broker | None:
 
 
 def _object_store(settings: Settings, clock: Clock) -> ObjectStore | None:
-    endpoint, bucket, region = settings.s3_endpoint, settings.s3_bucket, settings.s3_region
-    key_id, secret = settings.s3_access_key_id, settings.s3_secret_access_key
+    endpoint = settings.s3_endpoint
+    bucket = settings.s3_bucket
+    region = settings.s3_region
+    key_id = settings.s3_access_key_id
+    secret = settings.s3_secret_access_key
     if not (endpoint and bucket and key_id and secret):
         return None
     from legacy_queue.adapters.s3 import S3  # here, since boto3 takes long to import

@@ -27,7 +27,8 @@ def config(**options: str | None) -> None:
     """Print a line for each setting in force, with its source. Secrets are masked."""
     settings, sources = settings_of(options)
     for setting in DECLARED:
-        name, value = wire_name(setting.name), getattr(settings, setting.name)
+        name = wire_name(setting.name)
+        value = getattr(settings, setting.name)
         if value is None:
             shown = "(none)"
         elif setting.name in GENERATED and not value:

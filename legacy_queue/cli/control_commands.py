@@ -102,7 +102,8 @@ def _move(control: Control, as_json: bool, **move: Any) -> None:
 
 
 def _show_clock(answer: Mapping[str, Any], as_json: bool) -> None:
-    offset, words = answer["offset"], [answer["now"]]
+    offset = answer["offset"]
+    words = [answer["now"]]
     if offset:
         words.append(f"{duration_words(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the real time")
     words += ["frozen"] if answer["frozen"] else []
@@ -135,7 +136,8 @@ def peek(control: Control, as_json: bool, pool: str) -> None:
 
 def _messages(answer: Mapping[str, Any], now: datetime) -> str:
     messages: Sequence[Mapping[str, Any]] = answer["messages"]
-    pool, hidden = answer["taskQueueId"], answer["hidden"]
+    pool = answer["taskQueueId"]
+    hidden = answer["hidden"]
     lines = list(aligned([_HEADS, *(_row(message, now) for message in messages)])) if messages else []
     if not messages and not hidden:
         lines.append(f"There are no messages for {pool}.")

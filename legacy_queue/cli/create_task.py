@@ -16,7 +16,8 @@ from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.worker import Credentials
 from legacy_queue.worker.command import Payload, PayloadError
 
-_POLL_INTERVAL, _UNAVAILABLE_TIMEOUT = 0.5, 60  # seconds
+_POLL_INTERVAL = 0.5  # seconds
+_UNAVAILABLE_TIMEOUT = 60  # seconds
 _RESOLVED = ("completed", "failed", "exception")
 
 
@@ -171,7 +172,8 @@ def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline
 
     A queue that does not answer may be restarting: it is asked again until a minute after the deadline.
     """
-    shown, end = "", time.monotonic() + deadline.total_seconds() + _UNAVAILABLE_TIMEOUT
+    shown = ""
+    end = time.monotonic() + deadline.total_seconds() + _UNAVAILABLE_TIMEOUT
     while True:
         try:
             answer = ask("GET", base_url, f"/task/{task_id}/status", credentials)
@@ -193,6 +195,7 @@ def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline
 
 def _state(status: Mapping[str, Any]) -> tuple[str, str]:
     """The task's state, and its line: with the reason if that differs."""
-    state, runs = str(status["state"]), status["runs"]
+    state = str(status["state"])
+    runs = status["runs"]
     reason = runs[-1].get("reasonResolved", state) if runs else state
     return state, state if reason == state else f"{state} ({reason})"

@@ -36,7 +36,8 @@ def events(root_url: str, exchange: str | None, routing_key: str, as_json: bool)
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    payload, name = event["payload"], event["exchange"].rpartition("/")[2]
+    payload = event["payload"]
+    name = event["exchange"].rpartition("/")[2]
     words = [format_time(datetime.now(UTC)), f"{name:<19}"]
     if "status" not in payload:
         return " ".join([*words, payload["taskGroupId"], "scheduler", payload["schedulerId"]])
@@ -55,7 +56,10 @@ def _line(event: Mapping[str, Any]) -> str:
 
 def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
     """The data of each event, from one stream after the other. If the first is refused, the command ends."""
-    last_id, retry, was_followed, is_followed = "", 2.0, False, False
+    last_id = ""
+    retry = 2.0
+    was_followed = False
+    is_followed = False
     url = f"{root_url}/events"
     while True:
         headers = {"Last-Event-ID": last_id} if last_id else {}

@@ -107,5 +107,6 @@ def _row(fault: Mapping[str, Any]) -> tuple[str, ...]:
     of = [f"{kind} {fault[name]}" for kind, name in filters if name in fault]
     what = [name if fault[name] is True else f"{name} {fault[name]}" for name in _EFFECTS if fault.get(name)]
     what += [f"at {fault['probability']:g}"] if "probability" in fault else []
-    times, fired = str(fault.get("times", "always")), str(fault["fired"])
+    times = str(fault.get("times", "always"))
+    fired = str(fault["fired"])
     return fault["faultId"], fault["endpoint"], " ".join(of) or "any", ", ".join(what), times, fired

@@ -20,7 +20,8 @@ def duration_words(seconds: float) -> str:
     """``2.3s``, ``21m 4s``, ``2h``, ``5d 1h``: the two largest units, tenths of a second below ten."""
     if seconds < 10:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
-    words, left = [], round(seconds)
+    words = []
+    left = round(seconds)
     for unit, length in _UNITS:
         count, left = divmod(left, length)
         if count:

@@ -119,9 +119,12 @@ def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]
 
 
 def _say_what_to_try(ready: Mapping[str, Any], trusted: Mapping[str, str]) -> None:
-    root_url, base_url, program = ready["rootUrl"], ready["baseUrl"], _program()
+    root_url = ready["rootUrl"]
+    base_url = ready["baseUrl"]
+    program = _program()
     credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
-    client_id, token = credentials["clientId"], credentials["accessToken"]
+    client_id = credentials["clientId"]
+    token = credentials["accessToken"]
     click.echo(f"The queue is up.\n\n  root URL         {root_url}\n  legacy base URL  {base_url}")
     if "credentials" in ready:
         click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
@@ -177,7 +180,8 @@ def _say_where_storage_is(settings: Settings) -> None:
 def _demonstrate(ready: Mapping[str, Any]) -> None:
     if "credentials" not in ready:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
-    base_url, credentials = ready["baseUrl"], Credentials.from_wire(ready["credentials"])
+    base_url = ready["baseUrl"]
+    credentials = Credentials.from_wire(ready["credentials"])
     task_id = slugid()
     worker_type = f"demo-{secrets.token_hex(4)}"  # a new one: an interrupted demo may have left a task
     begun = monotonic()
@@ -243,5 +247,6 @@ def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
     shown = {
         name: format_time(value) if isinstance(value, datetime) else value for name, value in fields.items()
     }
-    index, names = fields.get("queue", 0) - 1, fields.get("sent", ())
+    index = fields.get("queue", 0) - 1
+    names = fields.get("sent", ())
     return who, what.format(**shown, index=index, names=", ".join(names))

@@ -14,7 +14,9 @@ from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 
 _SIZE = 10_000  # requests
-_MAX_TARGET, _MAX_REASON, _MAX_NAME = 2000, 1000, 100  # characters
+_MAX_TARGET = 2000  # characters
+_MAX_REASON = 1000  # characters
+_MAX_NAME = 100  # characters
 # parameters of queries; of Azure, without the parameters that sign a URL
 _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
 _SUBJECT = ("taskId", "runId", "workerGroup", "workerId")

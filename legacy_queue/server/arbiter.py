@@ -29,7 +29,9 @@ class Arbiter(arbiter.Arbiter):
     def __init__(
         self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler, in_memory: bool
     ) -> None:
-        self._azurite, self._stop_handler, self._in_memory = azurite, stop_handler, in_memory
+        self._azurite = azurite
+        self._stop_handler = stop_handler
+        self._in_memory = in_memory
         super().__init__(app)
         logging.getLogger("gunicorn.error").propagate = True  # to the log of all libraries
 

@@ -221,7 +221,8 @@ def _dns_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def private_pem(issued: Issued) -> str:
-    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    encoding = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
     key = issued.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
     return key.decode() + _pem(issued.certificate)
 

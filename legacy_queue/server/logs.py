@@ -18,7 +18,10 @@ from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time
 
 _STANDARD_ERROR = 2
-_RED, _YELLOW, _GREEN, _DIM = 31, 33, 32, 2
+_RED = 31
+_YELLOW = 33
+_GREEN = 32
+_DIM = 2
 _COLOURS = {"debug": _DIM, "info": _GREEN, "warning": _YELLOW, "error": _RED, "critical": _RED}
 _REQUEST_WORDS = ("method", "path", "endpoint", "status", "code", "ms", "client_id")
 
@@ -77,10 +80,12 @@ class Text:
     """Renders an event as text: the local time, the level, the event's name, its fields."""
 
     def __init__(self, colours: bool, now: Callable[[], datetime] = datetime.now) -> None:
-        self._colours, self._now = colours, now
+        self._colours = colours
+        self._now = now
 
     def __call__(self, _logger: object, _name: str, event: Event) -> str:
-        level, name = event.pop("level"), event.pop("event")
+        level = event.pop("level")
+        name = event.pop("event")
         traceback = event.pop("exception", None)
         what = self._request(event) if name == "request" else _escaped(str(name))
         words = [
@@ -93,7 +98,9 @@ class Text:
 
     def _request(self, event: Event) -> str:
         """``PUT /v1/task/T createTask 200 12 ms client``. The other fields stay in the event."""
-        status, ms, event["req"] = event["status"], event["ms"], event.pop("request_id")
+        status = event["status"]
+        ms = event["ms"]
+        event["req"] = event.pop("request_id")
         event["ms"] = f"{ms:.{0 if ms >= 10 else 1}f} ms"
         words = {name: _escaped(str(event.pop(name))) for name in _REQUEST_WORDS if name in event}
         colour = _RED if status >= 500 else _YELLOW if status >= 400 else _GREEN

@@ -162,15 +162,19 @@ class _Application(BaseApplication):
         connections: int,
         tls: ServerTls | None,
     ) -> None:
-        self._tls, self.tls_context = tls, tls.context if tls else None
+        self._tls = tls
+        self.tls_context = tls.context if tls else None
         # of answers that the application does not make
         self.headers = (
             *(DEVELOPMENT_HEADERS if settings.development else ()),
             *([("Access-Control-Allow-Origin", ANY)] if ANY in settings.origins else ()),
         )
-        self._settings, self._root_url, self._server = settings, root_url, server
+        self._settings = settings
+        self._root_url = root_url
+        self._server = server
         self._port = listener.getsockname()[1]
-        self._listener, self._connections = listener.detach(), connections
+        self._listener = listener.detach()
+        self._connections = connections
         # a pipe with one byte: the process that reads it prints that the server is ready
         self._ready_token, write_end = os.pipe()
         os.set_blocking(self._ready_token, False)

@@ -32,7 +32,8 @@ class ServerTls:
     def __init__(
         self, settings: Settings, files: TlsFiles, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        self._files, self._now = files, now
+        self._files = files
+        self._now = now
         self.authority = local_authority(settings) if settings.tls == "auto" else None
         self._loaded: object = None
         self.context = _context()

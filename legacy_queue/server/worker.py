@@ -60,7 +60,8 @@ class _SettingsReadOnce:
     """gunicorn's settings, each looked up once: a request needs thirty, which cost more than parsing it."""
 
     def __init__(self, cfg: Any, is_ssl: bool) -> None:
-        self._cfg, self.is_ssl = cfg, is_ssl
+        self._cfg = cfg
+        self.is_ssl = is_ssl
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._cfg, name)
@@ -106,7 +107,9 @@ class _Reader(SocketUnreader):
 
     def __init__(self, client: Any, waiting: dict[int, bool], body_timeout: float) -> None:
         super().__init__(client)
-        self._connection, self._waiting, self._body_timeout = client.fileno(), waiting, body_timeout
+        self._connection = client.fileno()
+        self._waiting = waiting
+        self._body_timeout = body_timeout
         self._left = 0.0  # seconds of waiting; the bytes of a body add to them
 
     def wait_for_request(self, timeout: float) -> None:

@@ -23,9 +23,13 @@ class ActiveFault:
     """
 
     def __init__(self, http: QueueHttp, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
-        self._http, self._wanted, self._place = http, wanted, place
+        self._http = http
+        self._wanted = wanted
+        self._place = place
         self.fault_id = str(http.call("POST", _PATH, wanted)["faultId"])
-        self._fired, self._is_removed, self._is_warned_of = 0, False, False
+        self._fired = 0
+        self._is_removed = False
+        self._is_warned_of = False
 
     @property
     def fired(self) -> int:

@@ -98,5 +98,6 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
 
 def _claimed_run(claim: Mapping[str, Any], http: QueueHttp) -> ClaimedRun:
     """From an answer of claimTask, or an item of claimWork's ``tasks``."""
-    task_id, taken_until = claim["status"]["taskId"], parse_time(claim["takenUntil"])
+    task_id = claim["status"]["taskId"]
+    taken_until = parse_time(claim["takenUntil"])
     return ClaimedRun(task_id, claim["runId"], taken_until, claim["task"], claim["credentials"], http)

@@ -6,7 +6,8 @@ from typing import Any
 
 from legacy_queue.domain.times import format_time
 
-PROVISIONER_ID, WORKER_TYPE = "test-provisioner", "test-worker-type"
+PROVISIONER_ID = "test-provisioner"
+WORKER_TYPE = "test-worker-type"
 WORKER = {"workerGroup": "test-group", "workerId": "test-worker"}
 
 _DEADLINE = timedelta(days=1)  # from now

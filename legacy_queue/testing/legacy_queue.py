@@ -63,7 +63,8 @@ class LegacyQueue(QueueServer):
         Required fields have defaults. A time may be a datetime, or a timedelta from the queue's time on.
         ``body``, a definition as createTask takes it, replaces the defaults.
         """
-        task_id, now = task_id or slugid(), self.now()
+        task_id = task_id or slugid()
+        now = self.now()
         sent = definition(now, fields, body)
         self._pools.add(pool_name(sent.get("workerType"), sent.get("provisionerId"), sent.get("taskQueueId")))
         self._http.call("PUT", f"/v1/task/{task_id}", sent)

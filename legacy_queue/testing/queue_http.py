@@ -34,7 +34,8 @@ class RequestFailed(Exception):
         except ValueError:
             body = {"code": answer.headers.get("x-ms-error-code", ""), "message": ""}
         self.status = answer.status_code
-        self.code, self.message = str(body.get("code", "")), str(body.get("message", ""))
+        self.code = str(body.get("code", ""))
+        self.message = str(body.get("message", ""))
         super().__init__(f"{method} {path}: {self.status} {self.code} {self.message}".rstrip())
 
 
@@ -47,7 +48,9 @@ class QueueHttp:
     def __init__(
         self, root_url: str, credentials: Credentials, verify: bool | str, check: Callable[[], None]
     ) -> None:
-        self._root_url, self._credentials, self._check = root_url, credentials, check
+        self._root_url = root_url
+        self._credentials = credentials
+        self._check = check
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.verify = verify

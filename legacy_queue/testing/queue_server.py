@@ -19,7 +19,8 @@ def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
     """The variables with which clients trust the server with this ready line, beside other servers."""
     if "ca" not in ready:
         return {}
-    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
+    certificate = ready["ca"]["certificate"]
+    bundle = ready["ca"]["bundle"]
     bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
     return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
 
@@ -34,7 +35,8 @@ class QueueServer:
     def __enter__(self) -> Self:
         if self._started:
             raise RuntimeError("the server is running already: a fixture has entered its queue")
-        settings, own = dict(self._settings), {"accessToken": slugid() + slugid(), "scopes": ["*"]}
+        settings = dict(self._settings)
+        own = {"accessToken": slugid() + slugid(), "scopes": ["*"]}
         if isinstance(clients := settings.get("clients"), Mapping):
             settings["clients"] = {**clients, _CLIENT_ID: own}
         process = ServerProcess(settings)

@@ -42,7 +42,8 @@ class ServerProcess:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         # the server makes it if it needs it: with memory storage nothing is left, also after a kill
         self._data_dir = Path(tempfile.gettempdir(), f"legacy-queue-{slugid()}")
-        self._log, self._log_begin = tempfile.TemporaryFile(), 0  # noqa: SIM115 - closed by stop
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        self._log_begin = 0
         own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._data_dir}
         # -P: nothing is imported from the current directory. A new session: Ctrl-C ends the tests, and the
         # tests end the server.
@@ -124,7 +125,9 @@ def warnings_in(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         try:
             fields = json.loads(line)
-            level, name, _time = fields.pop("level"), fields.pop("event"), fields.pop("timestamp")
+            level = fields.pop("level")
+            name = fields.pop("event")
+            _time = fields.pop("timestamp")
         except (ValueError, KeyError, TypeError, AttributeError):
             yield line
             continue

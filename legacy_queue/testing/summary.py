@@ -10,7 +10,10 @@ import requests
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
-_MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
+_MAX_TASKS = 20
+_MAX_POOLS = 5
+_MAX_MESSAGES = 10
+_MAX_WARNINGS = 10
 _REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
 _UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
@@ -91,7 +94,8 @@ def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
 def request_line(entry: Mapping[str, Any]) -> str:
     """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
-    by, reason = requester(entry), entry.get("reason", "")
+    by = requester(entry)
+    reason = entry.get("reason", "")
     is_new = (
         "fault" in entry and entry["fault"] not in reason
     )  # the reason of a fault's answer names the fault

@@ -43,8 +43,10 @@ class Payload:
         """Read task.payload; raises PayloadError."""
         if not isinstance(payload, dict):
             raise PayloadError("payload must be an object")
-        command, env = payload.get("command"), payload.get("env", {})
-        seconds, artifacts = payload.get("maxRunTime", math.inf), payload.get("artifacts", {})
+        command = payload.get("command")
+        env = payload.get("env", {})
+        seconds = payload.get("maxRunTime", math.inf)
+        artifacts = payload.get("artifacts", {})
         words = [*SHELL, command] if isinstance(command, str) else command
         if not command or not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise PayloadError("payload.command must be a list of strings or one string, and not empty")

@@ -35,14 +35,18 @@ class AzurePolling:
     """
 
     def __init__(self, context: Context, client: QueueClient, is_running: Callable[[str, int], bool]) -> None:
-        self._context, self._client, self._is_running = context, client, is_running
-        self._settings, self._notify = context.settings, context.notify
+        self._context = context
+        self._client = client
+        self._is_running = is_running
+        self._settings = context.settings
+        self._notify = context.notify
         self._queues: list[PolledQueue] = []
         self._refresh_at = context.clock.now()
 
     def claim(self) -> Claim | None:
         """Claim a task; None if no queue has a message that can be claimed, or the worker stops."""
-        now, stopping = self._context.clock.now(), self._context.stopping
+        now = self._context.clock.now()
+        stopping = self._context.stopping
         if now >= self._refresh_at:
             self._queues, expires = self._client.poll_task_urls()
             # five minutes before the URLs expire, or half way if that is later
@@ -70,7 +74,9 @@ class AzurePolling:
         missing, not scheduled or already claimed), and if there is nothing to claim; it keeps the message if
         the queue does not answer. Draft: the queue holds the message, and the worker never deletes it.
         """
-        claim, body, work = None, self._settings.name_to_wire(), message.work()
+        claim = None
+        body = self._settings.name_to_wire()
+        work = message.work()
         of_message: dict[str, Any] = {"message_id": message.message_id}
         if work:
             of_message |= {"task_id": work["taskId"], "run_id": work["runId"]}

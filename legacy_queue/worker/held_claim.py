@@ -21,8 +21,11 @@ class HeldClaim:
     def __init__(
         self, context: Context, client: QueueClient, claim: Claim, on_lost: Callable[[], None]
     ) -> None:
-        self.claim, self.is_lost = claim, False
-        self._client, self._clock, self._notify = client, context.clock, context.notify
+        self.claim = claim
+        self.is_lost = False
+        self._client = client
+        self._clock = context.clock
+        self._notify = context.notify
         self._on_lost = on_lost
         self._released = threading.Event()
 

@@ -14,7 +14,8 @@ import requests
 from legacy_queue.worker.worker_settings import Sign, WorkerClock
 
 # In seconds: to connect, and until the answer. A large upload is stored first.
-TIMEOUT, UPLOAD_TIMEOUT = (5.0, 25.0), (30.0, 60.0)
+TIMEOUT = (5.0, 25.0)
+UPLOAD_TIMEOUT = (30.0, 60.0)
 RETRIES = 5
 FIRST_DELAY = timedelta(seconds=0.5)  # doubled for each further retry
 PIECE = 64 * 1024  # bytes of a file that are in memory at a time
@@ -48,7 +49,8 @@ class Content:
     """The bytes that an open file has now, from its start for each attempt, and nothing appended later."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._fd, self._length = file.fileno(), os.fstat(file.fileno()).st_size
+        self._fd = file.fileno()
+        self._length = os.fstat(file.fileno()).st_size
 
     def __len__(self) -> int:
         return self._length
@@ -67,7 +69,8 @@ class Http:
     """
 
     def __init__(self, clock: WorkerClock, stopping: threading.Event) -> None:
-        self._clock, self._stopping = clock, stopping
+        self._clock = clock
+        self._stopping = stopping
         self._session = requests.Session()
         self.close = self._session.close
 

@@ -17,7 +17,8 @@ from legacy_queue.worker.http_client import UPLOAD_TIMEOUT, Content, Http, Unava
 from legacy_queue.worker.polled_queue import PolledQueue
 from legacy_queue.worker.worker_settings import Context, Credentials
 
-NEVER, AT_ONCE = threading.Event(), threading.Event()  # when to give up
+NEVER = threading.Event()  # when to give up
+AT_ONCE = threading.Event()  # when to give up
 AT_ONCE.set()
 
 T = TypeVar("T")
@@ -108,7 +109,8 @@ class QueueClient:
 
     def report(self, claim: Claim, result: str, reason: str | None = None) -> None:
         """reportCompleted, reportFailed or, with its reason, reportException. Repeated after a stop too."""
-        name, body = f"report{result.capitalize()}", {"reason": reason} if reason else None
+        name = f"report{result.capitalize()}"
+        body = {"reason": reason} if reason else None
         path = f"{claim.path}/{result}"
         self._call(name, path, lambda _: None, claim.credentials, json=body, give_up=NEVER)
 

@@ -27,7 +27,8 @@ class SampleWorker:
     """
 
     def __init__(self, settings: WorkerSettings, on_step: OnStep, clock: WorkerClock | None = None) -> None:
-        self._settings, self._on_step = settings, on_step
+        self._settings = settings
+        self._on_step = on_step
         self._step_lock = threading.RLock()
         self._context = Context(settings, clock or WorkerClock(), self._notify)
         self._stopping = self._context.stopping
@@ -58,7 +59,8 @@ class SampleWorker:
             task_run.kill()
 
     def _claim_tasks(self, threads: ThreadPoolExecutor) -> None:
-        started, max_tasks = 0, self._settings.max_tasks
+        started = 0
+        max_tasks = self._settings.max_tasks
         while started != max_tasks and self._free.acquire() and not self._stopping.is_set():
             claim = self._find()
             if claim and (run := (claim.task_id, claim.run_id)) not in self._running:

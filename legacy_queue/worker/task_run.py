@@ -26,7 +26,8 @@ from legacy_queue.worker.worker_settings import Context, Step
 
 TYPES = mimetypes.MimeTypes()  # not those of the machine
 TYPES.add_type("text/plain", ".log")
-LOG_TYPE, UNKNOWN_TYPE = "text/plain; charset=utf-8", "application/octet-stream"
+LOG_TYPE = "text/plain; charset=utf-8"
+UNKNOWN_TYPE = "application/octet-stream"
 
 Outcome = Mapping[str, str]  # the result of a run and, for an exception, the reason
 
@@ -42,7 +43,8 @@ class TaskRun:
 
     def __init__(self, context: Context, claim: Claim) -> None:
         self._claimed = claim
-        self._stopping, self._no_more_claims = context.stopping, context.no_more_claims
+        self._stopping = context.stopping
+        self._no_more_claims = context.no_more_claims
         self._notify = partial(context.notify, **claim.run)
         self._command: Command | None = None
         self._client = QueueClient(context)
