@@ -31,7 +31,7 @@ from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
 from legacy_queue.http.browser_guard import ANY
-from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.control_services import ControlServices, Reset
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_journal import Journal
@@ -318,7 +318,7 @@ def _control(
         faults=faults,
         journal=Journal(NOT_IN_JOURNAL),
         peeking=Peeking(storage.work_queues, services.clock),
-        reset=reset,
+        reset=Reset(reset),
     )
 
 

@@ -110,12 +110,12 @@ def watch_answers(views: Any) -> None:
     """Look at each answer of ``legacy_queue.http.views``."""
     checked, serve = views.EndpointViews._checked, views.EndpointViews._answer
 
-    def keeping(self: Any, endpoint: Any, segments: Any, environ: Any, record: Any) -> Any:
-        call = environ["tests.call"] = checked(self, endpoint, segments, environ, record)
+    def keeping(self: Any, endpoint: Any, needed: Any, segments: Any, environ: Any, record: Any) -> Any:
+        call = environ["tests.call"] = checked(self, endpoint, needed, segments, environ, record)
         return call
 
-    def watched(self: Any, endpoint: Any, **segments: str) -> Any:
-        answered = serve(self, endpoint, **segments)
+    def watched(self: Any, endpoint: Any, needed: Any, **segments: str) -> Any:
+        answered = serve(self, endpoint, needed, **segments)
         call = views.request.environ["tests.call"]
         if call.endpoint.output and answered.status_code == 200 and answered.is_json:
             answer = answered.get_json()

@@ -41,6 +41,7 @@ from legacy_queue.http.references import api_reference, control_reference, excha
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.http.views import EndpointViews, check_escapes
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services import Services
 from legacy_queue.services.upload_slots import UploadSlots
 
@@ -49,28 +50,28 @@ _started = time.monotonic()
 
 
 @endpoint("GET", "/ping", "Ping Server", output="ping-response")
-def ping(call: Call) -> Mapping[str, Any]:
+def ping(call: Call[None]) -> Mapping[str, Any]:
     """Answer without asking storage: the process is alive. ``uptime`` is in seconds."""
     call.authorize()
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
 @endpoint("GET", "/__lbheartbeat__", "Load Balancer Heartbeat")
-def lbheartbeat(call: Call) -> Mapping[str, Any]:
+def lbheartbeat(call: Call[None]) -> Mapping[str, Any]:
     """Answer without asking storage, as ping does."""
     call.authorize()
     return {}
 
 
 @endpoint("GET", "/__heartbeat__", "Heartbeat")
-def heartbeat(call: Call) -> Mapping[str, Any]:
+def heartbeat(call: Call[StorageAccount]) -> Mapping[str, Any]:
     """Answer once storage has answered, as /ready does; 503 while storage is away."""
-    call.authorize().check_storage()
+    call.authorize().check()
     return {}
 
 
 @endpoint("GET", "/__version__", "Version")
-def version(call: Call) -> Mapping[str, Any]:
+def version(call: Call[None]) -> Mapping[str, Any]:
     """The version of legacy-queue, in the form of Dockerflow: commit, source and build are empty."""
     call.authorize()
     return {"version": __version__, "commit": "", "source": "", "build": ""}
@@ -130,7 +131,7 @@ def create_app(
     )
     views.add_to(app, prefixed, has_prefix=True)
     views.add_to(app, bare, has_prefix=False)
-    metrics = Metrics(services)
+    metrics = Metrics(services.pollers)
     headers = DEVELOPMENT_HEADERS if is_development else ()
     hooks = (metrics.answered, control.journal.answered) if control else (metrics.answered,)
     guard = BrowserGuard(app.wsgi_app, hosts, origins, services.clock)
@@ -138,10 +139,10 @@ def create_app(
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), services.clock)
     )
-    upload = artifact_endpoints.upload_view(services, upload_slots or UploadSlots(), injection)
+    upload = artifact_endpoints.upload_view(services.uploads, upload_slots or UploadSlots(), injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
-    download = artifact_endpoints.download_view(services)
+    download = artifact_endpoints.download_view(services.uploads, services.artifacts)
     app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
     @app.before_request
@@ -155,7 +156,7 @@ def create_app(
 
     @app.get("/ready")
     def ready() -> Mapping[str, bool]:
-        services.check_storage()
+        services.account.check()
         return {"ready": True}
 
     @app.get("/metrics", endpoint="metrics")

@@ -19,11 +19,11 @@ from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, Render, page_answer
-from legacy_queue.services import Services
-from legacy_queue.services.artifacts import ArtifactLocation
+from legacy_queue.services.artifacts import ArtifactLocation, Artifacts
+from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import Page
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.services.uploads import UploadHeaders
+from legacy_queue.services.uploads import UploadHeaders, Uploads
 
 UPLOADS = "/uploads"  # a path
 
@@ -47,14 +47,13 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 @_putting(
     "POST", _ARTIFACT, "Create Artifact", input="post-artifact-request", output="post-artifact-response"
 )
-def create_artifact(call: Call) -> Answer:
+def create_artifact(call: Call[Artifacts]) -> Answer:
     """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
 
     A repeated call may set a later expires, change the url of a reference, or make it a link. Any other
     change is a conflict. An expired artifact may be created again. expires may be up to 15 minutes ago.
     """
-    services = _as_creator(call)
-    return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
+    return _as_creator(call).create(call.task_id, call.run_id, call.params["name"], call.body)
 
 
 def _of_completing(body: Any) -> Endpoint:
@@ -69,18 +68,16 @@ def _of_completing(body: Any) -> Endpoint:
     stability="experimental",
     by_body=_of_completing,
 )
-def complete_artifact(call: Call) -> Answer:
+def complete_artifact(call: Call[Artifacts]) -> Answer:
     """Make a blob available once it is uploaded, with the ETags of its uploads. Safe to repeat."""
-    services = _as_creator(call)
-    services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
+    _as_creator(call).complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
 
 
 @_putting("PUT", _ARTIFACT, "Finish Artifact", input="finish-artifact-request")
-def finish_artifact(call: Call) -> Answer:
+def finish_artifact(call: Call[Artifacts]) -> Answer:
     """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
-    services = _as_creator(call)
-    services.artifacts.finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
+    _as_creator(call).finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
     return _empty(204)
 
 
@@ -90,7 +87,7 @@ def _of_latest_run(of: Endpoint, name: str, route: str, title: str) -> Endpoint:
 
 
 @_getting(_ARTIFACT, "Get Artifact from Run")
-def get_artifact(call: Call) -> Response:
+def get_artifact(call: Call[tuple[Artifacts, Objects]]) -> Response:
     """Redirect to the artifact. Links are followed. A name that begins with public/ needs no scope.
 
     The body has the storageType and the url, for clients that do not follow redirects.
@@ -104,7 +101,7 @@ get_latest_artifact = _of_latest_run(
 
 
 @_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
-def artifact(call: Call) -> Answer:
+def artifact(call: Call[tuple[Artifacts, Objects]]) -> Answer:
     """How to download the artifact: a url, or for an object its name and credentials. Links are followed.
 
     Each artifact with a signed URL is answered as s3.
@@ -118,10 +115,10 @@ latest_artifact = _of_latest_run(
 
 
 @endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
-def artifact_info(call: Call) -> Answer:
+def artifact_info(call: Call[Artifacts]) -> Answer:
     """The artifact as in listArtifacts, without its content. A link is not followed."""
-    services = call.authorize()
-    return services.artifacts.info(call.task_id, _run_id(call, services), call.params["name"]).to_wire()
+    artifacts = call.authorize()
+    return artifacts.info(call.task_id, _run_id(call, artifacts), call.params["name"]).to_wire()
 
 
 latest_artifact_info = _of_latest_run(
@@ -130,28 +127,27 @@ latest_artifact_info = _of_latest_run(
 
 
 @_listing(_OF_RUN, "Get Artifacts from Run")
-def list_artifacts(call: Call) -> Response:
+def list_artifacts(call: Call[Artifacts]) -> Response:
     """The artifacts of a run, in pages like those of listTaskGroup."""
-    services = call.authorize()
-    ask = partial(services.artifacts.list, call.task_id, call.run_id)
-    return page_answer(call, services, "artifacts", _NAME, ask, Artifact.to_wire)
+    ask = partial(call.authorize().list, call.task_id, call.run_id)
+    return page_answer(call, "artifacts", _NAME, ask, Artifact.to_wire)
 
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run")
-def list_latest_artifacts(call: Call) -> Response:
+def list_latest_artifacts(call: Call[Artifacts]) -> Response:
     """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
-    services = call.authorize()
+    artifacts = call.authorize()
 
     def ask(after: str, limit: int, render: Render) -> Page[str]:
         run, _, name = after.partition(" ")
-        run_id = int(run) if run else services.artifacts.latest_run(call.task_id)
-        page = services.artifacts.list(call.task_id, run_id, name, limit, render)
+        run_id = int(run) if run else artifacts.latest_run(call.task_id)
+        page = artifacts.list(call.task_id, run_id, name, limit, render)
         return replace(page, after=page.after and f"{run_id} {page.after}")
 
-    return page_answer(call, services, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, Artifact.to_wire)
+    return page_answer(call, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, Artifact.to_wire)
 
 
-def _as_creator(call: Call) -> Services:
+def _as_creator(call: Call[Artifacts]) -> Artifacts:
     call.task()  # raises ResourceNotFound for an unknown task, in place of an InputError
     try:
         return call.authorize_holder()
@@ -159,11 +155,11 @@ def _as_creator(call: Call) -> Services:
         raise InputError(error.message) from None
 
 
-def _run_id(call: Call, services: Services) -> int:
-    return call.run_id if "runId" in call.params else services.artifacts.latest_run(call.task_id)
+def _run_id(call: Call[Any], artifacts: Artifacts) -> int:
+    return call.run_id if "runId" in call.params else artifacts.latest_run(call.task_id)
 
 
-def _find(call: Call) -> tuple[Services, ArtifactLocation]:
+def _find(call: Call[tuple[Artifacts, Objects]]) -> tuple[Objects, ArtifactLocation]:
     """The artifact, links followed; the caller has the scopes for each artifact on the way.
 
     Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
@@ -172,11 +168,11 @@ def _find(call: Call) -> tuple[Services, ArtifactLocation]:
     run_id = None
     while True:
         private = [name for name in names if not name.startswith("public/")]
-        services = call.authorize(privateNames=private)
-        run_id = _run_id(call, services) if run_id is None else run_id
-        target = services.artifacts.find(call.task_id, run_id, names[-1])
+        artifacts, objects = call.authorize(privateNames=private)
+        run_id = _run_id(call, artifacts) if run_id is None else run_id
+        target = artifacts.find(call.task_id, run_id, names[-1])
         if target.artifact.storage_type != "link":
-            return services, target
+            return objects, target
         if len(names) > _MAX_LINKS:
             raise InputError(
                 f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
@@ -184,10 +180,10 @@ def _find(call: Call) -> tuple[Services, ArtifactLocation]:
         names.append(target.artifact.details["artifact"])
 
 
-def _content_of(services: Services, target: ArtifactLocation) -> Answer:
+def _content_of(objects: Objects, target: ArtifactLocation) -> Answer:
     match target.artifact.storage_type:
         case "object":
-            return services.objects.access(target.artifact)
+            return objects.access(target.artifact)
         case "error":
             return {"storageType": "error", **_error(target.artifact)}
         case "reference":
@@ -248,7 +244,7 @@ def _checksums(artifact: Artifact) -> Mapping[str, str]:
     }
 
 
-def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) -> Callable[[str], Response]:
+def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) -> Callable[[str], Response]:
     """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
 
     The signature is the only authorization. An upload that finds no free slot is refused unread.
@@ -256,7 +252,7 @@ def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) 
 
     def upload(ticket: str) -> Response:
         signature = request.args.get("signature", "")
-        permission = services.uploads.verified(ticket, signature)
+        permission = uploads.verified(ticket, signature)
         faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length = request.environ.get("CONTENT_LENGTH", "")
         headers = request.headers
@@ -269,21 +265,21 @@ def upload_view(services: Services, slots: UploadSlots, faults: FaultInjection) 
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
         with slots.acquire(f"{permission.task_id}/{permission.run_id}"):
-            etag = services.uploads.receive(permission, sent, chunks)
+            etag = uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 
     return upload
 
 
-def download_view(services: Services) -> Callable[[str], Response]:
+def download_view(uploads: Uploads, artifacts: Artifacts) -> Callable[[str], Response]:
     """``GET /uploads/<ticket>?signature=..``: the bytes of a blob.
 
     With the metadata that the original's objects in S3 had: taskcluster-lib-artifact-go insists on it.
     """
 
     def download(ticket: str) -> Response:
-        permission = services.uploads.verified(ticket, request.args.get("signature", ""), "download")
-        artifact, chunks = services.artifacts.content(permission)
+        permission = uploads.verified(ticket, request.args.get("signature", ""), "download")
+        artifact, chunks = artifacts.content(permission)
         response = Response(chunks, content_type=artifact.content_type, headers=NEVER_INLINE)
         response.headers.update({f"x-amz-meta-{name}": text for name, text in _checksums(artifact).items()})
         if artifact.content_encoding:

@@ -11,10 +11,14 @@ from typing import Any
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time, given_duration
+from legacy_queue.http.control_services import Reset
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.services.clock_control import ClockState
-from legacy_queue.services.peeking import PeekedMessage
+from legacy_queue.http.request_journal import Journal
+from legacy_queue.services.clock_control import ClockControl, ClockState
+from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.listing import Listing
+from legacy_queue.services.peeking import PeekedMessage, Peeking
 
 SCOPE = "queue:control"
 DISABLED = "tests can control this server only when it is started with --control"
@@ -24,25 +28,25 @@ control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
-def control_clock(call: Call) -> Answer:
+def control_clock(call: Call[ClockControl]) -> Answer:
     """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
 
     If the clock cannot be moved, ``reason`` says why.
     """
-    return _clock_answer(call.authorize_control().clock.state())
+    return _clock_answer(call.authorize().state())
 
 
 @control_endpoint(
     "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
 )
-def move_clock(call: Call) -> Answer:
+def move_clock(call: Call[ClockControl]) -> Answer:
     """Let time pass (``advance``), stop it (``freeze``), or let it run again from there (``release``).
 
     ``advance`` lets everything that becomes due in that time happen in its order before it answers, events
     included; then waiting requests of claimWork look for work. Signatures, credentials and signed URLs keep
     the real time. 409 if the clock cannot be moved: it can with ``--storage memory``.
     """
-    clock = call.authorize_control().clock
+    clock = call.authorize()
     match call.body:
         case {"advance": _}:
             clock.advance(given_duration(call.body, "advance"))
@@ -56,24 +60,23 @@ def move_clock(call: Call) -> Answer:
 @control_endpoint(
     "GET", "/control/v1/tasks", "List Tasks", query=(*PAGED, "state"), output="control-tasks-response"
 )
-def control_tasks(call: Call) -> Answer:
+def control_tasks(call: Call[Listing]) -> Answer:
     """The status structures of all unresolved tasks, with ``state=all`` of the resolved ones too.
 
     They are in the order of their taskIds, in pages like those of listTaskGroup.
     """
-    services = call.authorize()
-    ask = partial(services.listing.all_tasks, call.query.get("state") == "all")
-    return page_answer(call, services, "tasks", TASK_ID, ask, Task.status)
+    ask = partial(call.authorize().all_tasks, call.query.get("state") == "all")
+    return page_answer(call, "tasks", TASK_ID, ask, Task.status)
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
-def control_reset(call: Call) -> Answer:
+def control_reset(call: Call[Reset]) -> Answer:
     """Remove all tasks, messages, events, artifacts, workers, faults and recorded requests, and set the clock
     to the real time. Waiting requests of claimWork and event streams end.
 
     On Azurite only the data under this server's queue-prefix is removed. 409 on Azure.
     """
-    call.authorize_control().reset()
+    call.authorize().run()
     return {}
 
 
@@ -88,39 +91,39 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
 
 
 @control_endpoint("GET", "/control/v1/faults", "List Faults", output="control-faults")
-def list_faults(call: Call) -> Answer:
+def list_faults(call: Call[FaultRegistry]) -> Answer:
     """The faults in force, the oldest first, and how often each has happened."""
-    return {"faults": call.authorize_control().faults.list()}
+    return {"faults": call.authorize().list()}
 
 
 @control_endpoint(
     "POST", "/control/v1/faults", "Add Fault", input="control-new-fault", output="control-fault"
 )
-def add_fault(call: Call) -> Answer:
+def add_fault(call: Call[FaultRegistry]) -> Answer:
     """Let something happen to requests: an error, a delay, or a connection closed without an answer.
 
     If several faults match a request, the oldest happens, until its ``times`` are used up.
     """
-    return call.authorize_control().faults.add(call.body)
+    return call.authorize().add(call.body)
 
 
 @control_endpoint("DELETE", "/control/v1/faults/<faultId>", "Remove Fault", output="control-fault")
-def remove_fault(call: Call) -> Answer:
+def remove_fault(call: Call[FaultRegistry]) -> Answer:
     """End a fault; the answer says how often it happened."""
-    return call.authorize_control().faults.remove(call.params["faultId"])
+    return call.authorize().remove(call.params["faultId"])
 
 
 @control_endpoint(
     "GET", "/control/v1/messages/<provisionerId>/<workerType>", "List Messages", output="control-messages"
 )
-def list_messages(call: Call) -> Answer:
+def list_messages(call: Call[Peeking]) -> Answer:
     """The messages in the queues of a worker type, highest priority first, without receiving any.
 
     Memory storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
     ``hidden`` is the number of messages that are not shown.
     """
     pool = call.params["provisionerId"], call.params["workerType"]
-    peeked = call.authorize_control().peeking.messages(*pool)
+    peeked = call.authorize().messages(*pool)
     messages = [_message(message) for message in peeked.messages]
     return {"taskQueueId": "/".join(pool), "messages": messages, "hidden": peeked.hidden}
 
@@ -128,12 +131,12 @@ def list_messages(call: Call) -> Answer:
 @control_endpoint(
     "GET", "/control/v1/requests", "List Requests", query=("after", "limit"), output="control-requests"
 )
-def list_requests(call: Call) -> Answer:
+def list_requests(call: Call[Journal]) -> Answer:
     """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
     requests after that sequence number. The last 10,000 are kept, except those to /control/v1 and /events.
     A request that got no answer has the status 0.
     """
-    journal = call.authorize_control().journal
+    journal = call.authorize()
     after = int(call.query["after"]) if "after" in call.query else None
     return {"requests": journal.requests(int(call.query.get("limit", _REQUESTS)), after)}
 

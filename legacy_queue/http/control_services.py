@@ -10,14 +10,18 @@ from legacy_queue.services.peeking import Peeking
 
 
 @dataclass(frozen=True)
-class ControlServices:
-    """An endpoint gets them once its caller is authorized.
+class Reset:
+    """``run`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable."""
 
-    ``reset`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable.
-    """
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class ControlServices:
+    """What the endpoints of ``/control/v1`` may need, each by its type."""
 
     clock: ClockControl
     faults: FaultRegistry
     journal: Journal
     peeking: Peeking
-    reset: Callable[[], None]
+    reset: Reset

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import structlog
 from flask import Response
@@ -15,24 +15,29 @@ from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.generations import SINCE_2018, as_of_2018
 from legacy_queue.domain.scopes import AllOf, Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.request_log import Environ, record_of
-from legacy_queue.services import Services
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.pages import PageMemory
+from legacy_queue.services.polling import Polling
+from legacy_queue.services.tasks import Tasks
 from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
 Answer = Mapping[str, Any] | Response  # JSON, or any other answer
+Needed = TypeVar("Needed")  # a service, a tuple of services, or None
 
 _PARAMETER = re.compile(r"<(\w+)>")
 
 
 @dataclass
-class Call:
+class Call(Generic[Needed]):
     """One request to an endpoint, with checked parameters and a validated body; ``environ`` is that of WSGI.
 
-    ``is_todays``: the answer has today's shape, else that of 2018. ``_failure`` says why the credentials are
-    invalid, if they are.
+    A handler's signature says which services it needs: ``Call[Tasks]``, ``Call[tuple[Groups, Listing]]`` or
+    ``Call[None]``. It gets them once the caller is authorized, and no others. ``is_todays``: the answer has
+    today's shape, else that of 2018. ``page_memory`` is for all lists. ``_failure`` says why the credentials
+    are invalid, if they are.
     """
 
     endpoint: "Endpoint"
@@ -41,10 +46,12 @@ class Call:
     body: Any
     environ: Environ
     is_todays: bool
+    page_memory: PageMemory
     _identity: Identity | None
     _failure: AuthenticationFailed | None
-    _services: Services
-    _control: ControlServices | None = None  # None only where the endpoints of /control/v1 are disabled
+    _tasks: Tasks
+    _groups: Groups
+    _needed: Needed
 
     @property
     def client_id(self) -> str:
@@ -75,23 +82,23 @@ class Call:
 
     def task(self) -> Task:
         """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""
-        return self._services.tasks.recall(self.task_id)
+        return self._tasks.recall(self.task_id)
 
     def task_now(self) -> Task:
         """The task as stored now, to fill the scopes."""
-        return self._services.tasks.load(self.task_id)
+        return self._tasks.load(self.task_id)
 
     def group(self) -> Group:
         """The task group, to fill the scopes; raises ResourceNotFound."""
-        return self._services.groups.load(self.params["taskGroupId"])
+        return self._groups.load(self.params["taskGroupId"])
 
-    def with_expired_urls(self) -> "Call":
-        """The same call, except that its poll URLs have expired."""
-        polling = self._services.polling.expired()
-        return replace(self, _services=replace(self._services, polling=polling))
+    def with_expired_urls(self) -> "Call[Polling]":
+        """The same call of pollTaskUrls, except that its URLs have expired."""
+        call: Any = self
+        return replace(call, _needed=call._needed.expired())  # noqa: SLF001 - its own
 
-    def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
-        """The services, if the caller's scopes satisfy the endpoint's; else raises InsufficientScopes.
+    def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Needed:
+        """What the handler needs, if the caller has the endpoint's scopes; else raises InsufficientScopes.
 
         ``fields`` and the parameters of the route fill the scopes. Invalid credentials raise
         AuthenticationFailed; they are ignored if the endpoint needs no scopes, as by the original queue.
@@ -109,15 +116,9 @@ class Call:
                 client_id=self._failure.client_id,
                 reason=self._failure.reason,
             )
-        return self._services
+        return self._needed
 
-    def authorize_control(self) -> ControlServices:
-        """As ``authorize``, for an endpoint of ``/control/v1``."""
-        self.authorize()
-        assert self._control is not None  # noqa: S101
-        return self._control
-
-    def authorize_holder(self) -> Services:
+    def authorize_holder(self) -> Needed:
         """As ``authorize``; the worker that has claimed the run, if any, fills the scopes too.
 
         Scopes that name this run need no worker. For others the worker is read from storage: the cache may
@@ -130,7 +131,7 @@ class Call:
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 
-Handler = Callable[[Call], Answer]
+Handler = Callable[[Call[Any]], Answer]
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,18 @@ class Endpoint:
     disabled: str = ""  # if set, each call is a 404 with this message
     also: str | None = None
     by_body: "Callable[[Any], Endpoint] | None" = field(default=None, repr=False)
+
+    @cached_property
+    def needs(self) -> Any:
+        """The type of what the handler needs, of its signature: that in the brackets of ``Call``."""
+        (needed,) = get_args(get_type_hints(self.handler)["call"])
+        return needed
+
+    def provided(self, services: Mapping[Any, Any]) -> Any:
+        """What the handler needs, of ``services`` by their type. Raises LookupError."""
+        if get_origin(self.needs) is tuple:
+            return tuple(services[needed] for needed in get_args(self.needs))
+        return None if self.needs is type(None) else services[self.needs]
 
     @cached_property
     def args(self) -> list[str]:

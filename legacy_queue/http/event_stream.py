@@ -15,7 +15,7 @@ from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.http.body_timeout import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.ports import BrokerAway, Clock
-from legacy_queue.services.event_feed import BeginsAnew, FedEvent
+from legacy_queue.services.event_feed import BeginsAnew, EventFeed, FedEvent
 
 _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
@@ -26,7 +26,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
     """``/events`` with the exchanges of the project. Its streams end once ``stopping`` is set."""
 
     @endpoint("GET", "/events", "Follow Events", query=("exchange", "follow", "lastEventId", "routingKey"))
-    def events(call: Call) -> Response:
+    def events(call: Call[EventFeed]) -> Response:
         """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
         until the client or the server ends it.
 
@@ -38,7 +38,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
         """
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
         after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
-        feed = call.authorize().event_feed
+        feed = call.authorize()
         stream: Iterator[bytes] = iter(())
         is_disconnected = disconnected(call.environ)
         if call.environ["REQUEST_METHOD"] != "HEAD":
@@ -61,7 +61,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
     return events
 
 
-def _followers(call: Call, trusts_proxy: bool) -> list[str]:
+def _followers(call: Call[EventFeed], trusts_proxy: bool) -> list[str]:
     """The address of the caller, as a trusted proxy reports it, and the client if there are credentials."""
     address: str = call.environ.get("REMOTE_ADDR", "")
     if trusts_proxy:

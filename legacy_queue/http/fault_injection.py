@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Event
+from typing import Any
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.domain.fault import Fault, RunKey, Target
@@ -35,7 +36,7 @@ class FaultInjection:
         self._faults = faults
         self._stopping = stopping
 
-    def handle(self, call: Call) -> Answer:
+    def handle(self, call: Call[Any]) -> Answer:
         """The answer of the call's handler, or that of a fault.
 
         A call with invalid credentials has no faults. The runs that claimWork claimed are recorded.
@@ -101,7 +102,7 @@ def target_of(endpoint: Endpoint) -> Target:
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
 
 
-def _worker(call: Call) -> str:
+def _worker(call: Call[Any]) -> str:
     fields = {**call.params, **(call.body if isinstance(call.body, dict) else {})}
     if "workerId" in fields:
         return f"{fields.get('workerGroup')}/{fields['workerId']}"

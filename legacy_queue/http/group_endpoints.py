@@ -12,7 +12,10 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Answer, Call, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.services import Services
+from legacy_queue.services.group_changes import GroupChanges
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.listing import Listing
+from legacy_queue.services.tasks import Tasks
 from legacy_queue.stores import Group
 
 _GROUP = "/task-group/<taskGroupId>"
@@ -40,7 +43,7 @@ _GROUP_PRIORITY = AnyOf(
 
 
 @_listing("/tasks/status", "Get multiple task statuses", output="tasks-statuses-response")
-def statuses(call: Call) -> Answer:
+def statuses(call: Call[Listing]) -> Answer:
     """The statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
 
     A page may hold fewer than ``limit`` and not be the last: send its continuationToken with the same body
@@ -50,15 +53,15 @@ def statuses(call: Call) -> Answer:
 
 
 @_listing("/tasks", "Get multiple task definitions", output="tasks-response")
-def tasks(call: Call) -> Answer:
+def tasks(call: Call[Listing]) -> Answer:
     """The definitions of up to 1,000 tasks, in pages like those of statuses."""
     return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
 
 
 @endpoint("GET", _GROUP, "Get Task Group", output="task-group-response")
-def get_task_group(call: Call) -> Answer:
+def get_task_group(call: Call[Groups]) -> Answer:
     """The schedulerId of a task group, when it expires, and when it was sealed, if it was."""
-    return group_wire(call.authorize().groups.load(call.params["taskGroupId"]))
+    return group_wire(call.authorize().load(call.params["taskGroupId"]))
 
 
 @_experimental(
@@ -67,13 +70,13 @@ def get_task_group(call: Call) -> Answer:
     scopes=AllOf((f"queue:seal-task-group:{_OF_GROUP}",)),
     output="task-group-response",
 )
-def seal_task_group(call: Call) -> Answer:
+def seal_task_group(call: Call[Groups]) -> Answer:
     """Let a task group take no new task any more: createTask in it is a conflict from then on.
 
     The tasks of the group are not changed. Safe to repeat.
     """
-    services = call.authorize(schedulerId=call.group().scheduler_id)
-    return group_wire(services.groups.seal(call.params["taskGroupId"]))
+    groups = call.authorize(schedulerId=call.group().scheduler_id)
+    return group_wire(groups.seal(call.params["taskGroupId"]))
 
 
 @_experimental(
@@ -82,7 +85,7 @@ def seal_task_group(call: Call) -> Answer:
     scopes=AllOf((f"queue:cancel-task-group:{_OF_GROUP}",)),
     output="cancel-task-group-response",
 )
-def cancel_task_group(call: Call) -> Answer:
+def cancel_task_group(call: Call[GroupChanges]) -> Answer:
     """Cancel the unresolved tasks of a sealed task group, as cancelTask does. A group that is not sealed is a
     conflict.
 
@@ -90,7 +93,7 @@ def cancel_task_group(call: Call) -> Answer:
     canceled itself.
     """
     group_id = call.params["taskGroupId"]
-    changes = call.authorize(schedulerId=call.group().scheduler_id).group_changes
+    changes = call.authorize(schedulerId=call.group().scheduler_id)
     canceled = changes.cancel(group_id)
     return {
         **call.params,
@@ -103,7 +106,7 @@ def cancel_task_group(call: Call) -> Answer:
 @_changing(
     "/task/<taskId>/priority", "Change Task Priority", scopes=_TASK_PRIORITY, output="task-status-response"
 )
-def change_task_priority(call: Call) -> Answer:
+def change_task_priority(call: Call[Tasks]) -> Answer:
     """Change the priority of an unresolved task. A claimed run goes on unchanged.
 
     A scope of createTask must be for the higher of both priorities, or for one above.
@@ -111,13 +114,13 @@ def change_task_priority(call: Call) -> Answer:
     queue = call.task_now().work_queue
     new = call.body["newPriority"]
     old = queue.priority
-    services = call.authorize(
+    tasks_ = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,
         priorities=at_least(min(old, new, key=PRIORITIES.index)),
         directions=[verb for verb in _DIRECTIONS if direction(old, new) in ("", verb)],
     )
-    return {"status": services.tasks.change_priority(call.task_id, old, new).status()}
+    return {"status": tasks_.change_priority(call.task_id, old, new).status()}
 
 
 @_changing(
@@ -126,15 +129,15 @@ def change_task_priority(call: Call) -> Answer:
     scopes=_GROUP_PRIORITY,
     output="task-group-priority-change-response",
 )
-def change_task_group_priority(call: Call) -> Answer:
+def change_task_group_priority(call: Call[GroupChanges]) -> Answer:
     """Change the priority of the unresolved tasks of a group, as changeTaskPriority does.
 
     A client with scopes only to raise, or only to lower, changes only those tasks. Tasks that join later have
     their own priority. Repeat a call that was cut off: it goes on with the remaining tasks.
     """
-    services, directions = _directions(call, call.group())
+    changes, directions = _directions(call, call.group())
     new = call.body["newPriority"]
-    group, changed = services.group_changes.change_priority(call.params["taskGroupId"], new, directions)
+    group, changed = changes.change_priority(call.params["taskGroupId"], new, directions)
     return {
         **call.params,
         "schedulerId": group.scheduler_id,
@@ -144,7 +147,7 @@ def change_task_group_priority(call: Call) -> Answer:
     }
 
 
-def _directions(call: Call, group: Group) -> tuple[Services, Collection[str]]:
+def _directions(call: Call[GroupChanges], group: Group) -> tuple[GroupChanges, Collection[str]]:
     """The directions in which the caller may change priorities; raises InsufficientScopes."""
     with suppress(InsufficientScopes):
         return call.authorize(schedulers=[group.scheduler_id], directions=()), _DIRECTIONS
@@ -152,18 +155,18 @@ def _directions(call: Call, group: Group) -> tuple[Services, Collection[str]]:
     return call.authorize(schedulers=[group.scheduler_id], directions=_DIRECTIONS), held
 
 
-def _may(call: Call, direction: str) -> bool:
+def _may(call: Call[GroupChanges], direction: str) -> bool:
     with suppress(InsufficientScopes):
         call.authorize(schedulers=(), directions=[direction])
         return True
     return False
 
 
-def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Answer:
-    services = call.authorize()
+def _tasks(call: Call[Listing], name: str, to_wire: Callable[[Task], Any]) -> Answer:
+    listing = call.authorize()
     task_ids = list(dict.fromkeys(call.body.get("taskIds", ())))
-    ask = partial(services.listing.tasks, task_ids)
-    return page_answer(call, services, name, "[0-9]{1,3}", ask, to_wire)
+    ask = partial(listing.tasks, task_ids)
+    return page_answer(call, name, "[0-9]{1,3}", ask, to_wire)
 
 
 def group_wire(group: Group) -> dict[str, str]:

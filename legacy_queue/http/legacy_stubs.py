@@ -24,14 +24,14 @@ _DISABLED = "{} is another service: this server answers for it only when it is s
     query=("since",),
     output="purge-requests-response",
 )
-def purge_requests(call: Call) -> Mapping[str, Any]:
+def purge_requests(call: Call[None]) -> Mapping[str, Any]:
     """Always an empty list: no cache is to be purged. Workers call this before each task."""
     call.authorize()
     return {"requests": []}
 
 
 @endpoint("GET", "/scopes/current", "Get Current Scopes", service="auth", output="scope-set")
-def current_scopes(call: Call) -> Mapping[str, Any]:
+def current_scopes(call: Call[None]) -> Mapping[str, Any]:
     """The scopes of the caller's credentials, expanded; none without valid credentials."""
     call.authorize()
     return {"scopes": call.scopes}
@@ -42,7 +42,7 @@ def legacy_stubs(authenticator: Authenticator, is_enabled: bool) -> tuple[Endpoi
     schemas = {"input": "scope-set", "output": "scope-set"}
 
     @endpoint("POST", "/scopes/expand", "Expand Scopes", service="auth", scopes=_ANY_CLIENT, **schemas)
-    def expand_scopes(call: Call) -> Mapping[str, Any]:
+    def expand_scopes(call: Call[None]) -> Mapping[str, Any]:
         """The scopes, and the scopes of the roles that they assume."""
         call.authorize()
         return {"scopes": authenticator.expand(call.body["scopes"])}

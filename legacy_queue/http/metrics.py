@@ -3,13 +3,13 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
 
 from legacy_queue.http.request_log import RequestRecord
-from legacy_queue.services import Services
+from legacy_queue.services.poller_registry import PollerRegistry
 
 
 class Metrics:
     """The metrics of this process since its start."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, pollers: PollerRegistry) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._answered = Counter(
@@ -23,7 +23,7 @@ class Metrics:
             "Requests of claimWork that wait for work now.",
             registry=self._registry,
         )
-        waiting.set_function(services.pollers.waiting)
+        waiting.set_function(pollers.waiting)
 
     def answered(self, record: RequestRecord) -> None:
         """Count a request. Without an endpoint its label is ``none``."""

@@ -10,6 +10,8 @@ from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.times import parse_duration
 from legacy_queue.domain.usage_key import HOUR, KEPT
 from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.services.claims import Claims
+from legacy_queue.services.usage import Usage
 
 
 @endpoint(
@@ -20,16 +22,16 @@ from legacy_queue.http.endpoint import Answer, Call, endpoint
     query=("provisionerId", "since", "workerType"),
     output="migration-response",
 )
-def migration(call: Call) -> Answer:
+def migration(call: Call[tuple[Usage, Claims]]) -> Answer:
     """For each worker type, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
     (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
     whatever its answer. A caller is listed with all its calls since ``first``.
     """
-    services = call.authorize()
+    usage, claims = call.authorize()
     window = _window(call.query.get("since", "24h"))
-    report = services.usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
+    report = usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
     for pool in report["workerTypes"]:
-        pool["policy"] = services.claims.policy(pool["provisionerId"], pool["workerType"])
+        pool["policy"] = claims.policy(pool["provisionerId"], pool["workerType"])
     return report
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.artifact_endpoints import redirect
 from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.services.objects import Objects
 
 _uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
 _downloading = partial(endpoint, service="object", scopes="object:download:<objectName>")
@@ -18,9 +19,9 @@ _downloading = partial(endpoint, service="object", scopes="object:download:<obje
     input="create-upload-request",
     output="create-upload-response",
 )
-def create_upload(call: Call) -> Answer:
+def create_upload(call: Call[Objects]) -> Answer:
     """Store inline data, or answer where to PUT the data before the upload is finished. Safe to repeat."""
-    objects = call.authorize(projectId=call.body["projectId"]).objects
+    objects = call.authorize(projectId=call.body["projectId"])
     return objects.create_upload(call.params["objectName"], call.body)
 
 
@@ -30,9 +31,9 @@ def create_upload(call: Call) -> Answer:
     "Mark an Upload as Complete",
     input="finish-upload-request",
 )
-def finish_upload(call: Call) -> Answer:
+def finish_upload(call: Call[Objects]) -> Answer:
     """Make an uploaded object with these hashes available for download. Safe to repeat."""
-    objects = call.authorize(projectId=call.body["projectId"]).objects
+    objects = call.authorize(projectId=call.body["projectId"])
     objects.finish_upload(call.params["objectName"], call.body)
     return {}
 
@@ -44,24 +45,24 @@ def finish_upload(call: Call) -> Answer:
     input="download-object-request",
     output="download-object-response",
 )
-def start_download(call: Call) -> Answer:
+def start_download(call: Call[Objects]) -> Answer:
     """Answer where to GET the object, by one of the accepted methods: getUrl, or simple."""
     accepted = call.body["acceptDownloadMethods"]
-    return call.authorize().objects.start_download(call.params["objectName"], accepted)
+    return call.authorize().start_download(call.params["objectName"], accepted)
 
 
 @_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
-def object_(call: Call) -> Answer:
+def object_(call: Call[Objects]) -> Answer:
     """The object's project, expiry and hashes."""
-    artifact = call.authorize().objects.find(call.params["objectName"])
+    artifact = call.authorize().find(call.params["objectName"])
     details: Any = artifact.details
     expires = format_time(artifact.expires)
     return {"projectId": details["projectId"], "expires": expires, "hashes": details["hashes"]}
 
 
 @_downloading("GET", "/download/<objectName>", "Get an Object's Data")
-def download(call: Call) -> Answer:
+def download(call: Call[Objects]) -> Answer:
     """Redirect to the object."""
-    objects = call.authorize().objects
+    objects = call.authorize()
     answer = objects.start_download(call.params["objectName"], {"simple": True})
     return redirect("object", answer["url"])

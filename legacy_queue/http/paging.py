@@ -14,7 +14,6 @@ from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.worker_record import Path
 from legacy_queue.http.endpoint import Call
-from legacy_queue.services import Services
 from legacy_queue.services.pages import Page
 
 PAGED = ("continuationToken", "limit")
@@ -25,8 +24,7 @@ ToWire = Callable[[Any], Any]  # a task or the like
 
 
 def page_answer(
-    call: Call,
-    services: Services,
+    call: Call[Any],
     name: str,
     pattern: str,
     ask: Callable[[str, int, Render], Page[str]],
@@ -40,7 +38,7 @@ def page_answer(
     continuationToken of another list. The page counts towards the memory of all listings until it is sent.
     """
     begin = _place(call, pattern)
-    memory = services.page_memory.acquire()
+    memory = call.page_memory.acquire()
     try:
         page = ask(
             begin,
@@ -62,8 +60,7 @@ def page_answer(
 
 
 def path_page_answer(
-    call: Call,
-    services: Services,
+    call: Call[Any],
     name: str,
     depth: int,
     ask: Callable[[Path, int, Render], Page[Path]],
@@ -75,10 +72,10 @@ def path_page_answer(
         page = ask(tuple(after.split("/")) if after else (), limit, render)
         return Page(page.items, "/".join(page.after) if page.after else None)
 
-    return page_answer(call, services, name, "/".join([IDENTIFIER] * depth), ask_text, to_wire)
+    return page_answer(call, name, "/".join([IDENTIFIER] * depth), ask_text, to_wire)
 
 
-def _place(call: Call, pattern: str) -> str:
+def _place(call: Call[Any], pattern: str) -> str:
     """The place in the caller's token, "" without one. JavaScript clients send "" for an undefined token."""
     token = call.query.get("continuationToken")
     if not token:
@@ -96,7 +93,7 @@ def _place(call: Call, pattern: str) -> str:
     return place
 
 
-def _token(call: Call, place: str) -> str:
+def _token(call: Call[Any], place: str) -> str:
     """The check detects a token that was cut, changed, or given for another list."""
     name = call.endpoint.name
     list_id = _list_id(call)
@@ -105,7 +102,7 @@ def _token(call: Call, place: str) -> str:
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
 
 
-def _list_id(call: Call) -> str:
+def _list_id(call: Call[Any]) -> str:
     of_body = f"the body with the hash {hashlib.sha256(_json(call.body)).hexdigest()}" if call.body else ""
     # taskQueueId repeats the provisionerId and the workerType
     ids = [value for name, value in call.params.items() if name != "taskQueueId"]

@@ -4,6 +4,7 @@ Source: docs/explanation/http-contract.md.
 """
 
 from functools import partial
+from typing import Any
 
 from werkzeug.http import parse_dict_header
 
@@ -11,7 +12,10 @@ from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.body_timeout import disconnected
 from legacy_queue.http.endpoint import Answer, Call, endpoint
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.claim_work import ClaimWork
+from legacy_queue.services.claims import ClaimProof, Claims
+from legacy_queue.services.polling import Polling
+from legacy_queue.services.tasks import Tasks
 
 _RUN = "/task/<taskId>/runs/<runId>"
 _POOL = "<provisionerId>/<workerType>"
@@ -40,9 +44,9 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
     scopes=_POLLING,
     output="poll-task-urls-response",
 )
-def poll_task_urls(call: Call) -> Answer:
+def poll_task_urls(call: Call[Polling]) -> Answer:
     """Signed URLs to poll the Azure queues of a worker type, and to delete from them. Poll in this order."""
-    return call.authorize().polling.poll_urls(*_pool(call), call.client_id)
+    return call.authorize().poll_urls(*_pool(call), call.client_id)
 
 
 @endpoint(
@@ -54,7 +58,7 @@ def poll_task_urls(call: Call) -> Answer:
     output="claim-work-response",
     also="/claim-work/<taskQueueId>",
 )
-def claim_work(call: Call) -> Answer:
+def claim_work(call: Call[ClaimWork]) -> Answer:
     """Claim up to ``tasks`` pending tasks, highest priority first.
 
     The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
@@ -62,12 +66,12 @@ def claim_work(call: Call) -> Answer:
     With the header ``Prefer: wait=0`` (RFC 7240) the answer comes at once.
     """
     worker = _worker(call)
-    services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
+    work = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
     names_task_queue = "taskQueueId" in call.params
     is_disconnected = disconnected(call.environ)
     waits = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") != "0"
-    return services.claim_work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, waits)
+    return work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, waits)
 
 
 @endpoint(
@@ -78,12 +82,12 @@ def claim_work(call: Call) -> Answer:
     input="task-claim-request",
     output="task-claim-response",
 )
-def claim_task(call: Call) -> Answer:
+def claim_task(call: Call[Claims]) -> Answer:
     """Claim a pending run, or the next run after an expired claim."""
     task = call.task()
     worker = _worker(call)
     queue = task.work_queue
-    services = call.authorize(
+    claims = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,
         workerGroup=worker.worker_group,
@@ -91,7 +95,7 @@ def claim_task(call: Call) -> Answer:
     )
     # Go clients send unset fields as empty strings
     proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
-    return services.claims.claim(task, call.run_id, worker, proof)
+    return claims.claim(task, call.run_id, worker, proof)
 
 
 @endpoint(
@@ -101,40 +105,40 @@ def claim_task(call: Call) -> Answer:
     scopes=_on_run("reclaim-task", "claim-task"),
     output="task-reclaim-response",
 )
-def reclaim_task(call: Call) -> Answer:
+def reclaim_task(call: Call[Claims]) -> Answer:
     """Extend the claim on a run before it expires."""
-    return call.authorize_holder().claims.reclaim(call.task_id, call.run_id)
+    return call.authorize_holder().reclaim(call.task_id, call.run_id)
 
 
 @_resolving(
     "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
-def report_completed(call: Call) -> Answer:
+def report_completed(call: Call[Tasks]) -> Answer:
     """Resolve a running run as completed, or as failed if a very old worker says ``success: false``."""
     state = "failed" if call.body and call.body.get("success") is False else "completed"
     return _reported(call, state, state)
 
 
 @_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
-def report_failed(call: Call) -> Answer:
+def report_failed(call: Call[Tasks]) -> Answer:
     """Resolve a running run as failed, because the task's own code failed."""
     return _reported(call, "failed", "failed")
 
 
 @_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
-def report_exception(call: Call) -> Answer:
+def report_exception(call: Call[Tasks]) -> Answer:
     """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
     return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
 
 
-def _pool(call: Call) -> tuple[str, str]:
+def _pool(call: Call[Any]) -> tuple[str, str]:
     return call.params["provisionerId"], call.params["workerType"]
 
 
-def _worker(call: Call) -> Worker:
+def _worker(call: Call[Any]) -> Worker:
     return Worker(call.body["workerGroup"], call.body["workerId"])
 
 
-def _reported(call: Call, state: str, reason: str) -> Answer:
-    services = call.authorize_holder()
-    return {"status": services.tasks.report(call.task_id, call.run_id, state, reason).status()}
+def _reported(call: Call[Tasks], state: str, reason: str) -> Answer:
+    tasks = call.authorize_holder()
+    return {"status": tasks.report(call.task_id, call.run_id, state, reason).status()}

@@ -13,7 +13,9 @@ from legacy_queue.domain.task import Task
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
 from legacy_queue.http.group_endpoints import group_wire
 from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.services import Services
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.listing import Listing
+from legacy_queue.services.tasks import Tasks
 
 _POOL = "<provisionerId>/<workerType>"
 _GROUP = "<schedulerId>/<taskGroupId>"
@@ -46,34 +48,33 @@ def _on_task(verb: str) -> AnyOf:
 
 
 @endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
-def task(call: Call) -> Answer:
+def task(call: Call[Tasks]) -> Answer:
     """The definition of the task, with its defaults filled in."""
-    return call.authorize().tasks.load(call.task_id).wire
+    return call.authorize().load(call.task_id).wire
 
 
 @endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
-def status(call: Call) -> Answer:
+def status(call: Call[Tasks]) -> Answer:
     """The status structure of the task."""
-    return _status(call.authorize().tasks.load(call.task_id))
+    return _status(call.authorize().load(call.task_id))
 
 
 @_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
-def create_task(call: Call) -> Answer:
+def create_task(call: Call[Tasks]) -> Answer:
     """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
-    return _status(_as_creator(call).tasks.create(call.task_id, call.body))
+    return _status(_as_creator(call).create(call.task_id, call.body))
 
 
 @_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
-def define_task(call: Call) -> Answer:
+def define_task(call: Call[Tasks]) -> Answer:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
-    services = _as_creator(call, call.task_id)
-    return _status(services.tasks.define(call.task_id, call.body))
+    return _status(_as_creator(call, call.task_id).define(call.task_id, call.body))
 
 
 @_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
-def schedule_task(call: Call) -> Answer:
+def schedule_task(call: Call[Tasks]) -> Answer:
     """Make an unscheduled task pending, regardless of its dependencies. Any other task is not changed."""
-    return _status(_as_scheduler(call).tasks.schedule(call.task_id))
+    return _status(_as_scheduler(call).schedule(call.task_id))
 
 
 @_changing(
@@ -83,19 +84,19 @@ def schedule_task(call: Call) -> Answer:
     scopes=_on_task("rerun-task"),
     stability="deprecated",
 )
-def rerun_task(call: Call) -> Answer:
+def rerun_task(call: Call[Tasks]) -> Answer:
     """Give a resolved or unscheduled task another run and all its retries. Any other is not changed."""
-    return _status(_as_scheduler(call).tasks.rerun(call.task_id))
+    return _status(_as_scheduler(call).rerun(call.task_id))
 
 
 @_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
-def cancel_task(call: Call) -> Answer:
+def cancel_task(call: Call[Tasks]) -> Answer:
     """Resolve an unresolved task as exception/canceled. A resolved task is not changed."""
-    return _status(_as_scheduler(call).tasks.cancel(call.task_id))
+    return _status(_as_scheduler(call).cancel(call.task_id))
 
 
 @_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
-def list_task_group(call: Call) -> Answer:
+def list_task_group(call: Call[tuple[Groups, Listing]]) -> Answer:
     """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
     hold fewer and not be the last.
 
@@ -103,23 +104,22 @@ def list_task_group(call: Call) -> Answer:
     that joins meanwhile does not make others be listed twice or left out. Each page has the answer of
     getTaskGroup too.
     """
-    services = call.authorize()
+    groups, listing = call.authorize()
     task_group_id = call.params["taskGroupId"]
-    group = services.groups.find(task_group_id)
+    group = groups.find(task_group_id)
     beside = group_wire(group) if group else call.params
-    ask = partial(services.listing.group, task_group_id)
-    return page_answer(call, services, "tasks", TASK_ID, ask, _listed, beside)
+    ask = partial(listing.group, task_group_id)
+    return page_answer(call, "tasks", TASK_ID, ask, _listed, beside)
 
 
 @_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
-def list_dependent_tasks(call: Call) -> Answer:
+def list_dependent_tasks(call: Call[Listing]) -> Answer:
     """The tasks that depend on a task, in pages like those of listTaskGroup."""
-    services = call.authorize()
-    ask = partial(services.listing.dependents, call.task_id)
-    return page_answer(call, services, "tasks", TASK_ID, ask, _listed, call.params)
+    ask = partial(call.authorize().dependents, call.task_id)
+    return page_answer(call, "tasks", TASK_ID, ask, _listed, call.params)
 
 
-def _as_creator(call: Call, *more_dependencies: str) -> Services:
+def _as_creator(call: Call[Tasks], *more_dependencies: str) -> Tasks:
     body = call.body
     provisioner_id, worker_type = pool_in(call.body)
     dependencies = {*body.get("dependencies", ()), *more_dependencies}
@@ -143,7 +143,7 @@ def _as_creator(call: Call, *more_dependencies: str) -> Services:
     )
 
 
-def _as_scheduler(call: Call) -> Services:
+def _as_scheduler(call: Call[Tasks]) -> Tasks:
     definition = call.task().definition
     return call.authorize(
         schedulerId=definition.scheduler_id,

@@ -12,6 +12,8 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.http.endpoint import Answer, Call, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
+from legacy_queue.services.task_queues import TaskQueues
+from legacy_queue.services.workers import Workers
 
 _QUEUES = "/task-queues"
 _QUEUE = f"{_QUEUES}/<taskQueueId>"
@@ -29,7 +31,7 @@ _listing = partial(endpoint, "GET", query=PAGED)
     output="pending-tasks-response",
     also="/pending/<taskQueueId>",
 )
-def pending_tasks(call: Call) -> Answer:
+def pending_tasks(call: Call[TaskQueues]) -> Answer:
     """How many tasks of a worker type are pending. The count includes the changes of this server process at
     once, and those of others within 2 s, or later if storage takes longer than half a second to count.
     """
@@ -49,7 +51,7 @@ def pending_tasks(call: Call) -> Answer:
     scopes=AllOf(_COUNTS),
     output="task-queue-counts-response",
 )
-def task_queue_counts(call: Call) -> Answer:
+def task_queue_counts(call: Call[TaskQueues]) -> Answer:
     """How many tasks of a task queue are pending, and how many are claimed, as exact as pendingTasks."""
     return _counts(call, [call.params["taskQueueId"]])[0]
 
@@ -63,7 +65,7 @@ def task_queue_counts(call: Call) -> Answer:
     output="task-queue-counts-list-response",
     stability="experimental",
 )
-def task_queue_counts_batch(call: Call) -> Answer:
+def task_queue_counts_batch(call: Call[TaskQueues]) -> Answer:
     """The counts of up to 1000 task queues, in the order of the request."""
     return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
 
@@ -75,7 +77,7 @@ def task_queue_counts_batch(call: Call) -> Answer:
     output="list-pending-tasks-response",
     stability="experimental",
 )
-def list_pending_tasks(call: Call) -> Answer:
+def list_pending_tasks(call: Call[TaskQueues]) -> Answer:
     """The pending tasks of a task queue, in pages like those of listTaskGroup. The task that has waited for
     the longest time comes first, whatever its priority. The tasks stay pending.
     """
@@ -89,7 +91,7 @@ def list_pending_tasks(call: Call) -> Answer:
     output="list-claimed-tasks-response",
     stability="experimental",
 )
-def list_claimed_tasks(call: Call) -> Answer:
+def list_claimed_tasks(call: Call[TaskQueues]) -> Answer:
     """The claimed tasks of a task queue, in pages like those of listTaskGroup, the oldest claim first."""
     return _tasks(call, "running", _claimed)
 
@@ -100,10 +102,9 @@ def list_claimed_tasks(call: Call) -> Answer:
     scopes="queue:list-task-queues",
     output="list-taskqueues-response",
 )
-def list_task_queues(call: Call) -> Answer:
+def list_task_queues(call: Call[Workers]) -> Answer:
     """The known worker types of all provisioners, in pages like those of listProvisioners."""
-    services = call.authorize()
-    return path_page_answer(call, services, "taskQueues", 2, services.workers.task_queues, _described)
+    return path_page_answer(call, "taskQueues", 2, call.authorize().task_queues, _described)
 
 
 @_getting(
@@ -112,11 +113,9 @@ def list_task_queues(call: Call) -> Answer:
     scopes="queue:get-task-queue:<taskQueueId>",
     output="taskqueue-response",
 )
-def get_task_queue(call: Call) -> Answer:
+def get_task_queue(call: Call[Workers]) -> Answer:
     """The record of a worker type, as in getWorkerType, without its actions."""
-    return _described(
-        call.authorize().workers.load((call.params["provisionerId"], call.params["workerType"]))
-    )
+    return _described(call.authorize().load((call.params["provisionerId"], call.params["workerType"])))
 
 
 def _described(record: WorkerRecord) -> dict[str, str]:
@@ -125,8 +124,8 @@ def _described(record: WorkerRecord) -> dict[str, str]:
     return {name: wire[name] for name in names}
 
 
-def _counts(call: Call, task_queue_ids: list[str]) -> list[dict[str, str | int]]:
-    counts = call.authorize(taskQueueIds=task_queue_ids).task_queues.counts(task_queue_ids)
+def _counts(call: Call[TaskQueues], task_queue_ids: list[str]) -> list[dict[str, str | int]]:
+    counts = call.authorize(taskQueueIds=task_queue_ids).counts(task_queue_ids)
     return [
         {
             **dict(zip(("provisionerId", "workerType"), task_queue_id.split("/"), strict=True)),
@@ -138,10 +137,9 @@ def _counts(call: Call, task_queue_ids: list[str]) -> list[dict[str, str | int]]
     ]
 
 
-def _tasks(call: Call, state: str, to_wire: Callable[[Task], Answer]) -> Answer:
-    services = call.authorize()
-    ask = partial(services.task_queues.tasks, call.params["taskQueueId"], state)
-    return page_answer(call, services, "tasks", _PLACE, ask, to_wire)
+def _tasks(call: Call[TaskQueues], state: str, to_wire: Callable[[Task], Answer]) -> Answer:
+    ask = partial(call.authorize().tasks, call.params["taskQueueId"], state)
+    return page_answer(call, "tasks", _PLACE, ask, to_wire)
 
 
 def _pending(task: Task) -> Answer:

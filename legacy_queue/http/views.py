@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import unquote
 
 from flask import Flask, Request, Response, request
@@ -53,8 +53,17 @@ class EndpointViews:
         shape: str = BY_PATH,
         control: ControlServices | None = None,
     ) -> None:
-        self._services = services
-        self._control = control
+        self._tasks = services.tasks
+        self._groups = services.groups
+        self._page_memory = services.page_memory
+        self._clock = services.clock
+        # each service by the type that the dataclass declares
+        self._by_type = {
+            kind: getattr(bag, name)
+            for bag in (services, control)
+            if bag
+            for name, kind in get_type_hints(type(bag)).items()
+        }
         self._authenticator = authenticator
         self._trusts_proxy = trusts_proxy
         self._shape = shape
@@ -68,7 +77,8 @@ class EndpointViews:
         """
         routed: set[tuple[str, str, str]] = set()
         for endpoint in endpoints:
-            view = partial(self._answer, endpoint)
+            needed = None if endpoint.disabled else endpoint.provided(self._by_type)
+            view = partial(self._answer, endpoint, needed)
             name = f"{endpoint.service}/{endpoint.name}"
             self.names.add(name)
             for route in endpoint.routes:
@@ -85,9 +95,9 @@ class EndpointViews:
                         provide_automatic_options=False,
                     )
 
-    def _answer(self, endpoint: Endpoint, **segments: str) -> Response:
+    def _answer(self, endpoint: Endpoint, needed: Any, **segments: str) -> Response:
         environ = request.environ
-        call = self._checked(endpoint, segments, environ, record_of(environ))
+        call = self._checked(endpoint, needed, segments, environ, record_of(environ))
         answer = self._injection.handle(call)
         if isinstance(answer, Response):
             return answer
@@ -95,8 +105,13 @@ class EndpointViews:
         return Response(body, content_type="application/json")
 
     def _checked(
-        self, endpoint: Endpoint, segments: Mapping[str, str], environ: Environ, record: RequestRecord
-    ) -> Call:
+        self,
+        endpoint: Endpoint,
+        needed: Any,
+        segments: Mapping[str, str],
+        environ: Environ,
+        record: RequestRecord,
+    ) -> Call[Any]:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
         A change without valid credentials is refused before its body is parsed: parsing may be expensive.
@@ -136,10 +151,12 @@ class EndpointViews:
             body,
             environ,
             is_todays,
+            self._page_memory,
             identity,
             failure,
-            self._services,
-            self._control,
+            self._tasks,
+            self._groups,
+            needed,
         )
 
     def _authenticate(
@@ -147,7 +164,7 @@ class EndpointViews:
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw, self._trusts_proxy)
-            return self._authenticator.authenticate(signed, self._services.clock.wall_time()), None
+            return self._authenticator.authenticate(signed, self._clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
 

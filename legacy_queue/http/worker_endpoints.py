@@ -14,6 +14,7 @@ from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
 from legacy_queue.http.paging import PAGED, Render, path_page_answer
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.services.pages import Page
+from legacy_queue.services.workers import Workers
 
 _PROVISIONERS = "/provisioners"
 _PROVISIONER = f"{_PROVISIONERS}/<provisionerId>"
@@ -39,7 +40,7 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
 
 
 @_listing(_PROVISIONERS, "Get a list of all active provisioners", output="list-provisioners-response")
-def list_provisioners(call: Call) -> Answer:
+def list_provisioners(call: Call[Workers]) -> Answer:
     """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
 
     If more follow, the page has a continuationToken: send it as a query parameter for the next page.
@@ -48,13 +49,13 @@ def list_provisioners(call: Call) -> Answer:
 
 
 @_getting(_PROVISIONER, "Get an active provisioner", output="provisioner-response")
-def get_provisioner(call: Call) -> Answer:
+def get_provisioner(call: Call[Workers]) -> Answer:
     """The record of a provisioner. lastDateActive may be half an hour old."""
     return _get(call)
 
 
 @_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
-def declare_provisioner(call: Call) -> Answer:
+def declare_provisioner(call: Call[Workers]) -> Answer:
     """Declare some properties of a provisioner, known or not. Its other properties are not changed.
 
     A declaration without properties says that it is active: that needs the scope of any property.
@@ -63,19 +64,19 @@ def declare_provisioner(call: Call) -> Answer:
 
 
 @_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
-def list_worker_types(call: Call) -> Answer:
+def list_worker_types(call: Call[Workers]) -> Answer:
     """The known worker types of a provisioner, in pages like those of listProvisioners."""
     return _page(call, "workerTypes", WorkerRecord.to_wire)
 
 
 @_getting(_WORKER_TYPE, "Get a worker-type", output="workertype-response")
-def get_worker_type(call: Call) -> Answer:
+def get_worker_type(call: Call[Workers]) -> Answer:
     """The record of a worker type, with the actions of its provisioner that are for worker types."""
     return _get(call)
 
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
-def declare_worker_type(call: Call) -> Answer:
+def declare_worker_type(call: Call[Workers]) -> Answer:
     """Declare some properties of a worker type, as declareProvisioner does for a provisioner."""
     return _declare(call)
 
@@ -87,7 +88,7 @@ def declare_worker_type(call: Call) -> Answer:
     query=(*PAGED, "quarantined"),
     output="list-workers-response",
 )
-def list_workers(call: Call) -> Answer:
+def list_workers(call: Call[Workers]) -> Answer:
     """The known workers of a worker type, in pages like those of listProvisioners.
 
     ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
@@ -97,7 +98,7 @@ def list_workers(call: Call) -> Answer:
 
 
 @_getting(f"{_WORKERS}/{_OF_WORKER}", "Get a worker-type", output="worker-response")
-def get_worker(call: Call) -> Answer:
+def get_worker(call: Call[Workers]) -> Answer:
     """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
     return _get(call)
 
@@ -110,7 +111,7 @@ def get_worker(call: Call) -> Answer:
     input="quarantine-worker-request",
     output="worker-response",
 )
-def quarantine_worker(call: Call) -> Answer:
+def quarantine_worker(call: Call[Workers]) -> Answer:
     """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
     why. It is kept with the client and the time of the call, for the last 20 calls.
 
@@ -119,38 +120,38 @@ def quarantine_worker(call: Call) -> Answer:
     """
     until = given_time(call.body, "quarantineUntil")
     info = call.body.get("quarantineInfo", "")
-    return call.authorize().workers.quarantine(_path(call), until, call.client_id, info)
+    return call.authorize().quarantine(_path(call), until, call.client_id, info)
 
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
-def declare_worker(call: Call) -> Answer:
+def declare_worker(call: Call[Workers]) -> Answer:
     """Declare when a worker expires, known or not. Without a property, declare that it is active."""
     return _declare(call)
 
 
-def _path(call: Call) -> Path:
+def _path(call: Call[Workers]) -> Path:
     return tuple(call.params.values())
 
 
-def _get(call: Call) -> Answer:
-    return call.authorize().workers.describe(_path(call))
+def _get(call: Call[Workers]) -> Answer:
+    return call.authorize().describe(_path(call))
 
 
-def _declare(call: Call) -> Answer:
-    return call.authorize(properties=sorted(call.body)).workers.declare(_path(call), call.body)
+def _declare(call: Call[Workers]) -> Answer:
+    return call.authorize(properties=sorted(call.body)).declare(_path(call), call.body)
 
 
-def _page(call: Call, name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answer:
-    services = call.authorize()
+def _page(call: Call[Workers], name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answer:
+    workers = call.authorize()
     parent = _path(call)
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
     def ask(after: Path, limit: int, render: Render) -> Page[Path]:
         begin = (*parent, *after) if after else ()
-        page = services.workers.list(parent, begin, limit, render, is_quarantined)
+        page = workers.list(parent, begin, limit, render, is_quarantined)
         return Page(page.items, page.after and page.after[len(parent) :])
 
-    return path_page_answer(call, services, name, 2 if name == "workers" else 1, ask, to_wire)
+    return path_page_answer(call, name, 2 if name == "workers" else 1, ask, to_wire)
 
 
 def _summary(record: WorkerRecord) -> dict[str, Any]:

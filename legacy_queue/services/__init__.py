@@ -1,10 +1,10 @@
 """The use cases: read, decide (domain), schedule, hold, write, publish. The caller is authorized already."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 
 from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Pace
@@ -33,12 +33,12 @@ from legacy_queue.services.workers import Workers
 
 @dataclass(frozen=True)
 class Services:
-    """The services of one process. An endpoint gets them once its caller is authorized.
+    """The services of one process. A handler of an endpoint gets those that its signature names.
 
     ``periodic_jobs`` is None where another process resolves. ``stopping`` is set when the process ends.
     """
 
-    check_storage: Callable[[], None]
+    account: StorageAccount
     clock: Clock
     tasks: Tasks
     claims: Claims

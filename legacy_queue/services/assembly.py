@@ -92,7 +92,7 @@ def build_services(
             jobs, storage.leases, clock, settings.page_pause, settings.renew_interval
         )
     return Services(
-        check_storage=storage.account.check,
+        account=storage.account,
         clock=clock,
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
