@@ -207,7 +207,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
             return task_resolved(task)
-        is_retried = run_id == len(task.runs) - 2 and task.state == "pending"
+        is_retried = run_id == len(task.runs) - 2 and task.state == "pending" and task.runs[-1].is_retry
         return task_retried(task) if is_retried else Outcome(task)
     if run.state != "running":
         raise task.conflict(f"{run.summary}, only a running run can be reported {state}")

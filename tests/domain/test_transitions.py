@@ -223,5 +223,11 @@ def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     assert transitions.resolve(second, 0, "exception", "worker-shutdown", NOW) == Outcome(second)
 
 
+def test_a_repeated_report_says_nothing_of_a_run_that_a_rerun_created() -> None:
+    task = resolved("worker-shutdown", replace(running(), retries_left=0))
+    rerun = transitions.rerun(task, NOW + HOUR).task
+    assert transitions.resolve(rerun, 0, "exception", "worker-shutdown", NOW) == Outcome(rerun)
+
+
 def test_the_run_after_an_expired_claim_is_a_retry() -> None:
     assert transitions.expire(running(), TAKEN_UNTIL).task.runs[1].reason_created == "retry"

@@ -71,6 +71,15 @@ def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -
         other.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
 
 
+def test_a_group_whose_expiry_has_begun_can_be_sealed(storage: Storage, other: Storage) -> None:
+    group_id = slugid()
+    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+    storage.account.table("qgroups").delete(group_id, "open")
+    assert storage.groups.seal(group, EXPIRES - DAY).sealed == EXPIRES - DAY
+    with pytest.raises(Sealed):
+        other.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+
+
 def test_sealing_extends_the_life_of_a_group(storage: Storage) -> None:
     group_id = slugid()
     group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
