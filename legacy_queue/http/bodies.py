@@ -21,7 +21,8 @@ MAX_ECHO = 4096  # characters of a request that an error repeats
 _SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
 _MAX_INTEGER = 2**63
 _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
-_EXACT_DIGITS = 15  # a float holds every decimal number of so many digits
+_EXACT_DIGITS = 15  # a float holds every decimal number of so many digits,
+_INEXACT_BELOW = 1e-300  # but has fewer where it is about to be 0
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
 _TOO_DEEP = f"the body is nested too deeply: {_MAX_DEPTH} arrays and objects within each other are accepted"
 _MAX_ERRORS = 20
@@ -148,7 +149,7 @@ def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is out of range")
-    is_short = len(text) <= _EXACT_DIGITS and "e" not in text.lower()
+    is_short = len(text) <= _EXACT_DIGITS and (abs(value) > _INEXACT_BELOW or "e" not in text.lower())
     if not is_short and not _is_exact(text, value):
         raise ValueError(f"the number {text[:40]} is more precise than 64 bits hold: it would be {value!r}")
     return value

@@ -213,8 +213,7 @@ class _Application(BaseApplication):
         """Start the background once storage answers. The first process prints that the server is ready."""
         wait_for(self._server)
         self._server.background.start()
-        if self._settings.control:
-            gc.freeze()  # the collection after each reset then skips all that was imported
+        gc.freeze()  # what was imported is never garbage: collections in large requests skip it
         if self._tls:
             gevent.spawn(self._tls.keep_fresh)
         line: dict[str, Any] = {
