@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from flask import Flask
 
-from legacy_queue.adapters.azure import AccessRefused, AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import MAX_IDLE
 from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
-from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.config import DEVELOPMENT_FILE, Settings, SettingsError
 from legacy_queue.config.certificate_names import names_in
 from legacy_queue.domain.authentication import Authenticator, Client
@@ -31,15 +31,14 @@ from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
 from legacy_queue.http.browser_guard import ANY
-from legacy_queue.http.control_services import ControlServices, Reset
+from legacy_queue.http.control_endpoints import ControlServices, Reset
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
-from legacy_queue.ports.account import SigningEndpoint, StorageAccount
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.services import Services
-from legacy_queue.services.assembly import build_services
 from legacy_queue.services.background import Background
 from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.services.peeking import Peeking
@@ -80,7 +79,7 @@ def build(
 
     An eighth of ``max_connections`` may follow events. ``storage`` and ``broker`` replace those of the
     settings. The caller starts the background in the process that serves.
-    Raises SettingsError for a value that cannot be used.
+    Raises SettingsError for a value that cannot be used, UnusableStorage.
     """
     make = partial(_build, settings, root_url, clock or SystemClock(), broker, max_connections)
     return _Resets(settings, make, storage).server if settings.control else make(storage)
@@ -137,7 +136,7 @@ def _build(
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
-    services = build_services(
+    services = Services(
         storage, broker or _broker(settings), clock, service_settings, _object_store(settings, clock)
     )
     background = services.background()
@@ -197,7 +196,7 @@ def served_file(settings: Settings) -> Iterator[None]:
     """Make or check the file of embedded storage, and lock it for this process and its forks.
 
     At the end this process, not a fork, writes the WAL back. It comes before the development credentials are
-    made: these without a file mean that the file was lost. Raises SettingsError.
+    made: these without a file mean that the file was lost. Raises UnusableStorage.
     """
     if settings.storage != "embedded":
         yield
@@ -207,56 +206,40 @@ def served_file(settings: Settings) -> Iterator[None]:
     azurite = settings.data_dir / "azurite"
     credentials = settings.data_dir / DEVELOPMENT_FILE
     if azurite.is_dir() and not file.path.exists():
-        raise SettingsError(
+        raise UnusableStorage(
             f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
             "with another --data-dir"
         )
-    with _usable():
-        file.lock()
-        if file.is_missing and credentials.exists():
-            raise UnusableFile(
-                f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: "
-                f"put a backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
-            )
-        file.prepare()
+    file.lock()
+    if file.is_missing and credentials.exists():
+        raise UnusableStorage(
+            f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: "
+            f"put a backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
+        )
+    file.prepare()
     try:
         yield
     finally:
         if os.getpid() == owner:
-            with _usable():
-                file.finish()
+            file.finish()
 
 
 def require_file(settings: Settings) -> None:
-    """Raises SettingsError for embedded storage without a file that a server has made."""
+    """Raises UnusableStorage for embedded storage without a file that a server has made."""
     if settings.storage == "embedded":
-        with _usable():
-            StorageFile(settings.data_dir).require()
+        StorageFile(settings.data_dir).require()
 
 
 def back_up(settings: Settings, target: Path) -> None:
-    """Copy the file of embedded storage, and its artifacts beside it. Raises SettingsError."""
-    with _usable():
-        StorageFile(settings.data_dir).back_up(target)
-
-
-@contextmanager
-def _usable() -> Iterator[None]:
-    try:
-        yield
-    except UnusableFile as error:
-        raise SettingsError(str(error)) from None
+    """Copy the file of embedded storage, and its artifacts beside it. Raises UnusableStorage."""
+    StorageFile(settings.data_dir).back_up(target)
 
 
 def check_account(settings: Settings) -> None:
-    """Raises SettingsError where Azure's account refuses this server. One that cannot be reached passes."""
-    if settings.storage not in ("azure", "azurite"):
-        return
-    with suppress(ServiceUnavailable):
-        try:
+    """Raises UnusableStorage where Azure's account refuses this server. An account out of reach passes."""
+    if not settings.is_embedded:
+        with suppress(ServiceUnavailable):
             _azure_account(settings, "").check_access()
-        except AccessRefused as error:
-            raise SettingsError(str(error)) from None
 
 
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
@@ -265,18 +248,15 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         queue_url = settings.public_queue_url or own
         blob_url = settings.public_blob_url or own
         file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
-        try:
-            return EmbeddedAccount(
-                file,
-                clock,
-                queue_url,
-                settings.queue_prefix,
-                blob_url=blob_url,
-                synchronous=settings.synchronous,
-                key=None if file else _own_key(settings),
-            )
-        except UnusableFile as error:
-            raise SettingsError(str(error)) from None
+        return EmbeddedAccount(
+            file,
+            clock,
+            queue_url,
+            settings.queue_prefix,
+            blob_url=blob_url,
+            synchronous=settings.synchronous,
+            key=None if file else _own_key(settings),
+        )
     return _azure_account(settings, root_url)
 
 

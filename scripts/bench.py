@@ -37,9 +37,10 @@ from azure.storage.queue import generate_account_sas
 
 from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
-from legacy_queue.testing.definitions import PROVISIONER_ID, WORKER, definition
+from legacy_queue.testing.definitions import PROVISIONER_ID, definition
 
 ROOT = Path(__file__).resolve().parents[1]
+WORKER = {"workerGroup": "bench", "workerId": "bench"}
 CYCLE = ("createTask", "claimTask", "reportCompleted")
 SIDES = {
     "embedded": "embedded",

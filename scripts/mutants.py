@@ -1,11 +1,13 @@
 """Runs a state machine or tests on each mutant and prints which failure finds it; run by scripts/mutants.
 
-A mutant that names tests is run with these alone. A mutant of the domain is run with the state machine of
-the transitions, and with that of the services if it survives; any other mutant with the latter. The examples
-are the same in every run, and none is shrunk. First the unchanged code is run with all of them and must pass.
+A mutant that names tests is run with these alone. A mutant of the domain is run with the tests of the domain,
+and with the state machine of the services if it survives; any other mutant with the latter. The examples
+are the same in every run, and none is shrunk. First the unchanged code is run with
+all that the mutants need, and must pass.
 """
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -24,7 +26,8 @@ from tests.mutants import ROOT, Mutant, mutants
 PROCESSES = 2
 MAX_CPU = 150  # s; a mutant that takes longer is found: it does not end
 MAX_EXAMPLES = 600  # scripts/test takes fewer
-MACHINES = {"domain": "tests.domain.test_life_machine", "services": "tests.services.test_life_machine"}
+MACHINES = {"services": "tests.services.test_life_machine"}
+DOMAIN = "domain"  # its tests
 
 CHECKS_BEFORE = f"""
 import pathlib, resource, sys
@@ -71,8 +74,12 @@ class Result:
 def copy_to(folder: str, tree: Path) -> Path:
     """Copies to the folder what machines and tests need of the tree, compiled files too."""
     unneeded = shutil.ignore_patterns("node_modules", ".venv")
-    for name in ("legacy_queue", "tests"):
+    for name in ("legacy_queue", "tests", "docs"):
         shutil.copytree(tree / name, Path(folder) / name, ignore=unneeded)
+    for name in ("node_modules", ".venv"):  # not copied: they are large
+        clients = Path("tests/clients", name)
+        (Path(folder) / clients).symlink_to((ROOT / clients).resolve())
+    (Path(folder) / ".rabbitmq").symlink_to(ROOT / ".rabbitmq")  # missing where the machine has one
     return Path(folder)
 
 
@@ -90,7 +97,7 @@ def suites(mutant: Mutant) -> list[str]:
     """The machines, or the tests, that the mutant is run with."""
     if mutant.tests:
         return [mutant.tests]
-    return ["domain", "services"] if mutant.file.startswith("domain/") else ["services"]
+    return [DOMAIN, "services"] if mutant.file.startswith("domain/") else ["services"]
 
 
 def run(copy: Path, name: str) -> str | None:
@@ -99,7 +106,15 @@ def run(copy: Path, name: str) -> str | None:
     command = [sys.executable, "-c", *([RUN_MACHINE, machine] if machine else [RUN_TESTS, f"tests/{name}"])]
     timeout = 10 * MAX_CPU  # of a process that waits, on a busy machine
     try:
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            command,
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy)},  # for the processes of the tests too
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return "does not end"
     if done.returncode == -signal.SIGXCPU:
@@ -114,7 +129,7 @@ def results(chosen: list[Mutant]) -> Iterator[Result]:
         intact = copy_to(folder, ROOT)  # the tree may be edited while this runs
         for mutant in chosen:
             mutant.applied(intact / "legacy_queue")
-        named = sorted({*MACHINES, *(mutant.tests for mutant in chosen if mutant.tests)})
+        named = sorted({name for mutant in chosen for name in suites(mutant)})
         failures = [failure for failure in pool.map(lambda name: run(intact, name), named) if failure]
         if failures:
             sys.exit(f"without any mutant: {', '.join(failures)}")

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from legacy_queue.cli.options import settings_of
 from legacy_queue.cli.up import up
 from legacy_queue.config.settings import PREFIX
-from legacy_queue.server.signals import StopHandler
+from legacy_queue.server.signals import interrupt_on_signal
 from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
 
 _ROOT = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ def main(words: list[str]) -> None:
             raise click.ClickException(
                 "--rabbitmq starts a broker, and amqp-url names another: give one of them"
             )
-        StopHandler()
+        interrupt_on_signal()
         folder = settings.data_dir / "demo" if is_demo else settings.data_dir
         with RabbitMQ(folder / "rabbitmq", _ROOT / ".rabbitmq") as broker:
             click.echo(f"RabbitMQ publishes the events on {broker.url} (topic exchanges).\n")
@@ -38,6 +38,8 @@ def main(words: list[str]) -> None:
             up.main(words, "scripts/up")
     except RabbitMQUnavailable as unavailable:
         raise SystemExit(f"Error: {unavailable}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(0) from None
     except click.exceptions.Exit as end:  # after --help
         raise SystemExit(end.exit_code) from None
     except click.ClickException as error:

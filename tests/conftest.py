@@ -5,24 +5,29 @@ import pkgutil
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import pytest
-import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 import legacy_queue.domain
 import legacy_queue.services
 import legacy_queue.stores
 from legacy_queue.local_processes.azurite import Azurite
-from tests import guard, process_stacks, shapes
+from tests import guard, shapes
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
-process_stacks.prepare(os.environ)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # Some CI, and a script in the background, ignore them; a process inherits that, but not a handler.
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, lambda _number, _frame: None)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent / "children"), os.environ.get("PYTHONPATH")])
+)
 guard.start(os.environ)
 shapes.watch()
 
@@ -46,7 +51,6 @@ LONG = (
     "docs/test_pages.py",
     "services/test_redo.py",
     "services/test_life_machine.py",
-    "domain/test_life_machine.py",
     "services/test_races.py",
     "cli/test_up.py",
     "adapters/test_amqp.py",
@@ -55,9 +59,6 @@ LONG = (
     "docs",
     "testing",
 )
-
-STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
-TIMEOUT = pytest.StashKey[pytest_timeout.Settings]()
 
 # where scripts/install installs programs, for the processes of the tests too
 _AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
@@ -72,48 +73,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, places.get(item.path.parent, len(LONG))))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer(
-    item: pytest.Item, settings: pytest_timeout.Settings
-) -> Generator[None, object, object]:
-    """Record where each process stands when a test times out, before its contexts end.
-
-    Each of these contexts then has as much time again to end.
-    """
-    item.stash[TIMEOUT] = settings
-    answer = yield
-    give_up = signal.getsignal(signal.SIGALRM)
-
-    def look(number: int, frame: FrameType | None) -> None:
-        item.stash[STACKS] = list(process_stacks.processes())
-        signal.setitimer(signal.ITIMER_REAL, settings.timeout)
-        assert callable(give_up)
-        give_up(number, frame)
-
-    signal.signal(signal.SIGALRM, look)
-    return answer
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The fixtures have as much time to end: pytest-timeout stops its timer when a test fails."""
-    if settings := item.stash.get(TIMEOUT, None):
-        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     """A thread that never ends cannot hold the process for longer than a test."""
     limit = config.getoption("timeout") or float(config.getini("timeout"))
     faulthandler.dump_traceback_later(limit, exit=True)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add that record to the report of the test."""
-    report = yield
-    report.sections += item.stash.get(STACKS, [])
-    item.stash[STACKS] = []
-    return report
 
 
 @pytest.fixture(autouse=True)

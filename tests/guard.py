@@ -1,7 +1,6 @@
 """Ends what a test run has started when the run ends, also by SIGKILL: a process that outlives the run.
 
-What the tests start has the run's mark in its environment, or a parent with that mark; the names of
-containers begin with it.
+What the tests start has the run's mark in its environment; the names of containers begin with it.
 """
 
 import os
@@ -11,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,27 +55,13 @@ def processes_with(part: str, text: bytes) -> list[int]:
     return pids
 
 
-def with_descendants(owners: Iterable[int]) -> list[int]:
-    """These processes, then all that they have started, as far as the parents live."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit():
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
-    pids = [*owners]
-    for pid in pids:
-        pids += [child for child, parent in parents.items() if parent == pid and child not in pids]
-    return pids
-
-
 def _main(mark: str) -> None:
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN)
     poll.poll()  # until the run has ended
     given_up = time.monotonic() + _LIMIT
     while (pids := processes_with("environ", mark.encode())) and time.monotonic() < given_up:
-        for pid in with_descendants(pids):
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)

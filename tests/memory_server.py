@@ -77,7 +77,7 @@ def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
     return (found.length, found.content_type, found.content_encoding) if found else None
 
 
-class _Quiet(WSGIRequestHandler):
+class Quiet(WSGIRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Say nothing: the request line holds a SAS."""
 
@@ -98,7 +98,7 @@ def memory_server(
 ) -> Iterator[Storage]:
     """Memory storage whose signed URLs are answered, on loopback, while the context lasts."""
     app = Flask("memory")
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for api in (
         azure_queue_api(storage.account, clock, Unobserved()),

@@ -20,8 +20,8 @@ class DoesNotApply(Exception):
 class Mutant:
     """Replacing ``old``, which occurs once in ``file``, a path in the package, by ``new`` breaks a promise.
 
-    ``breaks`` says what the product then does wrong. ``tests``, a path in tests/, finds the mutant if no
-    state machine does.
+    ``breaks`` says what the product then does wrong. ``tests``, a path in tests/ or a test in one, finds the
+    mutant if no state machine does.
     """
 
     breaks: str

@@ -1,4 +1,4 @@
-"""RabbitMQ as a managed process, for scripts and tests: no systemd, no root, no plugin.
+"""RabbitMQ as a process of this one, for scripts and tests: no systemd, no root, no plugin.
 
 It listens on nothing but its AMQP port on loopback: the Erlang node has a name, as RabbitMQ needs, but
 neither epmd nor a port for other nodes and rabbitmqctl. So any number of brokers run side by side. Debian's
@@ -12,14 +12,16 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
+import time
 from collections.abc import Mapping
-from datetime import timedelta
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from legacy_queue.local_processes.managed_process import HOST, Busy, Command, ManagedProcess, Ports
-from legacy_queue.private_folder import write_private
+from legacy_queue.private_folder import make_private, write_private
 
+_HOST = "127.0.0.1"
 _USER = "guest"
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
 _FLAGS = (
@@ -38,41 +40,75 @@ class RabbitMQUnavailable(Exception):
     """RabbitMQ cannot serve; the message says why and what cures it, in a sentence for a person."""
 
 
-class RabbitMQ(ManagedProcess):
-    """A RabbitMQ with its data in ``folder``: durable queues and messages survive a restart.
+class RabbitMQ:
+    """A RabbitMQ with its data in ``folder``: durable queues, their messages and its port survive a restart.
 
     Its only user has a random password, which stays the same for the folder. The program is the machine's,
-    else the one in ``home``. ``settings`` are lines for rabbitmq.conf.
+    else the one in ``home``. ``settings`` are lines for rabbitmq.conf. It ends with its owner, by the end of
+    its standard input.
     """
 
-    NAME = "RabbitMQ"
-    UNAVAILABLE = RabbitMQUnavailable
-
-    def __init__(
-        self,
-        folder: Path,
-        home: Path,
-        *,
-        settings: Mapping[str, str] | None = None,
-        timeout: timedelta = timedelta(seconds=60),
-    ) -> None:
-        super().__init__(folder, timeout)
-        self._home, self._settings = home, settings or {}
-        self._password = ""
+    def __init__(self, folder: Path, home: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        self._folder = folder.resolve()
+        self._home = home
+        self._settings = settings or {}
+        self._process: subprocess.Popen[bytes] | None = None
+        make_private(folder)
+        self._port = _free_port(int(_kept(folder / "port", "0")))
+        write_private(folder / "port", str(self._port))
+        self._password = _kept(folder / "password", secrets.token_hex(24))
 
     @property
     def url(self) -> str:
-        """Its URL, after the start. RabbitMQ lets its default user in on loopback only."""
-        return f"amqp://{_USER}:{self._password}@{HOST}:{self._ports['amqp']}/%2F"
+        """Its URL. RabbitMQ lets its default user in on loopback only."""
+        return f"amqp://{_USER}:{self._password}@{_HOST}:{self._port}/%2F"
 
-    def _command(self, ports: Ports) -> Command:
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        assert self._process
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Return once it takes connections. Raises RabbitMQUnavailable."""
+        log = self._folder / "rabbitmq.log"
+        words, environment = self._command()
+        with open(log, "wb") as output:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        while "Server startup complete" not in log.read_text(errors="replace"):
+            if self._process.poll() is not None:
+                raise RabbitMQUnavailable(f"RabbitMQ ended while it started, see {log}.")
+            time.sleep(0.02)
+        return self
+
+    def stop(self) -> None:
+        """Let it end. Safe to repeat."""
+        if self._process and self._process.stdin:
+            self._process.terminate()
+            self._process.stdin.close()
+            self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
         root, erlang, rabbitmq = _find(self._home)
-        folder = self._folder.resolve()
-        self._password = _kept_password(folder / "password")
+        folder = self._folder
         write_private(folder / "definitions.json", json.dumps(_definitions(self._password)))
         settings = {
             "load_definitions": str(folder / "definitions.json"),
-            "listeners.tcp.1": f"{HOST}:{ports['amqp']}",
+            "listeners.tcp.1": f"{_HOST}:{self._port}",
             "log.connection.level": "error",  # else two lines for each connection
             **self._settings,
         }
@@ -106,24 +142,22 @@ class RabbitMQ(ManagedProcess):
             environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
         return [str(erlang), *_FLAGS], environment
 
-    def _free_ports(self) -> Ports:
-        with socket.create_server((HOST, 0)) as free:
-            return {"amqp": free.getsockname()[1]}
 
-    def _listening(self, output: str, ports: Ports) -> Ports | None:
-        if "eaddrinuse" in output:
-            raise Busy(f"{HOST}:{ports['amqp']}")
-        return ports if "Server startup complete" in output else None
+def _free_port(wanted: int) -> int:
+    """The wanted port, another if it is taken."""
+    with suppress(OSError), socket.create_server((_HOST, wanted)) as free:
+        return int(free.getsockname()[1])
+    return _free_port(0)
 
 
-def _kept_password(path: Path) -> str:
+def _kept(path: Path, new: str) -> str:
     if not path.exists():
-        write_private(path, secrets.token_hex(24))
+        write_private(path, new)
     return path.read_text()
 
 
 def _definitions(password: str) -> dict[str, Any]:
-    """The user of the broker, whose password is set at each start: an earlier version left it the public one.
+    """The user of the broker, whose password is set at each start.
 
     Source: RabbitMQ's "Passwords", "This is the algorithm".
     """

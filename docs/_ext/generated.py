@@ -18,9 +18,8 @@ from sphinx.application import Sphinx
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
-from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
+from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
@@ -62,7 +61,7 @@ def endpoints() -> str:
 
 def stubs() -> str:
     """A section for each endpoint of another service."""
-    return "\n".join(map(_endpoint, legacy_stubs(Authenticator({}, Roles({})), True)))
+    return "\n".join(map(_endpoint, legacy_stubs(is_enabled=True)))
 
 
 def control() -> str:

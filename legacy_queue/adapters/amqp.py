@@ -10,12 +10,12 @@ import json
 import logging
 import socket
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from queue import Empty, LifoQueue
 from typing import Any, NoReturn
 
 import structlog
@@ -38,11 +38,11 @@ _HEARTBEAT = 30  # seconds; the broker disconnects a follower that does not read
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
-class _Refused(Exception):
+class _PublishRefused(Exception):
     """The broker answers, but does not accept messages."""
 
 
-_FAILURES = (OSError, AMQPError, _Refused)
+_FAILURES = (OSError, AMQPError, _PublishRefused)
 
 
 class AmqpBroker(Broker):
@@ -59,14 +59,16 @@ class AmqpBroker(Broker):
         confirm_timeout: timedelta = timedelta(seconds=5),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._address, self._names = _address(url), {e.full_name(project): e.name for e in EXCHANGES.values()}
+        self._address = _address(url)
+        self._names = {e.full_name(project): e.name for e in EXCHANGES.values()}
         self._full_names = {name: full_name for full_name, name in self._names.items()}
         self._check_exchange = f"exchange/{project}/check"  # to which no client binds a queue
-        self._timeout, self._monotonic = confirm_timeout.total_seconds(), monotonic
-        self._idle: list[_Link] = []
-        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._failures = 0
-        self._level, self._logged_at = 0, 0.0  # level 0: the broker does not fail
+        self._timeout = confirm_timeout.total_seconds()
+        self._monotonic = monotonic
+        self._quiet_until = 0.0  # 0: the broker does not fail
+        self._links: LifoQueue[_Link | None] = LifoQueue()  # None: room for a connection
+        for _ in range(_MAX_CONNECTIONS):
+            self._links.put(None)
 
     def publish(self, events: Sequence[Event]) -> None:
         with self._link() as link:
@@ -85,8 +87,14 @@ class AmqpBroker(Broker):
         return following
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        links = list[_Link | None]()
+        with suppress(Empty):
+            while True:
+                links.append(self._links.get_nowait())
+        for link in links:
+            self._links.put(None)
+            if link:
+                link.close()
 
     def _follow(self, names: Iterable[str], pattern: str) -> Generator[Event | None]:
         with self._failures_logged():
@@ -115,42 +123,34 @@ class AmqpBroker(Broker):
     def _link(self) -> Iterator["_Link"]:
         """A connection for one caller at a time, kept for the next caller unless it fails."""
         with self._failures_logged():
-            failures = self._failures
-            if not self._places.acquire(timeout=self._timeout):
-                raise TimeoutError("all connections wait for confirms")
             try:
-                link = self._idle_link() or _Link(self._address, self._names, self._timeout)
-                try:
-                    yield link
-                except BaseException:  # also where the greenlet is killed: an answer may be outstanding
+                kept = self._links.get(timeout=self._timeout)
+            except Empty:
+                raise TimeoutError("all connections wait for confirms") from None
+            link = None
+            try:
+                link = kept if kept and kept.is_good() else _Link(self._address, self._names, self._timeout)
+                yield link
+            except BaseException:  # also where the greenlet is killed: an answer may be outstanding
+                if link:
                     link.drop()
-                    raise
-                self._idle.append(link)
+                link = None
+                raise
             finally:
-                self._places.release()
-            if failures == self._failures:  # otherwise another connection has failed meanwhile
-                self._level = 0
-
-    def _idle_link(self) -> "_Link | None":
-        """An idle connection that the broker has not closed."""
-        with suppress(IndexError):
-            while True:
-                link = self._idle.pop()
-                if link.is_good():
-                    return link
-        return None
+                self._links.put(link)
+            self._quiet_until = 0.0
 
     @contextmanager
     def _failures_logged(self) -> Iterator[None]:
-        """Raise failures as BrokerAway; log a failure that is new, worse than the last, or a minute later."""
+        """Raise failures as BrokerAway; log one that is new, or a minute later."""
         try:
             yield
         except _FAILURES as error:
-            why, now = f"{type(error).__name__}: {error}", self._monotonic()
-            level = logging.ERROR if isinstance(error, _MISCONFIGURED) else logging.WARNING
-            self._failures += 1
-            if level > self._level or now - self._logged_at >= _LOG_INTERVAL:
-                self._level, self._logged_at = max(level, self._level), now
+            why = f"{type(error).__name__}: {error}"
+            now = self._monotonic()
+            if not self._quiet_until or now >= self._quiet_until:
+                self._quiet_until = now + _LOG_INTERVAL
+                level = logging.ERROR if isinstance(error, _MISCONFIGURED) else logging.WARNING
                 log.log(level, "broker-failed", why=why)
             raise BrokerAway(why) from error
 
@@ -252,7 +252,7 @@ class _Link:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise _Refused(why)
+    raise _PublishRefused(why)
 
 
 def _address(url: str) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.config import SettingsError
 from legacy_queue.wiring import back_up
 
 
@@ -24,8 +23,5 @@ def backup(file: Path, **options: str | None) -> None:
         raise click.ClickException(
             f"--storage {settings.storage} has no file: backup is for embedded storage"
         )
-    try:
-        back_up(settings, file)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+    back_up(settings, file)
     click.echo(f"The storage of {settings.data_dir} is in {file}, its artifacts are in {file}-artifacts.")

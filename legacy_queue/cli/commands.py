@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from legacy_queue import __version__
+from legacy_queue.ports.account import UnusableStorage
 
 _SECTIONS = {
     "Run a queue": {
@@ -52,6 +53,13 @@ _MODULES = {
 
 
 class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Storage that cannot be used ends it with a sentence."""
+        try:
+            return super().invoke(ctx)
+        except UnusableStorage as error:
+            raise click.ClickException(str(error)) from None
+
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

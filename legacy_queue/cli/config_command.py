@@ -12,13 +12,8 @@ from legacy_queue.cli.options import GENERATED, setting_options, settings_of
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
 
-# the start of a part of a connection string that may be shown
-_HARMLESS = re.compile(
-    r"\s*(?:(?:DefaultEndpointsProtocol|AccountName|EndpointSuffix)\s*=[^?]*"
-    r"|[a-z]+Endpoint\s*=(?:\s*https?://[^?#@:/\s]+(?::\d+)?(?:/[^?#@]*)?(?=[?#]|$))?"
-    r"|(?:AccountKey|SharedAccessSignature)\s*=)?",
-    re.IGNORECASE,
-)
+_HARMLESS = ("defaultendpointsprotocol", "accountname", "endpointsuffix")
+_SECRET = ("accountkey", "sharedaccesssignature")
 
 
 @click.command()
@@ -59,6 +54,12 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def _without_key(part: str) -> str:
-    harmless = _HARMLESS.match(part)
-    shown = harmless[0] if harmless else ""
-    return shown if shown == part else f"{shown}***"
+    """A part of a connection string, without secrets, also where it is malformed."""
+    name, equals, value = part.partition("=")
+    kind = name.strip().lower()
+    is_endpoint = kind.endswith("endpoint") and re.fullmatch(
+        r"\s*https?://[^?#@:/\s]+(:\d+)?(/[^?#@]*)?", value
+    )
+    if not part.strip() or kind in _HARMLESS or is_endpoint:
+        return part
+    return f"{name}{equals}***" if kind in _SECRET or kind.endswith("endpoint") else "***"

@@ -1,6 +1,5 @@
 """legacy-queue create-task: create a task for the sample worker."""
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -8,25 +7,16 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import ask, pool_options, queue_options, root_of
+from legacy_queue.cli.queue_options import CalledQueue, matching, parsed, pool_options, queue_options
 from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.worker import Credentials
 from legacy_queue.worker.command import Payload, PayloadError
 
 _POLL_INTERVAL = 0.5  # seconds
 _UNAVAILABLE_TIMEOUT = 60  # seconds
 _RESOLVED = ("completed", "failed", "exception")
-
-
-def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
-    try:
-        duration: timedelta = values.duration(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r}: {error}") from None
-    return duration
 
 
 def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
@@ -42,13 +32,6 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
         return pairs
 
     return parse
-
-
-def _task_ids(_ctx: click.Context, _param: click.Parameter, task_ids: tuple[str, ...]) -> tuple[str, ...]:
-    for task_id in task_ids:
-        if not re.fullmatch(TASK_ID, task_id):
-            raise click.BadParameter(f"{task_id!r} is not a taskId: 22 characters as create-task prints them")
-    return task_ids
 
 
 @click.command()
@@ -68,7 +51,7 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, task_ids: tuple[str,
     metavar="DURATION",
     default="1h",
     show_default=True,
-    callback=_duration,
+    callback=parsed(values.duration),
     help="How long from now, at most 5d: a task that is not resolved by then becomes an exception.",
 )
 @click.option(
@@ -83,15 +66,14 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, task_ids: tuple[str,
     "--depends-on",
     multiple=True,
     metavar="TASK_ID",
-    callback=_task_ids,
+    callback=matching(TASK_ID, "a taskId: 22 characters as create-task prints them"),
     show_default="none",
     help="A task that must be completed before the new task is pending; may be repeated.",
 )
 @click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 def create_task(
-    base_url: str,
-    credentials: Credentials,
+    queue: CalledQueue,
     provisioner: str,
     worker_type: str,
     env: dict[str, str],
@@ -107,50 +89,44 @@ def create_task(
     With --wait the exit code is 0 if the task is completed, and 1 if it ends otherwise.
     """
     task_id = slugid()
-    artifacts = {name: {"type": "file", "path": path} for name, path in artifact.items()}
-    payload = {"env": env, "artifacts": artifacts}
-    more = {"priority": priority, "dependencies": list(depends_on)}
-    create(base_url, credentials, task_id, (provisioner, worker_type), words, deadline, payload, more)
+    definition = definition_of((provisioner, worker_type), words)
+    definition["payload"] |= {
+        "env": env,
+        "artifacts": {name: {"type": "file", "path": path} for name, path in artifact.items()},
+    }
+    definition |= {"priority": priority, "dependencies": list(depends_on)}
+    create(queue, task_id, definition, deadline)
     click.echo(task_id)
-    if wait and _final_state(base_url, credentials, task_id, deadline) != "completed":
+    if wait and _final_state(queue, task_id, deadline) != "completed":
         raise SystemExit(1)
 
 
-def create(
-    base_url: str,
-    credentials: Credentials,
-    task_id: str,
-    pool: tuple[str, str],
-    words: Sequence[str],
-    deadline: timedelta = timedelta(hours=1),
-    payload: Mapping[str, Any] | None = None,
-    more: Mapping[str, Any] | None = None,
-) -> None:
-    """Create the task. A refusal ends the command with the queue's answer.
-
-    ``payload`` and ``more`` are further properties of the payload and of the definition.
-    """
-    definition = {
-        "provisionerId": pool[0],
-        "workerType": pool[1],
-        **_times(datetime.now(UTC), deadline),
-        "payload": {"command": list(words), "maxRunTime": 600, **(payload or {})},
+def definition_of(pool: tuple[str, str], words: Sequence[str]) -> dict[str, Any]:
+    """The definition of a task that runs a command, without its times."""
+    provisioner_id, worker_type = pool
+    return {
+        "provisionerId": provisioner_id,
+        "workerType": worker_type,
+        "payload": {"command": list(words), "maxRunTime": 600},
         "metadata": {
             "name": words[0][:255],
             "description": "Created by legacy-queue create-task",
             "owner": "nobody@example.com",
             "source": "https://example.com/legacy-queue",
         },
-        **(more or {}),
     }
+
+
+def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:
+    """Create the task. A refusal ends the command with the queue's answer."""
     try:
         Payload.from_wire(definition["payload"])
     except PayloadError as malformed:
         raise click.UsageError(f"the sample worker would refuse this task: {malformed}") from None
-    path = f"/task/{task_id}"
-    answer = ask("PUT", base_url, path, credentials, json=definition)
-    if answer.status_code == 400 and (now := _moved_time(base_url, credentials)):
-        answer = ask("PUT", base_url, path, credentials, json=definition | _times(now, deadline))
+    url = f"{queue.base_url}/task/{task_id}"
+    answer = queue.send("PUT", url, json=definition | _times(datetime.now(UTC), deadline))
+    if answer.status_code == 400 and (now := _moved_time(queue)):
+        answer = queue.send("PUT", url, json=definition | _times(now, deadline))
     if answer.status_code != 200:
         raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")
 
@@ -159,15 +135,15 @@ def _times(now: datetime, deadline: timedelta) -> dict[str, str]:
     return {"created": format_time(now), "deadline": format_time(now + deadline)}
 
 
-def _moved_time(base_url: str, credentials: Credentials) -> datetime | None:
+def _moved_time(queue: CalledQueue) -> datetime | None:
     """The queue's time if a test has moved its clock, else None."""
-    answer = ask("GET", root_of(base_url), "/control/v1/clock", credentials)
+    answer = queue.send("GET", f"{queue.root_url}/control/v1/clock")
     if answer.status_code != 200 or not answer.json()["offset"]:
         return None
     return parse_time(answer.json()["now"])
 
 
-def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline: timedelta) -> str:
+def _final_state(queue: CalledQueue, task_id: str, deadline: timedelta) -> str:
     """Wait until the task is resolved and print each change of its state; the last state.
 
     A queue that does not answer may be restarting: it is asked again until a minute after the deadline.
@@ -176,7 +152,7 @@ def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline
     end = time.monotonic() + deadline.total_seconds() + _UNAVAILABLE_TIMEOUT
     while True:
         try:
-            answer = ask("GET", base_url, f"/task/{task_id}/status", credentials)
+            answer = queue.send("GET", f"{queue.base_url}/task/{task_id}/status")
         except click.ClickException:
             if time.monotonic() > end:
                 raise

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control_commands import Control, DefaultGroup, control_options, show
+from legacy_queue.cli.control_commands import DefaultGroup, show
+from legacy_queue.cli.queue_options import CalledQueue, json_option, queue_options
 from legacy_queue.cli.tables import aligned
 
 _EFFECTS = ("delay", "status", "message", "drop", "sas", "double", "lose", "stale")
-_ENDPOINTS = "a method of the reference such as claimTask, or azure.receive, azure.delete or upload"
 
 
 @click.group(cls=DefaultGroup)
@@ -18,10 +18,11 @@ def fault() -> None:
 
 
 @fault.command("list")
-@control_options
-def list_faults(control: Control, as_json: bool) -> None:
+@queue_options
+@json_option
+def list_faults(queue: CalledQueue, as_json: bool) -> None:
     """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
-    answer = control.ask("GET", "/faults", "faults")
+    answer = queue.ask("GET", "/control/v1/faults", "faults")
     heads = ("FAULT", "ENDPOINT", "OF", "WHAT", "TIMES", "FIRED")
     lines = aligned([heads, *map(_row, answer["faults"])]) if answer["faults"] else ["There are no faults."]
     show(answer, as_json, "\n".join(lines))
@@ -74,23 +75,25 @@ def list_faults(control: Control, as_json: bool) -> None:
     show_default="none",
     help="Wait first, for 2s or 200ms; may be combined with the others.",
 )
-@control_options
-def add(control: Control, as_json: bool, endpoint: str, **options: Any) -> None:
+@queue_options
+@json_option
+def add(queue: CalledQueue, as_json: bool, endpoint: str, **options: Any) -> None:
     """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
     """
     fields = {name: value for name, value in options.items() if value not in (None, False)}
-    answer = control.ask("POST", "/faults", "faultId", json={"endpoint": endpoint, **fields})
+    answer = queue.ask("POST", "/control/v1/faults", "faultId", json={"endpoint": endpoint, **fields})
     show(answer, as_json, answer["faultId"])
 
 
 @fault.command()
 @click.argument("fault_id", metavar="FAULT_ID")
-@control_options
-def remove(control: Control, as_json: bool, fault_id: str) -> None:
+@queue_options
+@json_option
+def remove(queue: CalledQueue, as_json: bool, fault_id: str) -> None:
     """End a fault, and say how often it happened."""
-    answer = control.ask("DELETE", f"/faults/{fault_id}", "faultId")
+    answer = queue.ask("DELETE", f"/control/v1/faults/{fault_id}", "faultId")
     show(
         answer,
         as_json,

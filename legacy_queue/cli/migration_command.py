@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import answer_of, pool_options, queue_options, root_of
+from legacy_queue.cli.queue_options import CalledQueue, json_option, pool_options, queue_options
 from legacy_queue.cli.tables import aligned
-from legacy_queue.worker import Credentials
 
 _WHOLE = ("messageId", "receipt", "signature")
 _TODAYS = "today's"
@@ -28,15 +27,14 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
     show_default="none",
     help="Count the claims that would have been refused under this policy.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@json_option
 def migration(
     since: str,
     provisioner: str | None,
     worker_type: str | None,
     dry_run: str | None,
     as_json: bool,
-    base_url: str,
-    credentials: Credentials,
+    queue: CalledQueue,
 ) -> None:
     """Show which worker types can get the policy required, and which workers call only claimWork.
 
@@ -51,9 +49,7 @@ def migration(
     worker called claimWork. Below the table are the workers that prevent a step; --json names all.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
-    shown = report = answer_of(
-        "GET", root_of(base_url), "/migration", credentials, "workerTypes", params=query
-    )
+    shown = report = queue.ask("GET", "/migration", "workerTypes", params=query)
     if dry_run:
         shown = _dry_run(report)
     if as_json:
@@ -113,8 +109,6 @@ def _caveats(report: Any) -> Iterable[str]:
         yield "Nothing is on record: earlier callers are not known."
     elif report["recordedSince"] > report["since"]:
         yield f"Nothing is on record before {report['recordedSince']}: earlier callers are not known."
-    if report["notRecorded"]:
-        yield f"Calls not on record, of too many callers: {report['notRecorded']}."
 
 
 def _row(pool: Any) -> tuple[str, ...]:

@@ -23,7 +23,9 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for setting in reversed(DECLARED):
         name = wire_name(setting.name)
         shown = f"{setting.metadata['help']}  [default: {_default(setting)}]"
-        more = setting.metadata["option"]
+        more: dict[str, Any] = {"multiple": setting.metadata["multiple"]}
+        if setting.type is bool:
+            more = {"is_flag": False, "flag_value": "true"}  # --control is --control=true
         command = click.option(f"--{name}", metavar="VALUE", help=shown, callback=_joined, **more)(command)
     return click.option(f"--{CONFIG}", metavar="FILE", help="A TOML file of settings.  [default: none]")(
         command
@@ -51,11 +53,8 @@ def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | N
 
 
 def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:
-    """The result of ``config.load``. A SettingsError ends the command with its sentence."""
-    try:
-        return load({wire_name(name): value for name, value in options.items()}, os.environ)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+    """The result of ``config.load``."""
+    return load(options, os.environ)
 
 
 def with_control(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str | None]:
@@ -63,11 +62,10 @@ def with_control(options: Mapping[str, str | None], environ: Mapping[str, str]) 
 
     Raises SettingsError for wrong settings.
     """
-    named = {wire_name(name): value for name, value in options.items()}
-    _, sources = load(named, environ)
+    _, sources = load(options, environ)
     if sources["control"] == "default":
         with suppress(SettingsError):
-            load({**named, "control": "true"}, environ)
+            load({**options, "control": "true"}, environ)
             return {**options, "control": "true"}
     return dict(options)
 

@@ -4,6 +4,7 @@ import functools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,10 +20,76 @@ Decorator = Callable[[Any], Any]
 _LONG_TIMEOUT = 120  # seconds: for reports of a large fleet, and moves of the clock by days
 
 
-def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(IDENTIFIER, value):
-        raise click.BadParameter(f"{value!r} is not 1 to 38 of a-z, A-Z, 0-9, - and _")
-    return value
+@dataclass(frozen=True)
+class CalledQueue:
+    """The queue that a command calls. A call without an answer ends the command."""
+
+    base_url: str  # with the /v1
+    credentials: Credentials
+
+    @property
+    def root_url(self) -> str:
+        """For paths that are not below ``/v1``."""
+        return re.sub(r"(/api/queue)?/v1/?$", "", self.base_url)
+
+    def send(self, method: str, url: str, timeout: float = 30, **content: Any) -> requests.Response:
+        """The answer to a signed request."""
+        sign = self.credentials.hawk(lambda: datetime.now(UTC))
+        try:
+            return requests.request(method, url, auth=sign, timeout=timeout, **content)
+        except requests.RequestException as error:
+            raise no_answer(self.root_url, error) from None
+
+    def ask(self, method: str, path: str, expected: str = "", **content: Any) -> Any:
+        """The JSON that the queue answers below the root URL, which has the property ``expected``.
+
+        A refusal ends the command with the queue's sentence. So does the answer of a server that is not a
+        queue.
+        """
+        answer = self.send(method, self.root_url + path, _LONG_TIMEOUT, **content)
+        try:
+            body = answer.json()
+            if answer.status_code != 200:
+                raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
+            if isinstance(body, dict) and (not expected or expected in body):
+                return body
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise click.ClickException(f"the server at {self.root_url} is not a queue that has this endpoint")
+
+
+def no_answer(root_url: str, error: Exception) -> click.ClickException:
+    """The sentence for a request that failed."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return click.ClickException(
+            f"the certificate of {root_url} is not trusted, or is for another host: see legacy-queue ca"
+        )
+    return click.ClickException(f"the queue at {root_url} does not answer ({type(error).__name__})")
+
+
+def matching(pattern: str, accepted: str) -> Callable[..., Any]:
+    """A callback of an option or argument: refuses a value that the pattern does not match."""
+
+    def check(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+        for text in value if isinstance(value, tuple) else (value,):
+            if text is not None and not re.fullmatch(pattern, text):
+                raise click.BadParameter(f"{text!r} is not {accepted}")
+        return value
+
+    return check
+
+
+def parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
+    """A callback of an option: its parsed value. The parser raises ValueError with what is accepted."""
+
+    def callback(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            said = str(error)
+            raise click.BadParameter(said if repr(value) in said else f"{value!r}: {said}") from None
+
+    return callback
 
 
 def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -57,6 +124,8 @@ _OPTIONS = (
         callback=_certificate,
     ),
 )
+identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def pool_options(required: bool = False) -> Decorator:
@@ -71,11 +140,16 @@ def pool_options(required: bool = False) -> Decorator:
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a queue, and call the command with ``base_url`` and ``credentials``."""
+    """Add the options of a queue, and call the command with it as ``queue``."""
 
     @functools.wraps(command)
     def with_queue(
-        root_url: str | None, base_url: str | None, certificate: str | None, **options: Any
+        root_url: str | None,
+        base_url: str | None,
+        client_id: str,
+        access_token: str,
+        certificate: str | None,
+        **options: Any,
     ) -> None:
         source = click.get_current_context().get_parameter_source
         if source("root_url") is ParameterSource.COMMANDLINE is not source("base_url"):
@@ -85,52 +159,9 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(
                 "Give the queue's URL: --root-url or --base-url, starting with http:// or https://"
             )
-        credentials = Credentials(options.pop("client_id"), options.pop("access_token"), certificate)
-        command(base_url=url, credentials=credentials, **options)
+        credentials = Credentials(client_id, access_token, certificate)
+        command(queue=CalledQueue(url, credentials), **options)
 
     for option in reversed(_OPTIONS):
         with_queue = option(with_queue)
     return with_queue
-
-
-def ask(
-    method: str, url: str, path: str, credentials: Credentials, timeout: float = 30, **content: Any
-) -> requests.Response:
-    """The answer of the queue at ``url`` to a signed request. Without an answer the command ends."""
-    sign = credentials.hawk(lambda: datetime.now(UTC))
-    try:
-        return requests.request(method, url + path, auth=sign, timeout=timeout, **content)
-    except requests.RequestException as error:
-        raise no_answer(url, error) from None
-
-
-def root_of(base_url: str) -> str:
-    """The root URL of the queue with this base URL, for paths that are not below ``/v1``."""
-    return re.sub(r"(/api/queue)?/v1/?$", "", base_url)
-
-
-def answer_of(
-    method: str, root_url: str, path: str, credentials: Credentials, expected: str = "", **content: Any
-) -> Any:
-    """The JSON that the queue answers, which has the property ``expected``.
-
-    A refusal ends the command with the queue's sentence. So does the answer of a server that is not a queue.
-    """
-    answer = ask(method, root_url, path, credentials, _LONG_TIMEOUT, **content)
-    try:
-        body = answer.json()
-        if answer.status_code != 200:
-            raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
-        if isinstance(body, dict) and (not expected or expected in body):
-            return body
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise click.ClickException(f"the server at {root_url} is not a queue that has this endpoint")
-
-
-def no_answer(url: str, error: Exception) -> click.ClickException:
-    if isinstance(error, requests.exceptions.SSLError):
-        return click.ClickException(
-            f"the certificate of {url} is not trusted, or is for another host: see legacy-queue ca"
-        )
-    return click.ClickException(f"the queue at {url} does not answer ({type(error).__name__})")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control_commands import Control, control_options
+from legacy_queue.cli.queue_options import CalledQueue, json_option, queue_options
 from legacy_queue.cli.tables import aligned, duration_words
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.summary import request_line, requester
@@ -27,15 +27,16 @@ _PAGE = 1000
     help="How many of the last requests.",
 )
 @click.option("--follow", is_flag=True, help="Go on with new requests, until SIGTERM or Ctrl-C.")
-@control_options
-def requests(control: Control, as_json: bool, limit: int, follow: bool) -> None:
+@queue_options
+@json_option
+def requests(queue: CalledQueue, as_json: bool, limit: int, follow: bool) -> None:
     """Print the last requests, oldest first, also on signed URLs: status, task, worker, reason of a refusal.
 
     Requests to /control and event streams are left out. With --json each request is a line.
     """
-    last = _requests(control, limit=limit)
+    last = _requests(queue, limit=limit)
     if as_json or follow:
-        for request in _followed(control, last) if follow else last:
+        for request in _followed(queue, last) if follow else last:
             click.echo(json.dumps(request) if as_json else request_line(request))
     elif last:
         click.echo("\n".join(aligned([_HEADS, *map(_row, last)])))
@@ -43,23 +44,22 @@ def requests(control: Control, as_json: bool, limit: int, follow: bool) -> None:
         click.echo("There were no requests.")
 
 
-def _requests(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
-    entries: Sequence[Mapping[str, Any]] = control.ask("GET", "/requests", "requests", params=query)[
-        "requests"
-    ]
+def _requests(queue: CalledQueue, **query: int) -> Sequence[Mapping[str, Any]]:
+    answer = queue.ask("GET", "/control/v1/requests", "requests", params=query)
+    entries: Sequence[Mapping[str, Any]] = answer["requests"]
     return entries
 
 
-def _followed(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _followed(queue: CalledQueue, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """These requests, then each new request, also after a reset."""
     request: Mapping[str, Any] = {"sequence": 1}
     while True:
         for request in last:
             yield request
         time.sleep(_INTERVAL)
-        first, *last = _requests(control, limit=_PAGE, after=request["sequence"] - 1) or [{}]
+        first, *last = _requests(queue, limit=_PAGE, after=request["sequence"] - 1) or [{}]
         if first != request:  # a reset has removed it
-            last = _requests(control, limit=_PAGE, after=0)
+            last = _requests(queue, limit=_PAGE, after=0)
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.config import SettingsError
 from legacy_queue.server import resolve as server
 from legacy_queue.server.logs import log_to_standard_error
 
@@ -26,7 +25,4 @@ def resolve(**options: str | None) -> None:
             "memory storage lives in the server's own process, which has to resolve itself: "
             "use --storage embedded, azurite or azure"
         )
-    try:
-        server.resolve(settings)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+    server.resolve(settings)

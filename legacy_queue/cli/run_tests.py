@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control_commands import Control
 from legacy_queue.cli.options import setting_options, with_control
-from legacy_queue.config import SettingsError, load
-from legacy_queue.config.settings import wire_name
+from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.config import load
 from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.summary import fault_line
 from legacy_queue.worker import Credentials
@@ -70,11 +69,8 @@ class _NotRun(SystemExit):
 
 def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
     """The settings of LegacyQueue."""
-    try:
-        options = with_control(options, {})
-        settings, sources = load({wire_name(name): value for name, value in options.items()}, {})
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+    options = with_control(options, {})
+    settings, sources = load(options, {})
     own: dict[str, Any] = {"control": settings.control}
     own["storage"] = "memory" if sources["storage"] == "default" else settings.storage
     if settings.clients:  # LegacyQueue adds the client of the command
@@ -95,9 +91,9 @@ def _point_environment_to(queue: LegacyQueue) -> None:
 
 def _name_unused_faults(queue: LegacyQueue) -> None:
     """Warn of faults that never fired. The exit code stays the command's, whatever the queue answers."""
-    control = Control(queue.root_url, Credentials.from_wire(queue.credentials))
+    called = CalledQueue(queue.base_url, Credentials.from_wire(queue.credentials))
     try:
-        for fault in control.ask("GET", "/faults", "faults")["faults"]:
+        for fault in called.ask("GET", "/control/v1/faults", "faults")["faults"]:
             if not fault["fired"]:
                 click.echo(f"Warning: a fault never happened: {fault_line(fault)}", err=True)
     except click.ClickException as error:

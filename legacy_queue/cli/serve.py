@@ -5,7 +5,6 @@ from legacy_queue.server import serve as server  # first: gevent has to patch be
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.config import SettingsError
 from legacy_queue.server.logs import log_to_standard_error
 
 
@@ -27,12 +26,8 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     When it is ready, it prints one line of JSON on standard output: its URLs, and the credentials of the
     development client if there is one. Logs are on standard error: lines of JSON, or text at a terminal.
     """
-    stop_handler = server.GreenletStopHandler()
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
-    try:
-        server.serve(settings, stop_handler, has_default_ports=azurite_default_ports)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from None
+    server.serve(settings, has_default_ports=azurite_default_ports)

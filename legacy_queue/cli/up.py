@@ -4,12 +4,11 @@ import json
 import os
 import secrets
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from subprocess import PIPE, Popen
 from textwrap import indent
 from time import monotonic
@@ -18,15 +17,16 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.cli.create_task import create
+from legacy_queue.cli.create_task import create, definition_of
 from legacy_queue.cli.options import setting_options, settings_of, with_control
+from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.cli.queues import named_queues
 from legacy_queue.cli.worker_command import start
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
-from legacy_queue.server.signals import ENDS, StopHandler, StopSignal
+from legacy_queue.server.signals import interrupt_on_signal
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
 from legacy_queue.worker.command import LOG
@@ -61,10 +61,9 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
         )
     if azurite:
         options["storage"] = "azurite"
-    settings, _ = settings_of(options)  # a mistake is an error at once
     if not demo:
         options = with_control(options, os.environ)
-        settings, _ = settings_of(options)
+    settings, _ = settings_of(options)  # a mistake is an error at once
     server_options = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
@@ -73,7 +72,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
     command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
     command += [] if demo else ["--azurite-default-ports"]
     command += [f"--{wire_name(name)}={value}" for name, value in server_options.items()]
-    StopHandler()
+    interrupt_on_signal()
     try:
         with _server(command) as (server, ready):
             trusted = trust_variables(ready)
@@ -88,7 +87,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
                 click.echo("\nCtrl-C stops the queue and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
-    except StopSignal:
+    except KeyboardInterrupt:
         if demo:
             raise SystemExit(130) from None
     kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
@@ -98,19 +97,18 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
 @contextmanager
 def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]]:
     """A server and its ready line. It ends in order when this process ends, also after a kill."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # the server unblocks them
-    # a new session: Ctrl-C reaches this process alone, which ends the server in order
+    # A new session: Ctrl-C reaches this process alone, which ends the server in order. If it comes while this
+    # starts the server, that ends by the end of its input.
     server = Popen(  # noqa: S603 - this very program
         command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True
     )
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         assert server.stdout  # noqa: S101
         line = server.stdout.readline()
         if not line:  # the error is on standard error
             raise SystemExit(server.wait())
         yield server, json.loads(line)
-    except StopSignal:
+    except KeyboardInterrupt:
         click.echo("\nStopping ...", err=True)
         raise
     finally:
@@ -180,8 +178,7 @@ def _say_where_storage_is(settings: Settings) -> None:
 def _demonstrate(ready: Mapping[str, Any]) -> None:
     if "credentials" not in ready:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
-    base_url = ready["baseUrl"]
-    credentials = Credentials.from_wire(ready["credentials"])
+    queue = CalledQueue(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
     task_id = slugid()
     worker_type = f"demo-{secrets.token_hex(4)}"  # a new one: an interrupted demo may have left a task
     begun = monotonic()
@@ -197,11 +194,12 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
             held = f"message for run {fields['run_id'] + 1} held, invisible until"
             show("Queue -> AzureQueue", f"{held} {format_time(fields['taken_until'])}")
 
-    create(base_url, credentials, task_id, (_PROVISIONER, worker_type), _DEMO_COMMAND)
+    definition = definition_of((_PROVISIONER, worker_type), _DEMO_COMMAND)
+    create(queue, task_id, definition, timedelta(hours=1))
     show("Scheduler -> Queue", f"createTask {task_id}")
     settings = WorkerSettings(
-        base_url=base_url,
-        credentials=credentials,
+        base_url=queue.base_url,
+        credentials=queue.credentials,
         provisioner_id=_PROVISIONER,
         worker_type=worker_type,
         worker_group="demo",
@@ -209,11 +207,11 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         max_tasks=1,
     )
     _run(SampleWorker(settings, on_step=on_step))
-    status = requests.get(f"{base_url}/task/{task_id}/status", timeout=10).json()["status"]
+    status = requests.get(f"{queue.base_url}/task/{task_id}/status", timeout=10).json()["status"]
     show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
-    log = requests.get(f"{base_url}/task/{task_id}/artifacts/{LOG}", timeout=10)
+    log = requests.get(f"{queue.base_url}/task/{task_id}/artifacts/{LOG}", timeout=10)
     show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.text.strip()!r}")
 
 
@@ -222,7 +220,7 @@ def _run(worker: SampleWorker) -> None:
     ended = start(worker)
     try:
         ended.result()
-    except StopSignal:
+    except KeyboardInterrupt:
         worker.stop()
         wait([ended], _REPORT_TIMEOUT)
         raise
@@ -231,7 +229,7 @@ def _run(worker: SampleWorker) -> None:
 _CHART = {
     Step.POLL_URLS: ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
     Step.POLL: ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
-    Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with {names}"),
+    Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with messageId, receipt, signature"),
     Step.RUN: ("Worker", "executing run {run_id} ..."),
     Step.RECLAIM: ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
     Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name}"),
@@ -248,5 +246,4 @@ def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
         name: format_time(value) if isinstance(value, datetime) else value for name, value in fields.items()
     }
     index = fields.get("queue", 0) - 1
-    names = fields.get("sent", ())
-    return who, what.format(**shown, index=index, names=", ".join(names))
+    return who, what.format(**shown, index=index)

@@ -2,33 +2,25 @@
 
 import os
 import re
-import signal
 import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from datetime import timedelta
 from logging import DEBUG, INFO, WARNING
+from types import FrameType
 from typing import Any
 
 import click
 import structlog
 
-from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
-from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
+from legacy_queue.cli.queue_options import CalledQueue, identifier, parsed, pool_options, queue_options
+from legacy_queue.config.settings import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.domain.times import parse_duration
 from legacy_queue.server.logs import log_to_standard_error
-from legacy_queue.server.signals import StopHandler, StopSignal, exit_on_signal
+from legacy_queue.server.signals import exit_on_signal, handle_stop
 from legacy_queue.worker import Protocol, Refused, SampleWorker, Step, WorkerSettings
 
-SHUTDOWN_LIMIT = timedelta(seconds=30)
-
-
-def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+SHUTDOWN_LIMIT = 30.0  # seconds
 
 
 def _default_worker_id() -> str:
@@ -61,7 +53,7 @@ def _default_worker_id() -> str:
 )
 @click.option(
     "--poll-interval",
-    callback=_duration,
+    callback=parsed(parse_duration),
     default="1s",
     show_default=True,
     help="The pause after a poll that found no work.",
@@ -75,6 +67,7 @@ def _default_worker_id() -> str:
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def worker(
+    queue: CalledQueue,
     provisioner: str,
     worker_id: str | None,
     protocol: str,
@@ -89,6 +82,8 @@ def worker(
     SIGTERM or Ctrl-C reports running tasks worker-shutdown; a second signal exits at once.
     """
     complete = WorkerSettings(
+        base_url=queue.base_url,
+        credentials=queue.credentials,
         provisioner_id=provisioner,
         worker_id=worker_id or _default_worker_id(),
         protocol=Protocol(protocol),
@@ -124,20 +119,20 @@ def start(worker: SampleWorker) -> Future[None]:
 def run_until_signalled(worker: SampleWorker) -> None:
     """Run the worker to its end. At a SIGTERM or SIGINT it reports its tasks and ends.
 
-    A second signal, or no end within the shutdown limit, exits at once: the commands are killed by then.
+    A second signal, or the end of the shutdown limit, exits at once: the commands are killed by then.
     """
     ended = start(worker)
-    try:
-        stop_handler = StopHandler()
-        # the timeout lets the interpreter handle a signal that another thread has received
-        while not wait([ended], timeout=1).done:
-            if stop_handler.is_stopping:
-                raise StopSignal(signal.SIGTERM)
-    except StopSignal as stop_signal:
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        exit_on_signal(128 + number)
+        limit = threading.Timer(SHUTDOWN_LIMIT, os._exit, (128 + number,))
+        limit.daemon = True
+        limit.start()
         worker.stop()
-        exit_on_signal(128 + stop_signal.number)
-        if not wait([ended], SHUTDOWN_LIMIT.total_seconds()).done:
-            os._exit(128 + stop_signal.number)
+
+    handle_stop(stop)
+    while not wait([ended], timeout=1).done:
+        pass  # the timeout lets the interpreter handle a signal that another thread has received
     try:
         ended.result()
     except Refused as refused:

@@ -12,29 +12,31 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
+
 from legacy_queue.config import values
-from legacy_queue.config.azure_problem import azure_problem
-from legacy_queue.config.tls_files import TlsFiles
+from legacy_queue.config.conflicts import conflicts
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.generations import BY_PATH
+from legacy_queue.domain.generations import BY_PATH, SHAPES
 from legacy_queue.domain.hosts import is_loopback
 
+LOG_FORMATS = ("auto", "text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
-_SWITCH: dict[str, Any] = {"is_flag": False, "flag_value": "true"}  # --control is --control=true
 _CLIENT_VARIABLES = {"root-url", "base-url"}  # of the commands that call a queue
 
 
-class SettingsError(Exception):
-    """A sentence: what is wrong with the settings, and what would be accepted."""
+class SettingsError(click.ClickException):
+    """A sentence: what is wrong with the settings, and what would be accepted. It ends a command."""
 
 
 def _setting(
-    parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False, **more: Any
+    parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False, multiple: bool = False
 ) -> Any:
-    """A field of Settings. ``more`` are further arguments of click's option."""
-    metadata = {"parse": parse, "help": description, "secret": secret, "option": more}
+    """A field of Settings. ``multiple``: its option may be repeated."""
+    metadata = {"parse": parse, "help": description, "secret": secret, "multiple": multiple}
     return field(default_factory=lambda: default, repr=not secret, metadata=metadata)
 
 
@@ -46,12 +48,12 @@ class Settings:
     port: int = _setting(values.port, 8080, "The port to listen on; 0 lets the system choose.")
     workers: int = _setting(values.count, 1, "Server processes.")
     storage: str = _setting(
-        values.storage,
+        values.one_of("embedded", "azurite", "azure", "memory"),
         "embedded",
         "embedded (a file), azurite (started by the server), azure, or memory (ends with the server).",
     )
     synchronous: str = _setting(
-        values.synchronous,
+        values.one_of("normal", "full"),
         "normal",
         "Of the embedded storage: after a power failure, normal lacks the last seconds, full lacks nothing.",
     )
@@ -67,7 +69,6 @@ class Settings:
         values.flag,
         False,
         "true: Azurite's account has its documented key, which everybody knows, instead of a random one.",
-        **_SWITCH,
     )
     connection_string: str | None = _setting(
         values.text, None, "The connection string of the account, for --storage azure.", True
@@ -90,7 +91,9 @@ class Settings:
     )
     public_blob_url: str | None = _setting(values.url, None, "The blob endpoint of artifacts, if it differs.")
     tls: str = _setting(
-        values.tls, "off", "auto: serve https, with a certificate authority in the data directory; or off."
+        values.one_of("off", "auto"),
+        "off",
+        "auto: serve https, with a certificate authority in the data directory; or off.",
     )
     tls_name: tuple[str, ...] = _setting(
         values.tls_names,
@@ -140,16 +143,18 @@ class Settings:
         values.project, PROJECT, "The project in the exchanges' names: exchange/<project>/v1/..."
     )
     answer_shape: str = _setting(
-        values.answer_shape,
+        values.one_of(BY_PATH, *SHAPES),
         BY_PATH,
         "The clients that answers are for: by-path (of 2018 under /v1, else of today), 2018 or today.",
     )
-    event_shape: str = _setting(values.event_shape, "2018", "The readers that events are for: 2018 or today.")
+    event_shape: str = _setting(
+        values.one_of(*SHAPES), "2018", "The readers that events are for: 2018 or today."
+    )
     claim_work_wait: timedelta = _setting(
         values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
     )
     s3_endpoint: str | None = _setting(
-        values.s3_endpoint,
+        values.url,
         None,
         "The endpoint of s3 artifacts; without it their bytes go through the server.",
     )
@@ -161,10 +166,10 @@ class Settings:
         values.flag, True, "false: leave timers, sweeping and expiry to legacy-queue resolve."
     )
     log_format: str = _setting(
-        values.log_format, "auto", "text, json, or auto: text at a terminal, else json."
+        values.one_of(*LOG_FORMATS), "auto", "text, json, or auto: text at a terminal, else json."
     )
     log_level: str = _setting(
-        values.log_level,
+        values.one_of(*LOG_LEVELS),
         "info",
         "The lowest level that is logged: debug, info (every request), warning or error.",
     )
@@ -172,19 +177,16 @@ class Settings:
         values.flag,
         False,
         "true: answer the calls of old workers to purge-cache and auth.",
-        **_SWITCH,
     )
     control: bool = _setting(
         values.flag,
         False,
         "true: tests may move the clock, cause faults, read messages and reset (/control/v1).",
-        **_SWITCH,
     )
     development: bool = _setting(
         values.flag,
         False,
         "true: other machines may use the development client.",
-        **_SWITCH,
     )
     development_client: str | None = None
 
@@ -213,13 +215,9 @@ class Settings:
         return self.data_dir / "tls"
 
     @property
-    def tls_files(self) -> TlsFiles | None:
-        """The files of https; None for http."""
-        if self.tls == "auto":
-            return TlsFiles.in_folder(self.tls_dir)
-        return (
-            TlsFiles(self.tls_cert, self.tls_key, self.tls_cert) if self.tls_cert and self.tls_key else None
-        )
+    def has_tls(self) -> bool:
+        """Whether the server speaks https."""
+        return self.tls == "auto" or self.tls_cert is not None
 
 
 DECLARED: tuple[Field[Any], ...] = tuple(setting for setting in fields(Settings) if setting.metadata)
@@ -233,8 +231,10 @@ def wire_name(name: str) -> str:
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[Settings, Mapping[str, str]]:
     """The settings, and the source of each: an option, a variable, the file, or ``default``.
 
-    ``options`` are named as in the file; an option that is not given is None. Raises SettingsError.
+    ``options`` are named as in the file or as the fields; one that is not given is None. Raises
+    SettingsError.
     """
+    options = {wire_name(name): value for name, value in options.items()}
     variables = {
         wire_name(name.removeprefix(PREFIX).lower()): value
         for name, value in environ.items()
@@ -260,7 +260,8 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple
         if value is not None:
             found[setting.name] = _parsed(setting, source, value)
     settings = Settings(**found)
-    _check(settings)
+    for problem in conflicts(settings):
+        raise SettingsError(problem)
     return settings, sources
 
 
@@ -286,53 +287,3 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
     for name in sorted(set(names) - set(known)):
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
-
-
-def _check(settings: Settings) -> None:
-    """Raises SettingsError for settings that do not go together."""
-    if problem := azure_problem(settings):
-        raise SettingsError(problem)
-    if settings.storage == "memory" and settings.workers > 1:
-        raise SettingsError("--storage memory lives in one process: --workers 1 is accepted")
-    if settings.control and settings.workers > 1:
-        raise SettingsError("--control goes with one server process: --workers 1 is accepted")
-    s3_names = ("s3_endpoint", "s3_bucket", "s3_access_key_id", "s3_secret_access_key")
-    missing = [wire_name(name) for name in s3_names if not getattr(settings, name)]
-    if 0 < len(missing) < len(s3_names):
-        raise SettingsError(
-            f"{' and '.join(missing)} must be set too: {', '.join(map(wire_name, s3_names))} go together"
-        )
-    if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise SettingsError("tls-cert and tls-key go together: give both")
-    if settings.tls == "auto" and settings.tls_cert:
-        raise SettingsError("--tls auto makes a certificate, and tls-cert names another: give one of them")
-    if settings.tls == "off" and settings.tls_name:
-        raise SettingsError("tls-name names the certificate that --tls auto makes: set tls to auto")
-    _check_host(settings)
-
-
-def _check_host(settings: Settings) -> None:
-    """Raises SettingsError if other machines reach the server, but unsafely, or with URLs that fail there."""
-    host = settings.host
-    if settings.is_on_loopback:
-        return
-    if not settings.development and not (settings.clients and settings.signing_secrets):
-        raise SettingsError(
-            f"on {host} others can reach the server: configure clients and signing-secrets, "
-            "listen on 127.0.0.1 with the development client, or allow it to others with --development"
-        )
-    if settings.control and not settings.development:
-        raise SettingsError(
-            f"on {host} others could reset the server and move its clock: leave out --control, "
-            "listen on 127.0.0.1, or allow it to others with --development"
-        )
-    if host.strip("0:.") == "" and not settings.public_url:
-        raise SettingsError(
-            f"{host} is no address that clients could be sent to: say with --public-url how they "
-            "reach the server, or listen on the address that they know"
-        )
-    if settings.storage == "azurite" and not (settings.public_queue_url and settings.public_blob_url):
-        raise SettingsError(
-            f"on {host} others will be sent to Azurite, and 127.0.0.1 is no address for them: "
-            "use --storage azure, or say with --public-queue-url and --public-blob-url how they reach it"
-        )

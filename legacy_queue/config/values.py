@@ -3,11 +3,9 @@
 Each raises ValueError: its message says what is accepted, and never repeats a secret.
 """
 
-import importlib.util
 import ipaddress
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -16,14 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.generations import BY_PATH, SHAPES
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.scopes import is_scope
 from legacy_queue.domain.times import parse_duration
 
-LOG_FORMATS = ("auto", "text", "json")
-LOG_LEVELS = ("debug", "info", "warning", "error")
-_EXTRAS = {"amqp": "kombu", "azure": "azure.identity", "s3": "boto3"}  # in setup.cfg
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 _HOST = "a host name or an IP address is accepted, or several, without port and wildcard"
 _ORIGIN = "auto, none or * is accepted, or origins like https://tools.example.com, without a path"
@@ -49,7 +43,7 @@ def _matching(pattern: str, accepted: str, read: Callable[[str], Any] = str) -> 
     return parse
 
 
-def _one_of(*words: str) -> Parse:
+def one_of(*words: str) -> Parse:
     return _matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]} is accepted")
 
 
@@ -79,13 +73,6 @@ sas_life = _duration(
 claim_work_wait = _duration(
     "at most 20s is accepted: clients give up after 30 s", highest=timedelta(seconds=20)
 )
-storage = _one_of("embedded", "azurite", "azure", "memory")
-synchronous = _one_of("normal", "full")
-tls = _one_of("off", "auto")
-answer_shape = _one_of(BY_PATH, *SHAPES)
-event_shape = _one_of(*SHAPES)
-log_format = _one_of(*LOG_FORMATS)
-log_level = _one_of(*LOG_LEVELS)
 prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")
 word = _matching("[!-~]+", "printable ASCII characters are accepted, and no space")
 bucket = _matching(
@@ -98,7 +85,7 @@ url = _matching(
     "a URL is accepted that starts with http:// or https:// and has no user, password or query",
     read=lambda text: text.rstrip("/"),
 )
-_azure_url = _matching(
+azure_url = _matching(
     r"https://[^\s/?#{}@]+[^\s?#{}@]*",
     "a URL is accepted that starts with https:// and has no query: tokens are not sent over plain HTTP",
     read=lambda text: text.rstrip("/"),
@@ -108,26 +95,6 @@ proxy = _matching(
     r"http://[^\s/?#{}@]+/?",
     "the URL of an HTTP proxy is accepted, like http://proxy.example.com:3128, without user and password",
 )
-
-
-def need_extra(extra: str) -> None:
-    """Raises ValueError if the package of this extra is not installed."""
-    package = _EXTRAS[extra]
-    # kombu has no spec once it is imported
-    if not sys.modules.get(package) and not importlib.util.find_spec(package):
-        raise ValueError(
-            f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
-        )
-
-
-def azure_url(value: Any) -> Any:
-    need_extra("azure")
-    return _azure_url(value)
-
-
-def s3_endpoint(value: Any) -> Any:
-    need_extra("s3")
-    return url(value)
 
 
 def port(value: Any) -> int:
@@ -146,7 +113,6 @@ def flag(value: Any) -> bool:
 
 
 def amqp_url(value: Any) -> str:
-    need_extra("amqp")
     with suppress(ValueError):  # its message may hold a part of the password
         url = urlsplit(word(value))
         is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0

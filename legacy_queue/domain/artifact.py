@@ -1,4 +1,4 @@
-"""Artifacts: the files of a run, of seven storage types.
+"""Artifacts: the files of a run, of seven storage types, each a class with its own fields.
 
 Source: docs/explanation/http-contract.md#artifacts; src/artifacts.js and the schemas of the original queue,
 and those of today's queue for links and objects.
@@ -6,17 +6,17 @@ and those of today's queue for links and objects.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import starmap
-from typing import Any, Self
+from typing import Any, ClassVar, get_args
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
+from legacy_queue.domain.times import epoch_milliseconds, format_time, given, parse_time
 
 MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
 MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
@@ -31,63 +31,25 @@ NEVER_INLINE = {
     "X-Content-Type-Options": "nosniff",
 }
 
-_IN_OBJECT_STORE, _RENEWED = "isObject", "begunAnew"
-_HIDDEN = (_IN_OBJECT_STORE, _RENEWED, "uploadId", "hashes")
 _URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
 _BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after that, a process with a fast clock may remove them
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """``storage_type`` is s3, azure, blob, object, reference, link or error.
+@dataclass(frozen=True, kw_only=True)
+class BaseArtifact:
+    """What artifacts of all storage types have."""
 
-    ``details`` are the other fields of its type, as JSON: ``url`` of a reference; ``reason`` and ``message``
-    of an error; ``artifact``, the artifact of the same run that a link names; of a blob the fields of its
-    request with defaults, and ``partCount`` and ``partsSha256`` for its parts; of an object ``projectId``,
-    ``uploadId``, and ``hashes`` after its upload. ``isObject``: the bytes are in the object store.
-    ``begunAnew``: a part of the blob name, since older bytes of the artifact may be about to be removed.
-    ``is_complete`` is False for a blob until completeArtifact, for an object until finishArtifact.
-    """
+    storage_type: ClassVar[str]
+    # the names on the wire of the fields of the type that the owner may see, and their names here
+    shown: ClassVar[Sequence[tuple[str, str]]] = ()
 
     task_id: str
     run_id: int
     name: str
-    storage_type: str
     content_type: str
     expires: datetime
-    details: Mapping[str, Any] = field(default_factory=dict)
+    # False for a blob until completeArtifact, for an object until finishArtifact
     is_complete: bool = True
-
-    @classmethod
-    def from_wire(cls, task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime) -> Self:
-        """The artifact of a createArtifact that matches its schema; raises InputError, InputTooLarge."""
-        expires = given_time(body, "expires")
-        _check_expires(expires, task.definition.expires, now)
-        if body["storageType"] == "blob":
-            is_complete, details = False, _blob_details(body)
-        elif body["storageType"] == "object":
-            is_complete = False
-            details = {"projectId": task.definition.project_id, "uploadId": slugid()}
-        else:
-            names = ("url", "artifact", "reason", "message")
-            is_complete, details = True, {key: body[key] for key in names if key in body}
-        # of an error: the type of the answer of getArtifact
-        default = "application/binary" if body["storageType"] == "link" else "application/json"
-        content_type = body.get("contentType", default)
-        return cls(
-            task.task_id, run_id, name, body["storageType"], content_type, expires, details, is_complete
-        )
-
-    @property
-    def blob_name(self) -> str:
-        """The name of the blob or object with its bytes: the artifact name is data, not a path."""
-        digest = hashlib.sha256(self.name.encode()).hexdigest()
-        return f"{self.task_id}/{self.run_id}/{digest}{self.details.get(_RENEWED, '')}"
-
-    @property
-    def has_bytes(self) -> bool:
-        """Whether its storage type has uploads."""
-        return self.storage_type in ("s3", "azure", "blob", "object")
 
     def uploads_until(self, now: datetime) -> datetime:
         """When its uploads end: when it expires or, if it has expired already, when it may be removed."""
@@ -97,26 +59,6 @@ class Artifact:
         """When a signed URL that is made now ends, for upload or download."""
         return min(now + _URL_LIFE, self.uploads_until(now))
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether its bytes cannot be replaced any more."""
-        return "hashes" in self.details or (self.storage_type == "blob" and self.is_complete)
-
-    @property
-    def in_object_store(self) -> bool:
-        """Whether its bytes are in the object store."""
-        return bool(self.details.get(_IN_OBJECT_STORE))
-
-    @property
-    def content_encoding(self) -> str | None:
-        """Of a blob; None is no encoding."""
-        encoding = self.details["contentEncoding"]
-        return None if encoding == IDENTITY else str(encoding)
-
-    def for_object_store(self) -> Self:
-        """The artifact with its bytes in the object store."""
-        return replace(self, details={**self.details, _IN_OBJECT_STORE: True})
-
     def to_wire(self) -> dict[str, Any]:
         """The artifact in lists and events."""
         return {
@@ -125,6 +67,170 @@ class Artifact:
             "expires": format_time(self.expires),
             "contentType": self.content_type,
         }
+
+    def details(self) -> dict[str, Any]:
+        """The fields of its own type that the owner may see."""
+        return {name: getattr(self, field) for name, field in self.shown}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadedArtifact(BaseArtifact):
+    """An artifact whose bytes are uploaded."""
+
+    # of the blob name: older bytes of an artifact that was created again may be about to be removed
+    blob_suffix: str = ""
+    # not in this server's storage
+    in_object_store: bool = False
+
+    @property
+    def blob_name(self) -> str:
+        """The name of the blob or object with its bytes: the artifact name is data, not a path."""
+        digest = hashlib.sha256(self.name.encode()).hexdigest()
+        return f"{self.task_id}/{self.run_id}/{digest}{self.blob_suffix}"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its bytes cannot be replaced any more."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Artifact(UploadedArtifact):
+    """A file that is uploaded by a PUT, as to S3."""
+
+    storage_type = "s3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AzureArtifact(UploadedArtifact):
+    """A file that is uploaded to the blob storage itself."""
+
+    storage_type = "azure"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlobArtifact(UploadedArtifact):
+    """A file whose length and hash are declared before its upload, in one request or in parts."""
+
+    storage_type = "blob"
+    shown = (
+        ("contentLength", "content_length"),
+        ("contentSha256", "content_sha256"),
+        ("transferLength", "transfer_length"),
+        ("transferSha256", "transfer_sha256"),
+        ("contentEncoding", "content_encoding"),
+    )
+
+    content_length: int
+    content_sha256: str
+    transfer_length: int
+    transfer_sha256: str
+    content_encoding: str
+    # of a blob in parts; a hash stands for the parts, of which there may be thousands
+    part_count: int = 0
+    parts_sha256: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        return self.is_complete
+
+    @property
+    def encoding(self) -> str | None:
+        """The content encoding; None for no encoding."""
+        return None if self.content_encoding == IDENTITY else self.content_encoding
+
+    def details(self) -> dict[str, Any]:
+        parts = {"partCount": self.part_count, "partsSha256": self.parts_sha256}
+        return {**super().details(), **(parts if self.part_count else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectArtifact(UploadedArtifact):
+    """An object of today's Object service."""
+
+    storage_type = "object"
+    shown = (("projectId", "project_id"),)
+
+    project_id: str
+    upload_id: str
+    # of its content, by their names; None until its upload is finished
+    hashes: Mapping[str, str] | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self.hashes is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceArtifact(BaseArtifact):
+    """A URL of a file elsewhere."""
+
+    storage_type = "reference"
+    shown = (("url", "url"),)
+
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkArtifact(BaseArtifact):
+    """A name of another artifact of the same run."""
+
+    storage_type = "link"
+    shown = (("artifact", "target"),)
+
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorArtifact(BaseArtifact):
+    """Why there is no such file."""
+
+    storage_type = "error"
+    shown = (("reason", "reason"), ("message", "message"))
+
+    reason: str
+    message: str
+
+
+Artifact = (
+    S3Artifact
+    | AzureArtifact
+    | BlobArtifact
+    | ObjectArtifact
+    | ReferenceArtifact
+    | LinkArtifact
+    | ErrorArtifact
+)
+KINDS: Mapping[str, type[Artifact]] = {kind.storage_type: kind for kind in get_args(Artifact)}
+
+
+def requested_artifact(
+    task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime
+) -> Artifact:
+    """The artifact of a createArtifact that matches its schema; raises InputError, InputTooLarge."""
+    expires = given(body, "expires", parse_time)
+    latest = task.definition.expires
+    if expires <= now - EXPIRED_FOR or expires > latest:
+        raise InputError(
+            f"expires is {format_time(expires)}: it must not be more than 15 minutes ago, now is "
+            f"{format_time(now)}, nor after the task's, {format_time(latest)}"
+        )
+    kind = KINDS[body["storageType"]]
+    # of an error: the type of the answer of getArtifact
+    default_type = "application/binary" if kind is LinkArtifact else "application/json"
+    common: dict[str, Any] = {
+        "task_id": task.task_id,
+        "run_id": run_id,
+        "name": name,
+        "expires": expires,
+        "content_type": body.get("contentType", default_type),
+    }
+    if kind is BlobArtifact:
+        return _requested_blob(body, common)
+    if kind is ObjectArtifact:
+        project_id = task.definition.project_id
+        return ObjectArtifact(**common, is_complete=False, project_id=project_id, upload_id=slugid())
+    return kind(**common, **{field: body[name] for name, field in kind.shown})
 
 
 def check_open(task: Task, run_id: int, now: datetime) -> None:
@@ -153,11 +259,11 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
     It may expire later, and a reference may get another URL or become a link. Any other difference is a
     RequestConflict. If the sweeper may be removing the old bytes, the new bytes have another ``blob_name``.
     """
-    if given.storage_type == "link":  # its content type is that of its target
+    if isinstance(given, LinkArtifact):  # its content type is that of its target
         given = replace(given, content_type=existing.content_type)
-    wanted = replace(existing, expires=given.expires)
-    if existing.storage_type == "reference" and given.storage_type in ("reference", "link"):
-        wanted = replace(wanted, storage_type=given.storage_type, details=given.details)
+    wanted: Artifact = replace(existing, expires=given.expires)
+    if isinstance(existing, ReferenceArtifact) and isinstance(given, ReferenceArtifact | LinkArtifact):
+        wanted = replace(given, content_type=existing.content_type)
     details = {"existing": _visible(existing), "given": _visible(given)}
     if _visible(wanted) != details["given"] or given.expires < existing.expires:
         raise RequestConflict(
@@ -165,8 +271,8 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
             "and another url, or a link, in place of a reference",
             details,
         )
-    if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:
-        return replace(given, details={**given.details, _RENEWED: f"-{epoch_milliseconds(now)}"})
+    if isinstance(given, UploadedArtifact) and existing.expires <= now - _BYTES_KEPT:
+        return replace(given, blob_suffix=f"-{epoch_milliseconds(now)}")
     return wanted
 
 
@@ -184,13 +290,12 @@ def blob_etag(sha256: str, size: int) -> str:
     return f"{sha256}-{size}"
 
 
-def etags_are_right(artifact: Artifact, etags: Sequence[str]) -> bool:
+def etags_are_right(blob: BlobArtifact, etags: Sequence[str]) -> bool:
     """Whether these are the ETags of the blob's uploads, in order; a proxy may have made them weak."""
     bare = [etag.removeprefix("W/").strip('"') for etag in etags]
-    details = artifact.details
-    if "partsSha256" in details:
-        return bool(_hash_of(bare) == details["partsSha256"])
-    return bare == [blob_etag(details["transferSha256"], details["transferLength"])]
+    if blob.part_count:
+        return _hash_of(bare) == blob.parts_sha256
+    return bare == [blob_etag(blob.transfer_sha256, blob.transfer_length)]
 
 
 def _hash_of(etags: Iterable[str]) -> str:
@@ -199,24 +304,14 @@ def _hash_of(etags: Iterable[str]) -> str:
 
 
 def _visible(artifact: Artifact) -> dict[str, Any]:
-    """The fields that the owner may see."""
-    wire = {**artifact.to_wire(), **artifact.details}
-    return {name: value for name, value in wire.items() if name not in _HIDDEN}
+    return {**artifact.to_wire(), **artifact.details()}
 
 
-def _check_expires(expires: datetime, latest: datetime, now: datetime) -> None:
-    if expires <= now - EXPIRED_FOR:
-        rule = f"be more than 15 minutes ago, now is {format_time(now)}"
-    elif expires > latest:
-        rule = f"be after the task's, {format_time(latest)}"
-    else:
-        return
-    raise InputError(f"expires is {format_time(expires)}: it must not {rule}")
-
-
-def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
-    length, sha256 = int(body["contentLength"]), body["contentSha256"].lower()
-    sent, sent_sha256 = int(body.get("transferLength", length)), body.get("transferSha256", sha256).lower()
+def _requested_blob(body: Mapping[str, Any], common: Mapping[str, Any]) -> BlobArtifact:
+    length = int(body["contentLength"])
+    sha256 = body["contentSha256"].lower()
+    sent = int(body.get("transferLength", length))
+    sent_sha256 = body.get("transferSha256", sha256).lower()
     encoding = body.get("contentEncoding", IDENTITY)
     if encoding != IDENTITY and not {"transferLength", "transferSha256"} <= body.keys():
         raise InputError(
@@ -227,19 +322,21 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
             "transferLength and transferSha256 differ from contentLength and contentSha256: without a "
             "contentEncoding they must be the same, or left out"
         )
-    details = {
-        "contentLength": length,
-        "contentSha256": sha256,
-        "transferLength": sent,
-        "transferSha256": sent_sha256,
-        "contentEncoding": encoding,
-    }
+    blob = BlobArtifact(
+        **common,
+        is_complete=False,
+        content_length=length,
+        content_sha256=sha256,
+        transfer_length=sent,
+        transfer_sha256=sent_sha256,
+        content_encoding=encoding,
+    )
     if "parts" not in body:
         _check_size("transferLength", sent, MAX_UPLOAD_SIZE, "in one request; send more in parts")
-        return details
+        return blob
     parts = [(part["sha256"].lower(), int(part["size"])) for part in body["parts"]]
     _check_parts([size for _, size in parts], sent)
-    return {**details, "partCount": len(parts), "partsSha256": _hash_of(starmap(blob_etag, parts))}
+    return replace(blob, part_count=len(parts), parts_sha256=_hash_of(starmap(blob_etag, parts)))
 
 
 def _check_parts(sizes: Sequence[int], length: int) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
-from legacy_queue.domain.times import format_time, given_time, parse_time
+from legacy_queue.domain.times import format_time, given, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
 MAX_DEADLINE = timedelta(days=5)
@@ -58,17 +58,14 @@ class TaskDefinition:
         pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
         return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 
-    def differences(self, other: "TaskDefinition") -> list[str]:
-        """The names of the fields that differ as JSON: in Python, 1 equals true."""
+    def check_same(self, given: "TaskDefinition", task_id: str) -> None:
+        """Raise RequestConflict for another definition of the task, as JSON: in Python, 1 equals true."""
         mine, theirs = (
             {name: json.dumps(value, sort_keys=True) for name, value in definition.wire.items()}
-            for definition in (self, other)
+            for definition in (self, given)
         )
-        return [name for name in sorted({*mine, *theirs}) if theirs.get(name) != mine.get(name)]
-
-    def check_same(self, given: "TaskDefinition", task_id: str) -> None:
-        """Raise RequestConflict for another definition of the task."""
-        if different := self.differences(given):
+        different = [name for name in sorted({*mine, *theirs}) if theirs.get(name) != mine.get(name)]
+        if different:
             verb = "differs" if len(different) == 1 else "differ"
             raise RequestConflict(
                 f"task {task_id} exists with another definition: {', '.join(different)} {verb}. "
@@ -80,7 +77,7 @@ class TaskDefinition:
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
         """Fill in the defaults and check the rules; raises InputError or InputTooLarge."""
         pool = dict(zip(("provisionerId", "workerType"), pool_in(body), strict=True))
-        times = {name: given_time(body, name) for name in _TIMES if name in body}
+        times = {name: given(body, name, parse_time) for name in _TIMES if name in body}
         try:
             times.setdefault("expires", times["deadline"] + timedelta(days=365))
         except OverflowError:

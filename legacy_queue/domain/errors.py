@@ -25,11 +25,7 @@ class QueueError(Exception):
         super().__init__(message)
         self.message = self.reason = message
         self.details = dict(details or {})
-
-    @property
-    def code(self) -> str:
-        """The name of the error on the wire, such as ``RequestConflict``."""
-        return type(self).__name__
+        self.code = type(self).__name__  # on the wire
 
 
 class MalformedPayload(QueueError):
@@ -117,8 +113,4 @@ class InjectedError(QueueError):
     def __init__(self, message: str, status: int, code: str) -> None:
         super().__init__(message)
         self.status = status
-        self._code = code
-
-    @property
-    def code(self) -> str:
-        return self._code
+        self.code = code

@@ -4,7 +4,6 @@ Source: "Queue AMQP Exchanges", which leaves task-failed out, and docs/explanati
 schemas of today's queue for sealing and priorities.
 """
 
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,11 +50,6 @@ class Exchange:
     description: str
     always: tuple[str, ...] = ()
     key: Mapping[str, str] = field(default_factory=lambda: TASK_KEY)
-
-    @property
-    def entry(self) -> str:
-        """The name in the reference: ``taskPending`` for ``task-pending``."""
-        return re.sub("-(.)", lambda match: match[1].upper(), self.name)
 
     def full_name(self, project: str) -> str:
         """``exchange/<project>/v1/task-pending``."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from legacy_queue.domain.errors import InputError
-from legacy_queue.domain.times import given_duration
+from legacy_queue.domain.times import given, parse_duration
 
 RECEIVE = "azure.receive"
 DELETE = "azure.delete"
@@ -94,41 +94,31 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     if target is None:
         (near,) = difflib.get_close_matches(wire["endpoint"], by_name, 1, 0)
         raise InputError(f"endpoint: there is no {wire['endpoint']!r}; the nearest is {near}")
+    name = target.endpoint
     effects = [effect for effect in _EFFECTS if effect in wire]
+    effect = effects[0] if effects else None
+    delay = given(wire, "delay", parse_duration) if "delay" in wire else timedelta(0)
+    fault = Fault(fault_id, {"seed": seed, **wire} if "probability" in wire else wire, effect, delay)
+    only = _ENDPOINT_OF_EFFECT.get(effect or "", name)
     if len(effects) > 1:
         raise InputError(f"{' and '.join(effects)}: a fault does one of these; add a second fault")
     if not effects and "delay" not in wire:
         raise InputError(f"give an effect: one of {', '.join(_EFFECTS)}, or a delay, or both")
-    fault = Fault(fault_id, wire, effects[0] if effects else None, _delay(wire))
-    _check_target(fault, target)
-    if "message" in wire and fault.effect != "status":
-        raise InputError("message is for a status: give a status too")
-    if "probability" in wire:
-        return Fault(fault_id, {"seed": seed, **wire}, fault.effect, fault.delay)
-    if "seed" in wire:
-        raise InputError("seed is for a probability: give a probability too")
-    return fault
-
-
-def _check_target(fault: Fault, target: Target) -> None:
-    """Raise InputError for an effect, a task or a worker that the target does not have."""
-    name = fault.endpoint
-    only = _ENDPOINT_OF_EFFECT.get(fault.effect or "", name)
+    if delay > MAX_DELAY:
+        raise InputError(f"delay is {wire['delay']!r}: at most {MAX_DELAY.seconds // 60}m is accepted")
     if only != name:
-        raise InputError(f"{fault.effect} is for {only}: {name} takes status, drop and delay")
-    if "taskId" in fault.wire and not target.has_task:
+        raise InputError(f"{effect} is for {only}: {name} takes status, drop and delay")
+    if "taskId" in wire and not target.has_task:
         raise InputError(f"taskId: a request to {name} names no task")
-    if "taskId" in fault.wire and name == RECEIVE and not fault.needs_message:
+    if "taskId" in wire and name == RECEIVE and not fault.needs_message:
         raise InputError(
             "taskId: which task a message is of is known only after it is received; "
             "double, lose, stale and drop after are accepted with a taskId"
         )
-    if "worker" in fault.wire and not target.has_worker:
+    if "worker" in wire and not target.has_worker:
         raise InputError(f"worker: a request to {name} does not name the worker that sent it")
-
-
-def _delay(wire: Mapping[str, Any]) -> timedelta:
-    delay = given_duration(wire, "delay") if "delay" in wire else timedelta(0)
-    if delay > MAX_DELAY:
-        raise InputError(f"delay is {wire['delay']!r}: at most {MAX_DELAY.seconds // 60}m is accepted")
-    return delay
+    if "message" in wire and effect != "status":
+        raise InputError("message is for a status: give a status too")
+    if "seed" in wire and "probability" not in wire:
+        raise InputError("seed is for a probability: give a probability too")
+    return fault

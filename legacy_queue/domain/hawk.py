@@ -8,6 +8,7 @@ are not remembered: every call of the queue is safe to repeat.
 import base64
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -19,13 +20,12 @@ from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 MAX_SKEW = timedelta(minutes=15)  # exactly so much is accepted
 MAX_LENGTH = 65_536  # of a header or a bewit; a certificate has every scope of its task
 
-_FIELDS = {
-    "id": "client_id",
-    "ts": "timestamp",
-    "hash": "payload_hash",
-}  # names in a header, and in Signature
+# names in a header, and in Signature
+_FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}
 _FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
+_PAIR = r'\s*([a-z]+)="([^"]+)"\s*'
+_PAIRS = re.compile(rf"{_PAIR}(?:,{_PAIR})*")
 _MALFORMED_HEADER = "malformed header"
 _MALFORMED_BEWIT = "malformed bewit"
 
@@ -86,6 +86,7 @@ def _split_bewit(target: str) -> tuple[str | None, str]:
         return None, target
     if len(bewits) > 1:
         raise AuthenticationFailed("more than one bewit")
+    # the MAC of a bewit covers the target as it was before the bewit was added, wherever that was
     parameters.remove(bewits[0])
     return bewits[0].partition("=")[2], "?".join([path, "&".join(parameters)] if parameters else [path])
 
@@ -97,16 +98,12 @@ def _read_header(header: str, target: str) -> Signature:
         raise AuthenticationFailed("authorization scheme other than Hawk")
     if len(header) > MAX_LENGTH or not _is_plain(header):
         raise AuthenticationFailed(_MALFORMED_HEADER)
-    # in any order, each once, not empty; a value has no quote
-    *parts, end = f",{text}".split('"')
-    labels = [part.strip() for part in parts[::2]]
-    values = parts[1::2]
-    names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
-    if not len(names) == len(set(names)) == len(labels) == len(values) or end.strip() or "" in values:
-        raise AuthenticationFailed(_MALFORMED_HEADER)
-    if not _REQUIRED <= set(names) <= _FIELDS.keys():
-        raise AuthenticationFailed("header with fields missing or unknown")
-    fields = {_FIELDS[name]: value for name, value in zip(names, values, strict=True)}
+    pairs = re.findall(_PAIR, text) if _PAIRS.fullmatch(text) else []
+    names = [name for name, _ in pairs]
+    # in any order, each once
+    if len(names) != len(set(names)) or not _REQUIRED <= set(names) <= _FIELDS.keys():
+        raise AuthenticationFailed("header with fields missing, doubled or unknown")
+    fields = {_FIELDS[name]: value for name, value in pairs}
     _check_seconds(fields["timestamp"])
     return Signature("header", target=target, **fields)
 

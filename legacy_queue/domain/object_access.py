@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.artifact import ObjectArtifact
 from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.errors import InputError, NoMatchingMethod, RequestConflict
 from legacy_queue.domain.ids import RUN_ID, TASK_ID, slugid
-from legacy_queue.domain.times import format_time, given_time
+from legacy_queue.domain.times import format_time, given, parse_time
 
 OBJECT_NAME = rf"t/{TASK_ID}/{RUN_ID}/[ -~]{{1,1024}}"
 DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred method first
@@ -23,7 +23,7 @@ _DOWNLOAD_ACCESS = timedelta(hours=1)
 _DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from this time before now
 
 
-def object_name(artifact: Artifact) -> str:
+def object_name(artifact: ObjectArtifact) -> str:
     """The name of the artifact's bytes in the Object service."""
     return f"t/{artifact.task_id}/{artifact.run_id}/{artifact.name}"
 
@@ -34,51 +34,54 @@ def artifact_key(name: str) -> tuple[str, int, str]:
     return task_id, int(run_id), artifact_name
 
 
-def upload_access(artifact: Artifact, issuer: Client, now: datetime, expires: datetime) -> dict[str, Any]:
+def upload_access(
+    artifact: ObjectArtifact, issuer: Client, now: datetime, expires: datetime
+) -> dict[str, Any]:
     """The answer of createArtifact: the object's name, its uploadId, and credentials to upload it.
 
     ``now`` and ``expires`` are by the clock that checks credentials.
     """
-    project_id = artifact.details["projectId"]
+    project_id = artifact.project_id
     expiry = min(expires, now + _UPLOAD_ACCESS)
     return {
         **_access(artifact, "upload", f"{project_id}:", issuer, now, expiry),
         "projectId": project_id,
-        "uploadId": artifact.details["uploadId"],
+        "uploadId": artifact.upload_id,
         "expires": format_time(artifact.expires),
     }
 
 
-def download_access(artifact: Artifact, issuer: Client, now: datetime) -> dict[str, Any]:
+def download_access(artifact: ObjectArtifact, issuer: Client, now: datetime) -> dict[str, Any]:
     """The answer of ``artifact``: the object's name, and credentials to download it."""
     return _access(artifact, "download", "", issuer, now, now + _DOWNLOAD_ACCESS)
 
 
-def check_upload(artifact: Artifact, body: Mapping[str, Any]) -> None:
+def check_upload(artifact: ObjectArtifact, body: Mapping[str, Any]) -> None:
     """Raise InputError or RequestConflict if the body is not of this object's upload."""
     name = object_name(artifact)
-    project_id = artifact.details["projectId"]
+    project_id = artifact.project_id
     if body["projectId"] != project_id:
         raise InputError(f"object {name!r} has the projectId {project_id!r}, not {body['projectId']!r}")
-    if body["uploadId"] != artifact.details["uploadId"]:
+    if body["uploadId"] != artifact.upload_id:
         raise RequestConflict(f"object {name!r} has another uploadId: createArtifact answers it")
-    if "expires" in body and given_time(body, "expires") != artifact.expires:
+    if "expires" in body and given(body, "expires", parse_time) != artifact.expires:
         expires = format_time(artifact.expires)
         raise RequestConflict(f"object {name!r} expires at {expires}, not at {body['expires']}")
 
 
-def finished(artifact: Artifact, hashes: Mapping[str, str]) -> Artifact:
+def finished(artifact: ObjectArtifact, hashes: Mapping[str, str]) -> ObjectArtifact:
     """The artifact after its upload, with the hashes of its content. Safe to repeat with the same hashes.
 
     Raises RequestConflict. Hashes other than SHA-256 and SHA-512 are left out.
     """
     new = {name: hashes[name] for name in _HASHES if name in hashes}
-    stored = artifact.details.get("hashes")
-    if stored is None:
-        return replace(artifact, details={**artifact.details, "hashes": new})
-    if not new.items() <= stored.items():
-        name = object_name(artifact)
-        raise RequestConflict(f"object {name!r} is finished already, with other hashes", {"hashes": stored})
+    if artifact.hashes is None:
+        return replace(artifact, hashes=new)
+    if not new.items() <= artifact.hashes.items():
+        details = {"hashes": artifact.hashes}
+        raise RequestConflict(
+            f"object {object_name(artifact)!r} is finished already, with other hashes", details
+        )
     return artifact
 
 
@@ -91,7 +94,7 @@ def download_method(accepted: Mapping[str, Any]) -> str:
 
 
 def _access(
-    artifact: Artifact, right: str, project: str, issuer: Client, now: datetime, expiry: datetime
+    artifact: ObjectArtifact, right: str, project: str, issuer: Client, now: datetime, expiry: datetime
 ) -> dict[str, Any]:
     name = object_name(artifact)
     credentials = create_temporary_credentials(

@@ -7,14 +7,15 @@ docs/explanation/http-contract.md#scopes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
 Expression: TypeAlias = "str | AnyOf | AllOf | ForEach"
-Params: TypeAlias = Mapping[str, "str | Sequence[str]"]
+Params: TypeAlias = Mapping[str, Any]  # of a name: a text, or a list of them for ForEach
 
+_NO_SCOPE = "something that no scope gives"
 _NAMED = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
 
 
@@ -42,49 +43,6 @@ class ForEach:
     each: Expression
 
 
-_UNSATISFIABLE = AnyOf(())
-
-
-def render(expression: Expression, params: Params) -> Expression:
-    """The expression with each ``<name>`` filled in and no ForEach left. A value is never read as a template.
-
-    A scope with an empty value is never satisfied: ``a:<worker>`` without a worker. Raises KeyError and
-    TypeError (a list for text, or text for a list) for a mistake of an endpoint.
-    """
-    match expression:
-        case str():
-            texts: list[Any] = [*_template(expression)]
-            for index in range(1, len(texts), 2):
-                texts[index] = params[texts[index]]
-            return _UNSATISFIABLE if "" in texts[1::2] else "".join(texts)
-        case AnyOf(parts):
-            return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _UNSATISFIABLE))
-        case AllOf(parts):
-            rendered = _render_parts(parts, params)
-            return _UNSATISFIABLE if _UNSATISFIABLE in rendered else AllOf(rendered)
-    raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
-
-
-@cache
-def _template(text: str) -> tuple[str, ...]:
-    """Alternately text and the name of a parameter."""
-    return tuple(_NAMED.split(text))
-
-
-def _render_parts(parts: tuple[Expression, ...], params: Params) -> tuple[Expression, ...]:
-    rendered: list[Expression] = []
-    for part in parts:
-        if isinstance(part, ForEach):
-            values = params[part.in_]
-            if isinstance(values, str):
-                raise TypeError(f"the parameter {part.in_} is text, and a list is due")
-            for value in values:
-                rendered += _render_parts((part.each,), {**params, part.variable: value})
-        else:
-            rendered.append(render(part, params))
-    return tuple(rendered)
-
-
 def reference(expression: Expression) -> Any:
     """The expression in the JSON of ``api.json``: ``{"AllOf": [{"for": .., "in": .., "each": ..}]}``."""
     match expression:
@@ -108,21 +66,41 @@ def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
     return all(map(_holder(scopes), wanted))
 
 
-def missing(scopes: Iterable[str], rendered: Expression) -> str | None:
-    """The part of a rendered expression that the scopes lack: ``(`a` and (`b` or `c`))``, or None."""
-    return _lack(_holder(scopes), rendered) or None
+def missing(scopes: Iterable[str], expression: Expression, params: Params) -> str | None:
+    """The part of the expression that the scopes lack: ``(`a` and (`b` or `c`))``, or None.
+
+    ``params`` fill in each ``<name>``; a value is never read as a template. A scope with an empty value is
+    never satisfied: ``a:<worker>`` without a worker. Raises KeyError and TypeError for a mistake of an
+    endpoint.
+    """
+    return _lack(_holder(scopes), expression, params) or None
 
 
-def _lack(holds: Callable[[str], bool], rendered: Expression) -> str:
-    match rendered:
+def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) -> str:
+    match expression:
         case str():
-            return "" if holds(rendered) else f"`{rendered}`"
+            if any(params[name] == "" for name in _NAMED.findall(expression)):
+                return _NO_SCOPE
+            scope = _NAMED.sub(lambda name: params[name[1]], expression)
+            return "" if holds(scope) else f"`{scope}`"
         case AllOf(parts):
-            return _joined(" and ", [lack for part in parts if (lack := _lack(holds, part))])
+            lacks = [lack for part in expanded(parts, params) if (lack := _lack(holds, *part))]
+            return _NO_SCOPE if _NO_SCOPE in lacks else _joined(" and ", lacks)
         case AnyOf(parts):
-            lacks = [_lack(holds, part) for part in parts]
-            return "" if "" in lacks else _joined(" or ", lacks) or "something that no scope gives"
-    raise TypeError(f"{type(rendered).__name__} must be rendered before scopes are compared with it")
+            lacks = [_lack(holds, *part) for part in expanded(parts, params)]
+            useful = [lack for lack in lacks if lack != _NO_SCOPE]
+            return "" if "" in lacks else _joined(" or ", useful) or _NO_SCOPE
+    raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
+
+
+def expanded(parts: Iterable[Expression], params: Params) -> Iterator[tuple[Expression, Params]]:
+    """Each part with what fills it; ForEach is a part for each value."""
+    for part in parts:
+        if isinstance(part, ForEach):
+            for value in params[part.in_]:
+                yield from expanded([part.each], {**params, part.variable: value})
+        else:
+            yield part, params
 
 
 def _joined(word: str, lacks: Sequence[str]) -> str:

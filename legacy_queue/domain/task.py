@@ -22,11 +22,6 @@ class Worker:
     worker_group: str
     worker_id: str
 
-    @property
-    def full_id(self) -> str:
-        """``<workerGroup>/<workerId>``."""
-        return f"{self.worker_group}/{self.worker_id}"
-
 
 @dataclass(frozen=True)
 class Run:
@@ -82,16 +77,21 @@ class Run:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """The inverse of ``to_wire``."""
-        times = ("takenUntil", "started", "resolved")
         return cls(
-            wire["runId"],
-            wire["state"],
-            wire["reasonCreated"],
-            parse_time(wire["scheduled"]),
-            wire.get("reasonResolved"),
-            Worker(wire["workerGroup"], wire["workerId"]) if "workerId" in wire else None,
-            *(parse_time(wire[name]) if name in wire else None for name in times),
+            run_id=wire["runId"],
+            state=wire["state"],
+            reason_created=wire["reasonCreated"],
+            scheduled=parse_time(wire["scheduled"]),
+            reason_resolved=wire.get("reasonResolved"),
+            worker=Worker(wire["workerGroup"], wire["workerId"]) if "workerId" in wire else None,
+            taken_until=_time_in(wire, "takenUntil"),
+            started=_time_in(wire, "started"),
+            resolved=_time_in(wire, "resolved"),
         )
+
+
+def _time_in(wire: Mapping[str, Any], name: str) -> datetime | None:
+    return parse_time(wire[name]) if name in wire else None
 
 
 @dataclass(frozen=True)

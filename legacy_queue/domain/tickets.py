@@ -33,9 +33,8 @@ class Ticket:
 
     def text(self) -> str:
         """Letters, digits, ``-`` and ``_``: a URL that is normalized does not change it."""
-        wire = [self.task_id, self.run_id, self.name, format_time(self.expiry)]
-        if self.number or self.content_type:
-            wire += [self.number, self.sha256, self.size, self.content_type]
+        part = self.number, self.sha256, self.size, self.content_type
+        wire = [self.task_id, self.run_id, self.name, format_time(self.expiry), *part]
         return base64.urlsafe_b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode().rstrip("=")
 
     @classmethod

@@ -9,9 +9,9 @@ docs/explanation/recovery.md.
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from legacy_queue.domain.ids import TASK_ID
@@ -20,8 +20,6 @@ from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 
 MAX_TEXT = 40 * 1024  # characters of a message: Azure takes 48 KiB
 FIRST_LOOK = timedelta(minutes=10)
-
-_MAX_TIME = epoch_milliseconds(datetime(9999, 1, 1, tzinfo=UTC))
 
 
 @dataclass(frozen=True)
@@ -55,28 +53,21 @@ class Timer:
         """Whether this timer names all missing effects that the other names."""
         return self.plus(other) == self
 
-    def to_wire(self) -> dict[str, Any]:
-        """Times in milliseconds, without empty fields."""
-        wire = {
-            "taskId": self.task_id,
-            "due": epoch_milliseconds(self.due),
-            "since": None if self.since is None else epoch_milliseconds(self.since),
-            "taskGroupId": self.task_group_id,
-            "hasArtifacts": self.has_artifacts or None,
-        }
-        return {name: value for name, value in wire.items() if value not in (None, "")}
+    def to_wire(self) -> list[Any]:
+        """Its fields in their order, times in milliseconds."""
+        since = None if self.since is None else epoch_milliseconds(self.since)
+        return [self.task_id, epoch_milliseconds(self.due), since, self.task_group_id, self.has_artifacts]
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_wire``; raises ValueError, KeyError or TypeError."""
-        if type(has_artifacts := wire.get("hasArtifacts", False)) is not bool:
-            raise ValueError("not timers: hasArtifacts is neither true nor false")
+    def from_wire(cls, wire: Sequence[Any]) -> Self:
+        """The inverse of ``to_wire``; raises a built-in exception."""
+        task_id, due, since, task_group_id, has_artifacts = wire
         return cls(
-            _id(wire["taskId"]),
-            from_epoch(_number(wire["due"], _MAX_TIME)),
-            from_epoch(_number(wire["since"], _MAX_TIME)) if "since" in wire else None,
-            _id(wire["taskGroupId"]) if "taskGroupId" in wire else "",
-            has_artifacts,
+            _id(task_id),
+            from_epoch(due),
+            None if since is None else from_epoch(since),
+            _id(task_group_id) if task_group_id else "",
+            bool(has_artifacts),
         )
 
 
@@ -85,7 +76,7 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
     messages: list[list[Timer]] = []
     left = 0
     for timer in timers:
-        length = text_length(timer)
+        length = len(_json(timer.to_wire())) + 1  # with the comma before the next
         if not messages or length > left:
             messages.append([])
             left = MAX_TEXT
@@ -95,16 +86,11 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
         yield _json({"timers": [timer.to_wire() for timer in message]}), message
 
 
-def text_length(timer: Timer) -> int:
-    """The number of characters of the timer in a message."""
-    return len(_json(timer.to_wire())) + 1
-
-
 def timers_of(text: str) -> list[Timer]:
     """The timers of a message, with keys that storage accepts; raises ValueError."""
     try:
         return [Timer.from_wire(wire) for wire in json.loads(text)["timers"]]
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"not timers: {type(error).__name__}") from None
 
 
@@ -112,7 +98,8 @@ def next_due(task: Task) -> datetime | None:
     """When the claim or the task ends by time; None for a resolved task."""
     if task.is_resolved:
         return None
-    deadline, last = task.definition.deadline, task.last_run
+    deadline = task.definition.deadline
+    last = task.last_run
     return min(deadline, last.taken_until) if last and last.taken_until else deadline
 
 
@@ -120,6 +107,7 @@ def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
     """Whether the sweeper must look at a task that has waited since then: after 10 minutes, 20, 40, and so
     on. ``last_pass`` is the time of the pass before.
     """
+    # each doubling of the age is one look: a pass is due if a doubling lies between it and the pass before
     return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
 
 
@@ -127,7 +115,7 @@ def _looks(age: timedelta) -> int:
     return 0 if age < FIRST_LOOK else 1 + math.floor(math.log2(age / FIRST_LOOK))
 
 
-def _json(wire: Mapping[str, Any]) -> str:
+def _json(wire: Any) -> str:
     return json.dumps(wire, separators=(",", ":"))
 
 
@@ -135,9 +123,3 @@ def _id(value: Any) -> str:
     if not re.fullmatch(TASK_ID, value):
         raise ValueError("not timers: an id is no slugid")
     return str(value)
-
-
-def _number(value: Any, maximum: int) -> int:
-    if type(value) is not int or not 0 <= value <= maximum:
-        raise ValueError(f"not timers: a number is not between 0 and {maximum}")
-    return value

@@ -2,11 +2,13 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from legacy_queue.domain.errors import InputError
+
+Parsed = TypeVar("Parsed")
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -43,18 +45,10 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(days, seconds, 0, milliseconds, minutes, hours)
 
 
-def given_duration(body: Mapping[str, Any], name: str) -> timedelta:
-    """The duration that a body gives under that name; raises InputError."""
+def given(body: Mapping[str, Any], name: str, parse: Callable[[str], Parsed]) -> Parsed:
+    """What a body gives under that name, a time or a duration; raises InputError."""
     try:
-        return parse_duration(body[name])
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-def given_time(body: Mapping[str, Any], name: str) -> datetime:
-    """The time that a body gives under that name; raises InputError."""
-    try:
-        return parse_time(body[name])
+        return parse(body[name])
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
 

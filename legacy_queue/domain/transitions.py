@@ -167,6 +167,7 @@ def claim(
     retried: tuple[Event, ...] = ()
     if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
+            # only an expired claim shows its held message: an earlier one is a duplicate, or a fast clock's
             _check_expired(task, last, message_id, now)
             task = _resolve_last_run(task, "exception", "claim-expired", now)
             if task.state != "pending":
@@ -195,6 +196,7 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
         raise task.conflict(f"the claim on run {run_id} ended at {format_time(run.taken_until or now)}")
     task.check_deadline(now)
     extended = now + claim_timeout
+    # a server with a slow clock must not shorten what another has promised
     taken_until = max(extended, run.taken_until or extended)
     return message_held(_with_last_run(task, taken_until=taken_until), task.held, now)
 

@@ -5,53 +5,51 @@ after the last activity of a provisioner or worker type, one day after that of a
 ``src/workerinfo.js`` and ``schemas/`` of the original queue of 2018.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.times import format_time, given_time, parse_time
+from legacy_queue.domain.times import format_time, given, parse_time
 
-# provisionerId, then workerType, then workerGroup and workerId
-Path = tuple[str, ...]
+# provisionerId, then workerType, then workerGroup and workerId, or the caller name of a client that polls
+RecordPath = tuple[str, ...]
 Claimed = tuple[str, int]  # taskId and runId
+CallKind = tuple[str, tuple[str, ...]]  # the method, and the fields that a claimTask left out
 
 ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
 ACTION_CONTEXTS = ("provisioner", "worker-type", "worker")
 RECENT_TASKS = 20
 _QUARANTINE_DETAILS = 20
-ACTIVE_EVERY = timedelta(minutes=30)  # lastDateActive is at most so old while there is activity
+ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each such period of the day
 
-_LIFE, _WORKER_LIFE = timedelta(days=5), timedelta(days=1)
-
-
-def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> Path:
-    return provisioner_id, worker_type, worker.worker_group, worker.worker_id
-
-
-def parents(path: Path) -> list[Path]:
-    """The paths of its provisioner and, of a worker, its worker type."""
-    return [path[:length] for length in (1, 2) if length < len(path)]
-
-
-def parent_of(path: Path) -> Path:
-    """The last of ``parents``; () for a provisioner."""
-    return [(), *parents(path)][-1]
+CALLS_KEPT = timedelta(days=10)  # after the last of them
+_LIFE = timedelta(days=5)
+_WORKER_LIFE = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Activity:
-    """Activity from ``first`` to ``last``, and the runs that were claimed, the oldest first."""
+class Calls:
+    """How many calls, and when the first and the last of them were."""
 
+    count: int
     first: datetime
     last: datetime
-    claims: tuple[Claimed, ...] = ()
 
-    def then(self, later: Self) -> Self:
-        """Both activities."""
-        return replace(self, last=later.last, claims=_last_claims(self.claims, later.claims))
+    def plus(self, other: "Calls") -> "Calls":
+        """The sum of both."""
+        return Calls(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
+
+
+def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> RecordPath:
+    return provisioner_id, worker_type, worker.worker_group, worker.worker_id
+
+
+def parents(path: RecordPath) -> list[RecordPath]:
+    """The paths of its provisioner and, of a worker, its worker type."""
+    return [path[:length] for length in (1, 2) if length < len(path)]
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class WorkerRecord:
     actions for itself, its worker types and its workers.
     """
 
-    path: Path
+    path: RecordPath
     first_active: datetime
     last_active: datetime
     expires: datetime
@@ -71,9 +69,11 @@ class WorkerRecord:
     recent_claims: tuple[Claimed, ...] = ()
     quarantine_until: datetime | None = None
     quarantine_details: tuple[Mapping[str, str], ...] = ()  # the last changes, as in answers
+    # of a worker or a client: the calls of the last ten days, which no answer of a worker shows
+    calls: Mapping[CallKind, Calls] = field(default_factory=dict)
 
     @classmethod
-    def new(cls, path: Path, now: datetime) -> Self:
+    def new(cls, path: RecordPath, now: datetime) -> Self:
         return cls(path, now, now, now + _life(path))
 
     @property
@@ -92,20 +92,29 @@ class WorkerRecord:
         """The record without a quarantine that has ended."""
         return self if self.is_quarantined(now) else replace(self, quarantine_until=None)
 
-    def needs_write(self, activity: Activity) -> bool:
-        """Whether the activity must be written: a new claim, or the last activity is old."""
-        is_stale = activity.last - self.last_active >= ACTIVE_EVERY
-        return is_stale or not set(activity.claims) <= set(self.recent_claims)
+    def is_active_in(self, now: datetime) -> bool:
+        """Whether its last activity was in the same half hour as ``now``."""
+        return _period(self.last_active) == _period(now)
 
-    def after(self, activity: Activity) -> Self:
-        """The record with this activity. Safe to repeat; it never expires earlier than before."""
+    def alive(self, now: datetime) -> Self:
+        """The record, or a new one with the same calls if it has expired."""
+        return self if self.kept_until > now else replace(self.new(self.path, now), calls=self.calls)
+
+    def active(self, now: datetime, claims: Sequence[Claimed] = ()) -> Self:
+        """The record after activity that claimed these runs. It never expires earlier than before."""
         return replace(
             self,
-            first_active=min(self.first_active, activity.first),
-            last_active=max(self.last_active, activity.last),
-            expires=max(self.expires, activity.last + _life(self.path)),
-            recent_claims=_last_claims(self.recent_claims, activity.claims),
+            last_active=max(self.last_active, now),
+            expires=max(self.expires, now + _life(self.path)),
+            # the last claims, each once
+            recent_claims=tuple(dict.fromkeys((*self.recent_claims, *claims)))[-RECENT_TASKS:],
         )
+
+    def called(self, kind: CallKind, now: datetime) -> Self:
+        """The record with one call more of that kind."""
+        call = Calls(1, now, now)
+        calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > now}
+        return replace(self, calls={**calls, kind: calls[kind].plus(call) if kind in calls else call})
 
     def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
         """The record with a quarantine by this client, for the reason ``info``."""
@@ -120,12 +129,12 @@ class WorkerRecord:
 
     def declared(self, body: Mapping[str, Any], now: datetime) -> Self:
         """The record with the fields of a declaration; a past ``expires`` is now. Raises InputError."""
-        given: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
+        changes: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
         if "actions" in body:
-            given["actions"] = tuple(body["actions"])
+            changes["actions"] = tuple(body["actions"])
         if "expires" in body:
-            given["expires"] = max(now, given_time(body, "expires"))
-        return replace(self, **given)
+            changes["expires"] = max(now, given(body, "expires", parse_time))
+        return replace(self, **changes)
 
     def to_wire(self) -> dict[str, Any]:
         """The answer of getProvisioner, getWorkerType or getWorker, without the provisioner's actions."""
@@ -167,10 +176,9 @@ class WorkerRecord:
         )
 
 
-def _life(path: Path) -> timedelta:
+def _life(path: RecordPath) -> timedelta:
     return _WORKER_LIFE if len(path) == len(ID_NAMES) else _LIFE
 
 
-def _last_claims(claims: tuple[Claimed, ...], later: tuple[Claimed, ...]) -> tuple[Claimed, ...]:
-    """The last 20 claims of both, each once."""
-    return tuple(dict.fromkeys((*claims, *later)))[-RECENT_TASKS:]
+def _period(time: datetime) -> int:
+    return int(time.timestamp() // ACTIVE_EVERY.total_seconds())

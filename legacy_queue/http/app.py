@@ -27,8 +27,7 @@ from legacy_queue.http import (
 )
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.browser_guard import ANY, BrowserGuard
-from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
-from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, ControlServices, control_endpoints
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
@@ -38,9 +37,9 @@ from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
-from legacy_queue.http.request_log import RequestLog, record_of
+from legacy_queue.http.request_log import log_requests, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.http.views import EndpointViews, check_escapes
+from legacy_queue.http.views import EndpointViews
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services import Services
 from legacy_queue.services.upload_slots import UploadSlots
@@ -123,19 +122,24 @@ def create_app(
     app = FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
-    stubs = legacy_stubs(authenticator, has_legacy_stubs)
     bare = (events, migration, *control_endpoints(control is not None))
-    prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs)
+    prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *legacy_stubs(has_legacy_stubs))
     views = EndpointViews(
-        services, authenticator, injection, trusts_proxy=trusts_proxy, shape=shape, control=control
+        services,
+        authenticator,
+        injection,
+        vars(control).values() if control else (),
+        trusts_proxy=trusts_proxy,
+        shape=shape,
     )
     views.add_to(app, prefixed, has_prefix=True)
     views.add_to(app, bare, has_prefix=False)
     metrics = Metrics(services.pollers)
-    headers = DEVELOPMENT_HEADERS if is_development else ()
     hooks = (metrics.answered, control.journal.answered) if control else (metrics.answered,)
-    guard = BrowserGuard(app.wsgi_app, hosts, origins, services.clock)
-    app.wsgi_app = RequestLog(guard, headers, hooks)  # type: ignore[method-assign]
+    log_requests(app, hooks)
+    guard = BrowserGuard(hosts, origins)
+    app.before_request(guard.check)
+    app.after_request(guard.share)
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), services.clock)
     )
@@ -146,13 +150,15 @@ def create_app(
     app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
     @app.before_request
-    def check_target() -> None:
-        record = record_of(request.environ)
-        if request.endpoint in views.names:
-            return  # their views check it: the error has the parameters
-        record.endpoint = request.endpoint
-        if not request.blueprint:  # the blueprints speak Azure's protocol, which has its own rule
-            check_escapes(record.target)
+    def record_endpoint() -> None:
+        record_of(request.environ).endpoint = request.endpoint
+
+    if is_development:
+
+        @app.after_request
+        def warn(response: Response) -> Response:
+            response.headers.extend(DEVELOPMENT_HEADERS)
+            return response
 
     @app.get("/ready")
     def ready() -> Mapping[str, bool]:

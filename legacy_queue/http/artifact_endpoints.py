@@ -12,13 +12,21 @@ from typing import Any
 from flask import Response, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 
-from legacy_queue.domain.artifact import NEVER_INLINE, Artifact
+from legacy_queue.domain.artifact import (
+    NEVER_INLINE,
+    BaseArtifact,
+    BlobArtifact,
+    ErrorArtifact,
+    LinkArtifact,
+    ObjectArtifact,
+    ReferenceArtifact,
+)
 from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
 from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.paging import PAGED, Render, page_answer
+from legacy_queue.http.paging import PAGED, RenderItem, page_answer
 from legacy_queue.services.artifacts import ArtifactLocation, Artifacts
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import Page
@@ -47,7 +55,7 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 @_putting(
     "POST", _ARTIFACT, "Create Artifact", input="post-artifact-request", output="post-artifact-response"
 )
-def create_artifact(call: Call[Artifacts]) -> Answer:
+def create_artifact(call: Call[Artifacts]) -> Reply:
     """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
 
     A repeated call may set a later expires, change the url of a reference, or make it a link. Any other
@@ -68,14 +76,14 @@ def _of_completing(body: Any) -> Endpoint:
     stability="experimental",
     by_body=_of_completing,
 )
-def complete_artifact(call: Call[Artifacts]) -> Answer:
+def complete_artifact(call: Call[Artifacts]) -> Reply:
     """Make a blob available once it is uploaded, with the ETags of its uploads. Safe to repeat."""
     _as_creator(call).complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
 
 
 @_putting("PUT", _ARTIFACT, "Finish Artifact", input="finish-artifact-request")
-def finish_artifact(call: Call[Artifacts]) -> Answer:
+def finish_artifact(call: Call[Artifacts]) -> Reply:
     """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
     _as_creator(call).finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
     return _empty(204)
@@ -101,7 +109,7 @@ get_latest_artifact = _of_latest_run(
 
 
 @_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
-def artifact(call: Call[tuple[Artifacts, Objects]]) -> Answer:
+def artifact(call: Call[tuple[Artifacts, Objects]]) -> Reply:
     """How to download the artifact: a url, or for an object its name and credentials. Links are followed.
 
     Each artifact with a signed URL is answered as s3.
@@ -115,7 +123,7 @@ latest_artifact = _of_latest_run(
 
 
 @endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
-def artifact_info(call: Call[Artifacts]) -> Answer:
+def artifact_info(call: Call[Artifacts]) -> Reply:
     """The artifact as in listArtifacts, without its content. A link is not followed."""
     artifacts = call.authorize()
     return artifacts.info(call.task_id, _run_id(call, artifacts), call.params["name"]).to_wire()
@@ -130,7 +138,7 @@ latest_artifact_info = _of_latest_run(
 def list_artifacts(call: Call[Artifacts]) -> Response:
     """The artifacts of a run, in pages like those of listTaskGroup."""
     ask = partial(call.authorize().list, call.task_id, call.run_id)
-    return page_answer(call, "artifacts", _NAME, ask, Artifact.to_wire)
+    return page_answer(call, "artifacts", _NAME, ask, BaseArtifact.to_wire)
 
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run")
@@ -138,13 +146,13 @@ def list_latest_artifacts(call: Call[Artifacts]) -> Response:
     """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
     artifacts = call.authorize()
 
-    def ask(after: str, limit: int, render: Render) -> Page[str]:
+    def ask(after: str, limit: int, render: RenderItem) -> Page[str]:
         run, _, name = after.partition(" ")
         run_id = int(run) if run else artifacts.latest_run(call.task_id)
         page = artifacts.list(call.task_id, run_id, name, limit, render)
         return replace(page, after=page.after and f"{run_id} {page.after}")
 
-    return page_answer(call, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, Artifact.to_wire)
+    return page_answer(call, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, BaseArtifact.to_wire)
 
 
 def _as_creator(call: Call[Artifacts]) -> Artifacts:
@@ -171,28 +179,24 @@ def _find(call: Call[tuple[Artifacts, Objects]]) -> tuple[Objects, ArtifactLocat
         artifacts, objects = call.authorize(privateNames=private)
         run_id = _run_id(call, artifacts) if run_id is None else run_id
         target = artifacts.find(call.task_id, run_id, names[-1])
-        if target.artifact.storage_type != "link":
+        if not isinstance(target.artifact, LinkArtifact):
             return objects, target
         if len(names) > _MAX_LINKS:
             raise InputError(
                 f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
             )
-        names.append(target.artifact.details["artifact"])
+        names.append(target.artifact.target)
 
 
-def _content_of(objects: Objects, target: ArtifactLocation) -> Answer:
-    match target.artifact.storage_type:
-        case "object":
-            return objects.access(target.artifact)
-        case "error":
-            return {"storageType": "error", **_error(target.artifact)}
-        case "reference":
+def _content_of(objects: Objects, target: ArtifactLocation) -> Reply:
+    match target.artifact:
+        case ObjectArtifact() as found:
+            return objects.access(found)
+        case ErrorArtifact() as found:
+            return {"storageType": "error", **found.details()}
+        case ReferenceArtifact():
             return {"storageType": "reference", "url": target.url}
     return {"storageType": "s3", "url": target.url}
-
-
-def _error(artifact: Artifact) -> dict[str, str]:
-    return {name: artifact.details[name] for name in ("reason", "message")}
 
 
 class _Redirect(Response):
@@ -214,10 +218,10 @@ def redirect(storage_type: str, url: str) -> Response:
 def _redirect(target: ArtifactLocation) -> Response:
     artifact = target.artifact
     if target.url is None:
-        body = json.dumps(_error(artifact))
+        body = json.dumps(artifact.details())
         return Response(body, 424, _headers("error"), content_type="application/json")
     response = redirect(artifact.storage_type, target.url)
-    if artifact.storage_type == "blob":
+    if isinstance(artifact, BlobArtifact):
         response.headers.update(_location_headers(artifact))
     return response
 
@@ -226,21 +230,20 @@ def _headers(storage_type: str) -> dict[str, str]:
     return {"x-taskcluster-artifact-storage-type": storage_type, "Cache-Control": "no-store"}
 
 
-def _location_headers(artifact: Artifact) -> Mapping[str, str]:
+def _location_headers(artifact: BlobArtifact) -> Mapping[str, str]:
     """The headers that old download clients need."""
-    encoding = artifact.details["contentEncoding"]
+    encoding = artifact.content_encoding
     content_type = artifact.content_type
     values = {**_checksums(artifact), "content-encoding": encoding, "content-type": content_type}
     return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
 
 
-def _checksums(artifact: Artifact) -> Mapping[str, str]:
-    details = artifact.details
+def _checksums(artifact: BlobArtifact) -> Mapping[str, str]:
     return {
-        "content-sha256": details["contentSha256"],
-        "content-length": str(details["contentLength"]),
-        "transfer-sha256": details["transferSha256"],
-        "transfer-length": str(details["transferLength"]),
+        "content-sha256": artifact.content_sha256,
+        "content-length": str(artifact.content_length),
+        "transfer-sha256": artifact.transfer_sha256,
+        "transfer-length": str(artifact.transfer_length),
     }
 
 
@@ -282,10 +285,10 @@ def download_view(uploads: Uploads, artifacts: Artifacts) -> Callable[[str], Res
         artifact, chunks = artifacts.content(permission)
         response = Response(chunks, content_type=artifact.content_type, headers=NEVER_INLINE)
         response.headers.update({f"x-amz-meta-{name}": text for name, text in _checksums(artifact).items()})
-        if artifact.content_encoding:
-            response.headers["Content-Encoding"] = artifact.content_encoding
-        response.set_etag(artifact.details["transferSha256"])
-        response.content_length = artifact.details["transferLength"]
+        if artifact.encoding:
+            response.headers["Content-Encoding"] = artifact.encoding
+        response.set_etag(artifact.transfer_sha256)
+        response.content_length = artifact.transfer_length
         try:
             response.make_conditional(request, True, response.content_length)
         except RequestedRangeNotSatisfiable as error:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from io import StringIO
@@ -12,7 +13,6 @@ from typing import Any
 import jsonschema_rs
 
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
-from legacy_queue.http.schema_helpers import Schema
 from legacy_queue.http.schemas import SCHEMAS
 
 MAX_BODY = 1024 * 1024  # bytes
@@ -21,12 +21,10 @@ MAX_ECHO = 4096  # characters of a request that an error repeats
 _SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
 _MAX_INTEGER = 2**63
 _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
-_EXACT_DIGITS = 15  # a float holds every decimal number of so many digits,
-_INEXACT_BELOW = 1e-300  # but has fewer where it is about to be 0
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
 _TOO_DEEP = f"the body is nested too deeply: {_MAX_DEPTH} arrays and objects within each other are accepted"
 _MAX_ERRORS = 20
-_MAX_TEXT = 255  # characters of text that has no maxLength: no value of an enum is longer
+_MAX_SEARCHED = 32 * 1024  # bytes of a body in which all errors are searched for
 
 
 def parse(body: bytes, content_type: str) -> Any:
@@ -54,13 +52,16 @@ def parse(body: bytes, content_type: str) -> Any:
     return value
 
 
-def validate(body: Any, schema: str) -> None:
-    """Raises InputValidationError, which names the first wrong values, their places and accepted values."""
-    validator = _validator(_as_json(schema))
+def validate(body: Any, schema: str, size: int) -> None:
+    """Raises InputValidationError, which names the first wrong values, their places and accepted values.
+
+    ``size`` is that of the body in bytes.
+    """
+    validator = _validator(schema)
     if validator.is_valid(body):
         return
     errors = []
-    for error in islice(validator.iter_errors(_outline(body, SCHEMAS[schema])), _MAX_ERRORS):
+    for error in islice(_errors(validator, body, size), _MAX_ERRORS):
         path = "/".join(["body", *map(str, error.instance_path)])
         is_secret = bool(error.instance_path) and error.instance_path[-1] in _SECRET_FIELDS
         if not is_secret and not isinstance(error.instance, dict | list):  # these may hold a secret
@@ -77,7 +78,7 @@ def validate(body: Any, schema: str) -> None:
 def build_validators() -> None:
     """Compile the validators of all bodies now. Otherwise each is compiled when it is first needed."""
     for schema in SCHEMAS:
-        _validator(_as_json(schema))
+        _validator(schema)
 
 
 def shown(raw: bytes, value: Any) -> Any:
@@ -149,8 +150,7 @@ def _float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is out of range")
-    is_short = len(text) <= _EXACT_DIGITS and (abs(value) > _INEXACT_BELOW or "e" not in text.lower())
-    if not is_short and not _is_exact(text, value):
+    if repr(value) != text and not _is_exact(text, value):
         raise ValueError(f"the number {text[:40]} is more precise than 64 bits hold: it would be {value!r}")
     return value
 
@@ -174,59 +174,25 @@ _decode = json.JSONDecoder(
 ).decode
 
 
-def _outline(value: Any, schema: Schema) -> Any:
-    """The part of the value that decides whether it is valid.
+def _errors(validator: Any, body: Any, size: int) -> Iterator[Any]:
+    """All errors of a small body, the first of a large one.
 
-    The validator finds all errors before the first is shown, and each error copies its value: a body of a
-    megabyte may have hundreds of thousands of errors. The outline has errors at the same places, but fewer.
-    Arrays have a maxItems in the schema; they keep their first _MAX_ERRORS wrong items and all items before.
+    The validator finds all errors before the first is shown, and each error copies its value: a megabyte may
+    have hundreds of thousands of errors, which would occupy the process for seconds.
     """
-    match value:
-        case str():
-            return value[: schema.get("maxLength", _MAX_TEXT) + 1]
-        case list() if schema.get("type") == "array":
-            return [_outline(item, schema["items"]) for item in _first_wrong(value, schema)]
-        case dict() if schema.get("type") == "object":
-            return _outlined_object(value, schema)
-        case list() | dict():
-            return type(value)()
-    return value
-
-
-def _first_wrong(items: list[Any], schema: Schema) -> list[Any]:
-    items = items[: schema["maxItems"] + 1]
-    wrong = 0
-    validator = _validator(json.dumps(schema["items"]))
-    for number, item in enumerate(items, 1):
-        wrong += not validator.is_valid(item)
-        if wrong == _MAX_ERRORS:
-            return items[:number]
-    return items
-
-
-def _outlined_object(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    properties = schema.get("properties", {})
-    others = schema.get("additionalProperties", {})
-    known = {name: _outline(inner, properties[name]) for name, inner in value.items() if name in properties}
-    further = [name for name in value if name not in properties]
-    if others is False:
-        return {**known, **dict.fromkeys(further[:_MAX_ERRORS])}
-    if not others:
-        return known
-    further = further[: schema["maxProperties"] + 1]
-    return {**known, **{name: _outline(value[name], others) for name in further}}
-
-
-@cache
-def _as_json(schema: str) -> str:
-    return json.dumps(SCHEMAS[schema])
+    if size <= _MAX_SEARCHED:
+        yield from validator.iter_errors(body)
+        return
+    try:
+        validator.validate(body)
+    except jsonschema_rs.ValidationError as error:
+        yield error
 
 
 @cache
 def _validator(schema: str) -> Any:
-    """The validator of a schema in JSON."""
     return jsonschema_rs.validator_for(
-        {"$schema": "http://json-schema.org/draft-07/schema#", **json.loads(schema)},
+        {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMAS[schema]},
         validate_formats=True,
         mask="it",
     )

@@ -3,16 +3,15 @@
 Source: docs/reference/control.md.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import format_time, given_duration
-from legacy_queue.http.control_services import Reset
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.domain.times import format_time, given, parse_duration
+from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.services.clock_control import ClockControl, ClockState
@@ -24,11 +23,30 @@ SCOPE = "queue:control"
 DISABLED = "tests can control this server only when it is started with --control"
 _REQUESTS = 100  # by default
 
+
+@dataclass(frozen=True)
+class Reset:
+    """``run`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable."""
+
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class ControlServices:
+    """What the endpoints of ``/control/v1`` may need, each by its type."""
+
+    clock: ClockControl
+    faults: FaultRegistry
+    journal: Journal
+    peeking: Peeking
+    reset: Reset
+
+
 control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
-def control_clock(call: Call[ClockControl]) -> Answer:
+def control_clock(call: Call[ClockControl]) -> Reply:
     """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
 
     If the clock cannot be moved, ``reason`` says why.
@@ -39,7 +57,7 @@ def control_clock(call: Call[ClockControl]) -> Answer:
 @control_endpoint(
     "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
 )
-def move_clock(call: Call[ClockControl]) -> Answer:
+def move_clock(call: Call[ClockControl]) -> Reply:
     """Let time pass (``advance``), stop it (``freeze``), or let it run again from there (``release``).
 
     ``advance`` lets everything that becomes due in that time happen in its order before it answers, events
@@ -49,7 +67,7 @@ def move_clock(call: Call[ClockControl]) -> Answer:
     clock = call.authorize()
     match call.body:
         case {"advance": _}:
-            clock.advance(given_duration(call.body, "advance"))
+            clock.advance(given(call.body, "advance", parse_duration))
         case {"freeze": _}:
             clock.freeze()
         case _:
@@ -60,7 +78,7 @@ def move_clock(call: Call[ClockControl]) -> Answer:
 @control_endpoint(
     "GET", "/control/v1/tasks", "List Tasks", query=(*PAGED, "state"), output="control-tasks-response"
 )
-def control_tasks(call: Call[Listing]) -> Answer:
+def control_tasks(call: Call[Listing]) -> Reply:
     """The status structures of all unresolved tasks, with ``state=all`` of the resolved ones too.
 
     They are in the order of their taskIds, in pages like those of listTaskGroup.
@@ -70,7 +88,7 @@ def control_tasks(call: Call[Listing]) -> Answer:
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
-def control_reset(call: Call[Reset]) -> Answer:
+def control_reset(call: Call[Reset]) -> Reply:
     """Remove all tasks, messages, events, artifacts, workers, faults and recorded requests, and set the clock
     to the real time. Waiting requests of claimWork and event streams end.
 
@@ -91,7 +109,7 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
 
 
 @control_endpoint("GET", "/control/v1/faults", "List Faults", output="control-faults")
-def list_faults(call: Call[FaultRegistry]) -> Answer:
+def list_faults(call: Call[FaultRegistry]) -> Reply:
     """The faults in force, the oldest first, and how often each has happened."""
     return {"faults": call.authorize().list()}
 
@@ -99,7 +117,7 @@ def list_faults(call: Call[FaultRegistry]) -> Answer:
 @control_endpoint(
     "POST", "/control/v1/faults", "Add Fault", input="control-new-fault", output="control-fault"
 )
-def add_fault(call: Call[FaultRegistry]) -> Answer:
+def add_fault(call: Call[FaultRegistry]) -> Reply:
     """Let something happen to requests: an error, a delay, or a connection closed without an answer.
 
     If several faults match a request, the oldest happens, until its ``times`` are used up.
@@ -108,7 +126,7 @@ def add_fault(call: Call[FaultRegistry]) -> Answer:
 
 
 @control_endpoint("DELETE", "/control/v1/faults/<faultId>", "Remove Fault", output="control-fault")
-def remove_fault(call: Call[FaultRegistry]) -> Answer:
+def remove_fault(call: Call[FaultRegistry]) -> Reply:
     """End a fault; the answer says how often it happened."""
     return call.authorize().remove(call.params["faultId"])
 
@@ -116,7 +134,7 @@ def remove_fault(call: Call[FaultRegistry]) -> Answer:
 @control_endpoint(
     "GET", "/control/v1/messages/<provisionerId>/<workerType>", "List Messages", output="control-messages"
 )
-def list_messages(call: Call[Peeking]) -> Answer:
+def list_messages(call: Call[Peeking]) -> Reply:
     """The messages in the queues of a worker type, highest priority first, without receiving any.
 
     Memory storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
@@ -131,7 +149,7 @@ def list_messages(call: Call[Peeking]) -> Answer:
 @control_endpoint(
     "GET", "/control/v1/requests", "List Requests", query=("after", "limit"), output="control-requests"
 )
-def list_requests(call: Call[Journal]) -> Answer:
+def list_requests(call: Call[Journal]) -> Reply:
     """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
     requests after that sequence number. The last 10,000 are kept, except those to /control/v1 and /events.
     A request that got no answer has the status 0.

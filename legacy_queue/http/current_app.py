@@ -1,11 +1,13 @@
 """The current application, which a reset replaces by a new one."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from threading import Condition
 from typing import Any
 
 import structlog
+from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.http.request_log import Environ, WsgiApp
 
@@ -22,12 +24,12 @@ class CurrentApp:
         self._app = app
         self._timeout = timeout.total_seconds()
         self._changed = Condition()
-        self._under_way: set[_RequestUnderWay] = set()  # changed without a lock: it would slow each request
+        self._under_way: set[object] = set()  # changed without a lock: it would slow each request
         self._replacing = 0
         self._is_replaced = False
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        answer = _RequestUnderWay(self._end)
+        answer = object()
         self._under_way.add(answer)
         while self._is_replaced:  # read after the addition: either this waits, or the replacement does
             self._end(answer)
@@ -35,11 +37,10 @@ class CurrentApp:
                 self._changed.wait_for(lambda: not self._is_replaced)
             self._under_way.add(answer)
         try:
-            answer.chunks = self._app(environ, start_response)
+            return ClosingIterator(self._app(environ, start_response), partial(self._end, answer))
         except BaseException:
             self._end(answer)
             raise
-        return answer
 
     def replace(self, end: Callable[[], None], make: Callable[[], WsgiApp]) -> None:
         """Call ``end``, wait until requests under way have ended, then serve with the result of ``make``.
@@ -68,29 +69,8 @@ class CurrentApp:
     def _is_idle(self) -> bool:
         return len(self._under_way) <= self._replacing
 
-    def _end(self, answer: "_RequestUnderWay") -> None:
+    def _end(self, answer: object) -> None:
         self._under_way.discard(answer)
         if self._is_replaced:
             with self._changed:
                 self._changed.notify_all()
-
-
-class _RequestUnderWay:
-    """A request that a replacement waits for: the chunks of its answer, until the server closes them."""
-
-    __slots__ = "_end", "chunks"
-
-    def __init__(self, end: Callable[["_RequestUnderWay"], None]) -> None:
-        self._end = end
-        self.chunks: Iterable[bytes] = ()
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.chunks)
-
-    def close(self) -> None:
-        """Called by the server (WSGI), even if not all chunks were sent."""
-        try:
-            if close := getattr(self.chunks, "close", None):
-                close()
-        finally:
-            self._end(self)

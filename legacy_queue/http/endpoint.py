@@ -13,7 +13,7 @@ from flask import Response
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.generations import SINCE_2018, as_of_2018
-from legacy_queue.domain.scopes import AllOf, Expression, missing, render
+from legacy_queue.domain.scopes import AllOf, Expression, missing
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services.groups import Groups
@@ -24,7 +24,7 @@ from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
-Answer = Mapping[str, Any] | Response  # JSON, or any other answer
+Reply = Mapping[str, Any] | Response  # JSON, or any other answer
 Needed = TypeVar("Needed")  # a service, a tuple of services, or None
 
 _PARAMETER = re.compile(r"<(\w+)>")
@@ -104,8 +104,7 @@ class Call(Generic[Needed]):
         AuthenticationFailed; they are ignored if the endpoint needs no scopes, as by the original queue.
         """
         if self.endpoint.scopes is not None:
-            needed = render(self.endpoint.scopes, {**self.params, **fields})
-            lacking = missing(self.scopes, needed)
+            lacking = missing(self.scopes, self.endpoint.scopes, {**self.params, **fields})
             if lacking is not None:
                 raise self._failure or self.endpoint.refusal(self._identity, lacking)
         if self._failure:
@@ -131,7 +130,7 @@ class Call(Generic[Needed]):
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 
-Handler = Callable[[Call[Any]], Answer]
+Handler = Callable[[Call[Any]], Reply]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from threading import Event
+from threading import Event as Flag
 from typing import Any
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.domain.fault import Fault, RunKey, Target
-from legacy_queue.http.endpoint import Answer, Call, Endpoint
+from legacy_queue.http.endpoint import Call, Endpoint, Reply
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.services.fault_registry import FaultRegistry
@@ -32,11 +32,11 @@ _CODES = {
 class FaultInjection:
     """Decides about each request whether a fault happens to it. ``stopping`` ends delays."""
 
-    def __init__(self, faults: FaultRegistry, stopping: Event) -> None:
+    def __init__(self, faults: FaultRegistry, stopping: Flag) -> None:
         self._faults = faults
         self._stopping = stopping
 
-    def handle(self, call: Call[Any]) -> Answer:
+    def handle(self, call: Call[Any]) -> Reply:
         """The answer of the call's handler, or that of a fault.
 
         A call with invalid credentials has no faults. The runs that claimWork claimed are recorded.

@@ -1,17 +1,18 @@
-"""Flask as this server uses it: raw paths, no session, and routes that are compiled once in a process.
+"""Flask as this server uses it: raw paths, and routes that are compiled once in a process.
 
 A reset builds the application anew, and so does each test. Most of that time would go into compiling routes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from threading import Lock
 from typing import Any
 
 from flask import Flask, Request
-from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 from werkzeug.routing import BaseConverter, Map, MapAdapter, Rule, RuleFactory
+
+from legacy_queue.http.request_log import Environ, begin
 
 _compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a process has few
 _lock = Lock()
@@ -56,21 +57,19 @@ class UrlMap(Map):
             return _compiled[key]
 
 
-class _NoSession(SessionInterface):
-    """Requests are signed: there is no session, and no cookie is looked for."""
-
-    _none = NullSession()
-
-    def open_session(self, app: Flask, request: Request) -> NullSession:  # noqa: ARG002
-        return self._none
-
-
 class FlaskApp(Flask):
     """The Flask of ``create_app``. PATH_INFO is the path as it was sent."""
 
     url_map_class = UrlMap
     url_map: UrlMap
-    session_interface = _NoSession()
+
+    def wsgi_app(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        begin(environ)
+        return super().wsgi_app(environ, start_response)
+
+    def ensure_sync(self, func: Any) -> Any:
+        """No function of this server is a coroutine: Flask looks at five of them in each request."""
+        return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """By the raw path alone: no rule names a host."""

@@ -10,7 +10,7 @@ from legacy_queue.domain.priority import PRIORITIES, at_least, direction
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.services.group_changes import GroupChanges
 from legacy_queue.services.groups import Groups
@@ -43,7 +43,7 @@ _GROUP_PRIORITY = AnyOf(
 
 
 @_listing("/tasks/status", "Get multiple task statuses", output="tasks-statuses-response")
-def statuses(call: Call[Listing]) -> Answer:
+def statuses(call: Call[Listing]) -> Reply:
     """The statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
 
     A page may hold fewer than ``limit`` and not be the last: send its continuationToken with the same body
@@ -53,13 +53,13 @@ def statuses(call: Call[Listing]) -> Answer:
 
 
 @_listing("/tasks", "Get multiple task definitions", output="tasks-response")
-def tasks(call: Call[Listing]) -> Answer:
+def tasks(call: Call[Listing]) -> Reply:
     """The definitions of up to 1,000 tasks, in pages like those of statuses."""
     return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
 
 
 @endpoint("GET", _GROUP, "Get Task Group", output="task-group-response")
-def get_task_group(call: Call[Groups]) -> Answer:
+def get_task_group(call: Call[Groups]) -> Reply:
     """The schedulerId of a task group, when it expires, and when it was sealed, if it was."""
     return group_wire(call.authorize().load(call.params["taskGroupId"]))
 
@@ -70,7 +70,7 @@ def get_task_group(call: Call[Groups]) -> Answer:
     scopes=AllOf((f"queue:seal-task-group:{_OF_GROUP}",)),
     output="task-group-response",
 )
-def seal_task_group(call: Call[Groups]) -> Answer:
+def seal_task_group(call: Call[Groups]) -> Reply:
     """Let a task group take no new task any more: createTask in it is a conflict from then on.
 
     The tasks of the group are not changed. Safe to repeat.
@@ -85,7 +85,7 @@ def seal_task_group(call: Call[Groups]) -> Answer:
     scopes=AllOf((f"queue:cancel-task-group:{_OF_GROUP}",)),
     output="cancel-task-group-response",
 )
-def cancel_task_group(call: Call[GroupChanges]) -> Answer:
+def cancel_task_group(call: Call[GroupChanges]) -> Reply:
     """Cancel the unresolved tasks of a sealed task group, as cancelTask does. A group that is not sealed is a
     conflict.
 
@@ -106,7 +106,7 @@ def cancel_task_group(call: Call[GroupChanges]) -> Answer:
 @_changing(
     "/task/<taskId>/priority", "Change Task Priority", scopes=_TASK_PRIORITY, output="task-status-response"
 )
-def change_task_priority(call: Call[Tasks]) -> Answer:
+def change_task_priority(call: Call[Tasks]) -> Reply:
     """Change the priority of an unresolved task. A claimed run goes on unchanged.
 
     A scope of createTask must be for the higher of both priorities, or for one above.
@@ -129,7 +129,7 @@ def change_task_priority(call: Call[Tasks]) -> Answer:
     scopes=_GROUP_PRIORITY,
     output="task-group-priority-change-response",
 )
-def change_task_group_priority(call: Call[GroupChanges]) -> Answer:
+def change_task_group_priority(call: Call[GroupChanges]) -> Reply:
     """Change the priority of the unresolved tasks of a group, as changeTaskPriority does.
 
     A client with scopes only to raise, or only to lower, changes only those tasks. Tasks that join later have
@@ -162,7 +162,7 @@ def _may(call: Call[GroupChanges], direction: str) -> bool:
     return False
 
 
-def _tasks(call: Call[Listing], name: str, to_wire: Callable[[Task], Any]) -> Answer:
+def _tasks(call: Call[Listing], name: str, to_wire: Callable[[Task], Any]) -> Reply:
     listing = call.authorize()
     task_ids = list(dict.fromkeys(call.body.get("taskIds", ())))
     ask = partial(listing.tasks, task_ids)

@@ -12,7 +12,6 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import AllOf
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 
-_ANY_CLIENT = AllOf(())  # any valid credentials suffice
 _DISABLED = "{} is another service: this server answers for it only when it is started with --legacy-stubs"
 
 
@@ -37,19 +36,28 @@ def current_scopes(call: Call[None]) -> Mapping[str, Any]:
     return {"scopes": call.scopes}
 
 
-def legacy_stubs(authenticator: Authenticator, is_enabled: bool) -> tuple[Endpoint, ...]:
+@endpoint(
+    "POST",
+    "/scopes/expand",
+    "Expand Scopes",
+    service="auth",
+    scopes=AllOf(()),  # any valid credentials suffice
+    input="scope-set",
+    output="scope-set",
+)
+def expand_scopes(call: Call[Authenticator]) -> Mapping[str, Any]:
+    """The scopes, and the scopes of the roles that they assume."""
+    return {"scopes": call.authorize().expand(call.body["scopes"])}
+
+
+# a GET with a body, which clients before 2018 send
+expand_scopes_get = replace(expand_scopes, name="expandScopesGet", method="GET")
+
+_STUBS = (purge_requests, expand_scopes, expand_scopes_get, current_scopes)
+
+
+def legacy_stubs(is_enabled: bool) -> tuple[Endpoint, ...]:
     """The endpoints. If they are not enabled, they answer a 404 that says how to enable them."""
-    schemas = {"input": "scope-set", "output": "scope-set"}
-
-    @endpoint("POST", "/scopes/expand", "Expand Scopes", service="auth", scopes=_ANY_CLIENT, **schemas)
-    def expand_scopes(call: Call[None]) -> Mapping[str, Any]:
-        """The scopes, and the scopes of the roles that they assume."""
-        call.authorize()
-        return {"scopes": authenticator.expand(call.body["scopes"])}
-
-    # a GET with a body, which clients before 2018 send
-    expand_scopes_get = replace(expand_scopes, name="expandScopesGet", method="GET")
-    stubs = purge_requests, expand_scopes, expand_scopes_get, current_scopes
     if is_enabled:
-        return stubs
-    return tuple(replace(stub, disabled=_DISABLED.format(stub.service)) for stub in stubs)
+        return _STUBS
+    return tuple(replace(stub, disabled=_DISABLED.format(stub.service)) for stub in _STUBS)

@@ -7,11 +7,12 @@ from contextlib import suppress
 from datetime import timedelta
 
 from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.migration_report import HOUR
 from legacy_queue.domain.times import parse_duration
-from legacy_queue.domain.usage_key import HOUR, KEPT
-from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.domain.worker_record import CALLS_KEPT
+from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.services.claims import Claims
-from legacy_queue.services.usage import Usage
+from legacy_queue.services.workers import Workers
 
 
 @endpoint(
@@ -22,14 +23,14 @@ from legacy_queue.services.usage import Usage
     query=("provisionerId", "since", "workerType"),
     output="migration-response",
 )
-def migration(call: Call[tuple[Usage, Claims]]) -> Answer:
+def migration(call: Call[tuple[Workers, Claims]]) -> Reply:
     """For each worker type, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
     (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
     whatever its answer. A caller is listed with all its calls since ``first``.
     """
-    usage, claims = call.authorize()
+    workers, claims = call.authorize()
     window = _window(call.query.get("since", "24h"))
-    report = usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
+    report = workers.report_calls(window, call.query.get("provisionerId"), call.query.get("workerType"))
     for pool in report["workerTypes"]:
         pool["policy"] = claims.policy(pool["provisionerId"], pool["workerType"])
     return report
@@ -38,8 +39,8 @@ def migration(call: Call[tuple[Usage, Claims]]) -> Answer:
 def _window(text: str) -> timedelta:
     with suppress(ValueError):
         window = parse_duration(text)
-        if HOUR <= window <= KEPT:
+        if HOUR <= window <= CALLS_KEPT:
             return window
     raise InvalidRequestArguments(
-        f"since is {text!r}: a duration from 1h to {KEPT.days}d is accepted, like 90m, 24h or 2d"
+        f"since is {text!r}: a duration from 1h to {CALLS_KEPT.days}d is accepted, like 90m, 24h or 2d"
     )

@@ -1,11 +1,10 @@
 """Endpoints of today's Object service, for the bytes of artifacts of the storage type ``object``."""
 
 from functools import partial
-from typing import Any
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.artifact_endpoints import redirect
-from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.services.objects import Objects
 
 _uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
@@ -19,7 +18,7 @@ _downloading = partial(endpoint, service="object", scopes="object:download:<obje
     input="create-upload-request",
     output="create-upload-response",
 )
-def create_upload(call: Call[Objects]) -> Answer:
+def create_upload(call: Call[Objects]) -> Reply:
     """Store inline data, or answer where to PUT the data before the upload is finished. Safe to repeat."""
     objects = call.authorize(projectId=call.body["projectId"])
     return objects.create_upload(call.params["objectName"], call.body)
@@ -31,7 +30,7 @@ def create_upload(call: Call[Objects]) -> Answer:
     "Mark an Upload as Complete",
     input="finish-upload-request",
 )
-def finish_upload(call: Call[Objects]) -> Answer:
+def finish_upload(call: Call[Objects]) -> Reply:
     """Make an uploaded object with these hashes available for download. Safe to repeat."""
     objects = call.authorize(projectId=call.body["projectId"])
     objects.finish_upload(call.params["objectName"], call.body)
@@ -45,23 +44,22 @@ def finish_upload(call: Call[Objects]) -> Answer:
     input="download-object-request",
     output="download-object-response",
 )
-def start_download(call: Call[Objects]) -> Answer:
+def start_download(call: Call[Objects]) -> Reply:
     """Answer where to GET the object, by one of the accepted methods: getUrl, or simple."""
     accepted = call.body["acceptDownloadMethods"]
     return call.authorize().start_download(call.params["objectName"], accepted)
 
 
 @_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
-def object_(call: Call[Objects]) -> Answer:
+def object_(call: Call[Objects]) -> Reply:
     """The object's project, expiry and hashes."""
     artifact = call.authorize().find(call.params["objectName"])
-    details: Any = artifact.details
     expires = format_time(artifact.expires)
-    return {"projectId": details["projectId"], "expires": expires, "hashes": details["hashes"]}
+    return {"projectId": artifact.project_id, "expires": expires, "hashes": artifact.hashes}
 
 
 @_downloading("GET", "/download/<objectName>", "Get an Object's Data")
-def download(call: Call[Objects]) -> Answer:
+def download(call: Call[Objects]) -> Reply:
     """Redirect to the object."""
     objects = call.authorize()
     answer = objects.start_download(call.params["objectName"], {"simple": True})

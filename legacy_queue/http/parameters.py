@@ -16,7 +16,7 @@ PARAMETERS = {
     "follow": r"true|false",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
-    "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # may hold the escaped name of an artifact
+    "continuationToken": r"[A-Za-z0-9_.-]{0,3500}",  # may hold the escaped name of an artifact
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
     "routingKey": _TOPIC_PATTERN,

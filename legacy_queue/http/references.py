@@ -1,5 +1,6 @@
 """Machine-readable descriptions of the API and the exchanges, generated from the server's declarations."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,7 +73,7 @@ def _exchange_entry(exchange: Exchange) -> dict[str, Any]:
     return {
         "type": "topic-exchange",
         "exchange": exchange.name,
-        "name": exchange.entry,
+        "name": re.sub("-(.)", lambda match: match[1].upper(), exchange.name),  # taskPending
         "title": exchange.title,
         "description": exchange.description,
         "routingKey": [_word_entry(exchange, *word) for word in exchange.key.items()],

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
+from flask import Flask, Response, request
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
@@ -119,53 +120,54 @@ def record_of(environ: Environ) -> RequestRecord:
     return record
 
 
-class RequestLog:
-    """A WSGI application that logs each request when its answer was sent or its client has disconnected.
+def begin(environ: Environ) -> None:
+    """Record a request, before it is routed.
 
-    ``headers`` are added to each answer. Each function of ``answered`` is called after the log line.
     PATH_INFO is the raw path: ``a%2Fb`` stays one segment. It begins with one slash: clients whose base URL
     ends in a slash send two.
     """
+    record = environ[_RECORD] = RequestRecord(environ)
+    environ["PATH_INFO"] = f"/{record.path.lstrip('/')}"
+    environ["wsgi.input"] = TimedBody(environ["wsgi.input"])
+    if environ.get("CONTENT_LENGTH"):  # then Werkzeug, not gunicorn, sees that a body ends early
+        environ.pop("wsgi.input_terminated", None)
 
-    def __init__(
-        self,
-        app: WsgiApp,
-        headers: Iterable[tuple[str, str]] = (),
-        answered: Iterable[Callable[[RequestRecord], None]] = (),
-    ) -> None:
-        self._app = app
-        self._headers = headers
-        self._answered = answered
 
-    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        record = environ[_RECORD] = RequestRecord(environ)
-        environ["PATH_INFO"] = f"/{record.path.lstrip('/')}"
-        environ["wsgi.input"] = TimedBody(environ["wsgi.input"])
+def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]] = ()) -> None:
+    """Log each request of the app when its answer was sent or its client has disconnected.
 
-        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            record.status = int(status[:3])
-            if record.status >= 400:
-                record.code = next((value for name, value in headers if name == "x-ms-error-code"), None)
-            more = *self._headers, ("x-request-id", record.request_id)
-            return start_response(status, [*headers, *more], *error)
+    Each function of ``answered`` is called after the log line.
+    """
+
+    @app.after_request
+    def log_request(response: Response) -> Response:
+        record = record_of(request.environ)
 
         def end() -> None:
             record.write()
-            for hook in self._answered:
+            for hook in answered:
                 hook(record)
 
-        chunks = self._app(environ, start)
+        response.headers.add("x-request-id", record.request_id)
+        response.direct_passthrough = False  # or Werkzeug does not close the response of a range
         if record.is_dropped:
-            chunks = _dropped(chunks)
-            record.status = 0
+            response.close()
+            response = _Dropped()
             record.refusal = None
-            record.code = None
             record.reason = "a fault closed the connection"
-        return ClosingIterator(chunks, end)
+        else:
+            record.status = response.status_code
+            record.code = response.headers.get("x-ms-error-code")
+        response.call_on_close(end)
+        return response
 
 
-def _dropped(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks that make the server close the connection, as if the client had disconnected."""
-    ClosingIterator(chunks).close()
-    yield from ()
-    raise ConnectionResetError(errno.ECONNRESET, "a fault drops the connection")
+class _Dropped(Response):
+    """An answer that makes the server close the connection, as if the client had disconnected."""
+
+    def get_app_iter(self, environ: Environ) -> Iterable[bytes]:  # noqa: ARG002
+        return ClosingIterator(self._reset(), self.close)
+
+    def _reset(self) -> Iterator[bytes]:
+        yield from ()
+        raise ConnectionResetError(errno.ECONNRESET, "a fault drops the connection")

@@ -11,7 +11,7 @@ from werkzeug.http import parse_dict_header
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.body_timeout import disconnected
-from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimProof, Claims
 from legacy_queue.services.polling import Polling
@@ -44,7 +44,7 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
     scopes=_POLLING,
     output="poll-task-urls-response",
 )
-def poll_task_urls(call: Call[Polling]) -> Answer:
+def poll_task_urls(call: Call[Polling]) -> Reply:
     """Signed URLs to poll the Azure queues of a worker type, and to delete from them. Poll in this order."""
     return call.authorize().poll_urls(*_pool(call), call.client_id)
 
@@ -58,7 +58,7 @@ def poll_task_urls(call: Call[Polling]) -> Answer:
     output="claim-work-response",
     also="/claim-work/<taskQueueId>",
 )
-def claim_work(call: Call[ClaimWork]) -> Answer:
+def claim_work(call: Call[ClaimWork]) -> Reply:
     """Claim up to ``tasks`` pending tasks, highest priority first.
 
     The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
@@ -82,7 +82,7 @@ def claim_work(call: Call[ClaimWork]) -> Answer:
     input="task-claim-request",
     output="task-claim-response",
 )
-def claim_task(call: Call[Claims]) -> Answer:
+def claim_task(call: Call[Claims]) -> Reply:
     """Claim a pending run, or the next run after an expired claim."""
     task = call.task()
     worker = _worker(call)
@@ -105,7 +105,7 @@ def claim_task(call: Call[Claims]) -> Answer:
     scopes=_on_run("reclaim-task", "claim-task"),
     output="task-reclaim-response",
 )
-def reclaim_task(call: Call[Claims]) -> Answer:
+def reclaim_task(call: Call[Claims]) -> Reply:
     """Extend the claim on a run before it expires."""
     return call.authorize_holder().reclaim(call.task_id, call.run_id)
 
@@ -113,20 +113,20 @@ def reclaim_task(call: Call[Claims]) -> Answer:
 @_resolving(
     "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
-def report_completed(call: Call[Tasks]) -> Answer:
+def report_completed(call: Call[Tasks]) -> Reply:
     """Resolve a running run as completed, or as failed if a very old worker says ``success: false``."""
     state = "failed" if call.body and call.body.get("success") is False else "completed"
     return _reported(call, state, state)
 
 
 @_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
-def report_failed(call: Call[Tasks]) -> Answer:
+def report_failed(call: Call[Tasks]) -> Reply:
     """Resolve a running run as failed, because the task's own code failed."""
     return _reported(call, "failed", "failed")
 
 
 @_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
-def report_exception(call: Call[Tasks]) -> Answer:
+def report_exception(call: Call[Tasks]) -> Reply:
     """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
     return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
 
@@ -139,6 +139,6 @@ def _worker(call: Call[Any]) -> Worker:
     return Worker(call.body["workerGroup"], call.body["workerId"])
 
 
-def _reported(call: Call[Tasks], state: str, reason: str) -> Answer:
+def _reported(call: Call[Tasks], state: str, reason: str) -> Reply:
     tasks = call.authorize_holder()
     return {"status": tasks.report(call.task_id, call.run_id, state, reason).status()}

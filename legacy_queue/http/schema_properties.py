@@ -3,22 +3,48 @@
 Lengths are limited, so that each accepted value fits into an entity of the table storage.
 """
 
+from typing import Any
+
 from legacy_queue.domain.generations import MAX_DEPENDENCIES
 from legacy_queue.domain.ids import IDENTIFIER, PROJECT_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.worker_record import ACTION_CONTEXTS, STABILITIES
-from legacy_queue.http.schema_helpers import (
-    STRING,
-    TIME,
-    Schema,
-    array,
-    each,
-    enum,
-    identifier,
-    integer,
-    text,
-    unique,
-)
+
+Schema = dict[str, Any]
+
+STRING: Schema = {"type": "string"}
+TIME: Schema = {"type": "string", "format": "date-time", "maxLength": 64}
+
+
+def text(max_length: int, pattern: str | None = None) -> Schema:
+    """Text of at most ``max_length`` characters that matches the pattern as a whole."""
+    lengths = {"type": "string", "minLength": 0, "maxLength": max_length}
+    return {**lengths, "pattern": f"^(?:{pattern})$"} if pattern else lengths
+
+
+def identifier(pattern: str, max_length: int) -> Schema:
+    return {"type": "string", "pattern": f"^{pattern}$", "maxLength": max_length}
+
+
+def enum(values: str) -> Schema:
+    return {"enum": values.split()}
+
+
+def integer(maximum: int, minimum: int = 0, **more: int) -> Schema:
+    return {"type": "integer", "minimum": minimum, "maximum": maximum, **more}
+
+
+def array(items: Schema, **limits: Any) -> Schema:
+    return {"type": "array", "items": items, **limits}
+
+
+def unique(items: Schema, max_items: int) -> Schema:
+    return array(items, maxItems=max_items, uniqueItems=True)
+
+
+def each(names: str, schema: Schema) -> dict[str, Schema]:
+    return dict.fromkeys(names.split(), schema)
+
 
 REASONS = "worker-shutdown malformed-payload resource-unavailable internal-error superseded intermittent-task"
 MAX_PARTS = 10_000  # of a blob
@@ -41,7 +67,7 @@ PROPERTIES: dict[str, Schema] = {
     **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
     **each("signedPollUrl signedDeleteUrl", STRING),
     **each(
-        "count notRecorded refused pendingTasks claimedTasks taskGroupSize cancelledCount tasksAffected",
+        "count refused pendingTasks claimedTasks taskGroupSize cancelledCount tasksAffected",
         {"type": "integer", "minimum": 0},
     ),
     **each("success possible ready frozen movable", {"type": "boolean"}),
@@ -121,3 +147,17 @@ PROPERTIES["status"] = object_of(
     runs=array(_RUN),
 )
 PROPERTIES["credentials"] = object_of("clientId accessToken certificate")
+PROPERTIES["queues"] = array(object_of("signedPollUrl signedDeleteUrl"))
+_ACTION = object_of(
+    "name title context url method description",
+    url=text(4096, "[!-~]+"),  # not a strict URL: it contains <provisionerId> and the like
+    method=enum("POST PUT DELETE PATCH"),
+    description=text(1024),
+)
+PROPERTIES["actions"] = unique(_ACTION, 32)
+PROPERTIES["latestTask"] = object_of("taskId runId")
+PROPERTIES["recentTasks"] = array(PROPERTIES["latestTask"])
+PROPERTIES["quarantineDetails"] = array(object_of("updatedAt clientId quarantineUntil quarantineInfo"))
+PROPERTIES["artifact"] = object_of("storageType name expires contentType", name=text(1024))
+PROPERTIES["required"] = object_of("possible inTheWay refused")
+PROPERTIES["claimWork"] = object_of("ready inTheWay toBeMoved")

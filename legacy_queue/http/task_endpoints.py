@@ -10,7 +10,7 @@ from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
+from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
 from legacy_queue.http.group_endpoints import group_wire
 from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.services.groups import Groups
@@ -48,31 +48,31 @@ def _on_task(verb: str) -> AnyOf:
 
 
 @endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
-def task(call: Call[Tasks]) -> Answer:
+def task(call: Call[Tasks]) -> Reply:
     """The definition of the task, with its defaults filled in."""
     return call.authorize().load(call.task_id).wire
 
 
 @endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
-def status(call: Call[Tasks]) -> Answer:
+def status(call: Call[Tasks]) -> Reply:
     """The status structure of the task."""
     return _status(call.authorize().load(call.task_id))
 
 
 @_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
-def create_task(call: Call[Tasks]) -> Answer:
+def create_task(call: Call[Tasks]) -> Reply:
     """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
     return _status(_as_creator(call).create(call.task_id, call.body))
 
 
 @_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
-def define_task(call: Call[Tasks]) -> Answer:
+def define_task(call: Call[Tasks]) -> Reply:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
     return _status(_as_creator(call, call.task_id).define(call.task_id, call.body))
 
 
 @_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
-def schedule_task(call: Call[Tasks]) -> Answer:
+def schedule_task(call: Call[Tasks]) -> Reply:
     """Make an unscheduled task pending, regardless of its dependencies. Any other task is not changed."""
     return _status(_as_scheduler(call).schedule(call.task_id))
 
@@ -84,19 +84,19 @@ def schedule_task(call: Call[Tasks]) -> Answer:
     scopes=_on_task("rerun-task"),
     stability="deprecated",
 )
-def rerun_task(call: Call[Tasks]) -> Answer:
+def rerun_task(call: Call[Tasks]) -> Reply:
     """Give a resolved or unscheduled task another run and all its retries. Any other is not changed."""
     return _status(_as_scheduler(call).rerun(call.task_id))
 
 
 @_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
-def cancel_task(call: Call[Tasks]) -> Answer:
+def cancel_task(call: Call[Tasks]) -> Reply:
     """Resolve an unresolved task as exception/canceled. A resolved task is not changed."""
     return _status(_as_scheduler(call).cancel(call.task_id))
 
 
 @_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
-def list_task_group(call: Call[tuple[Groups, Listing]]) -> Answer:
+def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
     """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
     hold fewer and not be the last.
 
@@ -113,7 +113,7 @@ def list_task_group(call: Call[tuple[Groups, Listing]]) -> Answer:
 
 
 @_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
-def list_dependent_tasks(call: Call[Listing]) -> Answer:
+def list_dependent_tasks(call: Call[Listing]) -> Reply:
     """The tasks that depend on a task, in pages like those of listTaskGroup."""
     ask = partial(call.authorize().dependents, call.task_id)
     return page_answer(call, "tasks", TASK_ID, ask, _listed, call.params)
@@ -152,9 +152,9 @@ def _as_scheduler(call: Call[Tasks]) -> Tasks:
     )
 
 
-def _status(task: Task) -> Answer:
+def _status(task: Task) -> Reply:
     return {"status": task.status()}
 
 
-def _listed(task: Task) -> Answer:
+def _listed(task: Task) -> Reply:
     return {"status": task.status(), "task": task.wire}

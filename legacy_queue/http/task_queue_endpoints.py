@@ -10,7 +10,7 @@ from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
-from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
 from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.workers import Workers
@@ -31,7 +31,7 @@ _listing = partial(endpoint, "GET", query=PAGED)
     output="pending-tasks-response",
     also="/pending/<taskQueueId>",
 )
-def pending_tasks(call: Call[TaskQueues]) -> Answer:
+def pending_tasks(call: Call[TaskQueues]) -> Reply:
     """How many tasks of a worker type are pending. The count includes the changes of this server process at
     once, and those of others within 2 s, or later if storage takes longer than half a second to count.
     """
@@ -51,7 +51,7 @@ def pending_tasks(call: Call[TaskQueues]) -> Answer:
     scopes=AllOf(_COUNTS),
     output="task-queue-counts-response",
 )
-def task_queue_counts(call: Call[TaskQueues]) -> Answer:
+def task_queue_counts(call: Call[TaskQueues]) -> Reply:
     """How many tasks of a task queue are pending, and how many are claimed, as exact as pendingTasks."""
     return _counts(call, [call.params["taskQueueId"]])[0]
 
@@ -65,7 +65,7 @@ def task_queue_counts(call: Call[TaskQueues]) -> Answer:
     output="task-queue-counts-list-response",
     stability="experimental",
 )
-def task_queue_counts_batch(call: Call[TaskQueues]) -> Answer:
+def task_queue_counts_batch(call: Call[TaskQueues]) -> Reply:
     """The counts of up to 1000 task queues, in the order of the request."""
     return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
 
@@ -77,7 +77,7 @@ def task_queue_counts_batch(call: Call[TaskQueues]) -> Answer:
     output="list-pending-tasks-response",
     stability="experimental",
 )
-def list_pending_tasks(call: Call[TaskQueues]) -> Answer:
+def list_pending_tasks(call: Call[TaskQueues]) -> Reply:
     """The pending tasks of a task queue, in pages like those of listTaskGroup. The task that has waited for
     the longest time comes first, whatever its priority. The tasks stay pending.
     """
@@ -91,7 +91,7 @@ def list_pending_tasks(call: Call[TaskQueues]) -> Answer:
     output="list-claimed-tasks-response",
     stability="experimental",
 )
-def list_claimed_tasks(call: Call[TaskQueues]) -> Answer:
+def list_claimed_tasks(call: Call[TaskQueues]) -> Reply:
     """The claimed tasks of a task queue, in pages like those of listTaskGroup, the oldest claim first."""
     return _tasks(call, "running", _claimed)
 
@@ -102,7 +102,7 @@ def list_claimed_tasks(call: Call[TaskQueues]) -> Answer:
     scopes="queue:list-task-queues",
     output="list-taskqueues-response",
 )
-def list_task_queues(call: Call[Workers]) -> Answer:
+def list_task_queues(call: Call[Workers]) -> Reply:
     """The known worker types of all provisioners, in pages like those of listProvisioners."""
     return path_page_answer(call, "taskQueues", 2, call.authorize().task_queues, _described)
 
@@ -113,7 +113,7 @@ def list_task_queues(call: Call[Workers]) -> Answer:
     scopes="queue:get-task-queue:<taskQueueId>",
     output="taskqueue-response",
 )
-def get_task_queue(call: Call[Workers]) -> Answer:
+def get_task_queue(call: Call[Workers]) -> Reply:
     """The record of a worker type, as in getWorkerType, without its actions."""
     return _described(call.authorize().load((call.params["provisionerId"], call.params["workerType"])))
 
@@ -137,12 +137,12 @@ def _counts(call: Call[TaskQueues], task_queue_ids: list[str]) -> list[dict[str,
     ]
 
 
-def _tasks(call: Call[TaskQueues], state: str, to_wire: Callable[[Task], Answer]) -> Answer:
+def _tasks(call: Call[TaskQueues], state: str, to_wire: Callable[[Task], Reply]) -> Reply:
     ask = partial(call.authorize().tasks, call.params["taskQueueId"], state)
     return page_answer(call, "tasks", _PLACE, ask, to_wire)
 
 
-def _pending(task: Task) -> Answer:
+def _pending(task: Task) -> Reply:
     return {
         "taskId": task.task_id,
         "runId": len(task.runs) - 1,
@@ -151,7 +151,7 @@ def _pending(task: Task) -> Answer:
     }
 
 
-def _claimed(task: Task) -> Answer:
+def _claimed(task: Task) -> Reply:
     run = task.runs[-1].to_wire()
     worker = {name: run[name] for name in ("runId", "workerGroup", "workerId")}
     return {"taskId": task.task_id, **worker, "claimed": format_time(task.since), "task": task.wire}

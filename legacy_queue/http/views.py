@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any
 from urllib.parse import unquote
 
-from flask import Flask, Request, Response, request
-from werkzeug.exceptions import RequestEntityTooLarge
+from flask import Flask, Response, request
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.errors import (
@@ -26,7 +26,6 @@ from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
-from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
@@ -48,27 +47,23 @@ class EndpointViews:
         services: Services,
         authenticator: Authenticator,
         injection: FaultInjection,
+        further: Iterable[Any] = (),
         *,
         trusts_proxy: bool = False,
         shape: str = BY_PATH,
-        control: ControlServices | None = None,
     ) -> None:
+        """``further`` are services that handlers may need beside ``services``."""
         self._tasks = services.tasks
         self._groups = services.groups
         self._page_memory = services.page_memory
         self._clock = services.clock
-        # each service by the type that the dataclass declares
-        self._by_type = {
-            kind: getattr(bag, name)
-            for bag in (services, control)
-            if bag
-            for name, kind in get_type_hints(type(bag)).items()
-        }
+        provided = [authenticator, *vars(services).values(), *further]
+        # a service is known by its class and by what that implements
+        self._by_type = {kind: service for service in provided for kind in type(service).__mro__}
         self._authenticator = authenticator
         self._trusts_proxy = trusts_proxy
         self._shape = shape
         self._injection = injection
-        self.names: set[str] = set()  # of the views, as Flask knows them
 
     def add_to(self, app: Flask, endpoints: Iterable[Endpoint], *, has_prefix: bool) -> None:
         """Add a rule for each route, under ``/v1`` and ``/api/<service>/v1`` or without a prefix.
@@ -80,7 +75,6 @@ class EndpointViews:
             needed = None if endpoint.disabled else endpoint.provided(self._by_type)
             view = partial(self._answer, endpoint, needed)
             name = f"{endpoint.service}/{endpoint.name}"
-            self.names.add(name)
             for route in endpoint.routes:
                 key = (endpoint.service, route, endpoint.method)
                 if key in routed:
@@ -121,8 +115,8 @@ class EndpointViews:
             raise ResourceNotFound(endpoint.disabled)
         params = {name: unquote(segment) for name, segment in segments.items()}
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
-        check_escapes(record.target)
-        query = _query(endpoint, environ) if environ.get("QUERY_STRING") else {}
+        _check_escapes(record.target)
+        query = _query(endpoint) if environ.get("QUERY_STRING") else {}
         is_of_2018 = environ["PATH_INFO"].startswith(f"{_PREFIX_2018}/")
         is_todays = self._shape == "today" or (self._shape == BY_PATH and not is_of_2018)
         for name, value in (*params.items(), *query.items()):
@@ -140,7 +134,7 @@ class EndpointViews:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
-            _check_body(endpoint, body)
+            _check_body(endpoint, body, len(raw))
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.call = endpoint.name, params
@@ -169,7 +163,7 @@ class EndpointViews:
             return None, failure
 
 
-def check_escapes(target: str) -> None:
+def _check_escapes(target: str) -> None:
     """Raises InvalidRequestArguments for a ``%`` that is not a percent escape: it is ambiguous."""
     if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
         raise InvalidRequestArguments(
@@ -177,9 +171,9 @@ def check_escapes(target: str) -> None:
         )
 
 
-def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
+def _query(endpoint: Endpoint) -> dict[str, str]:
     """The parameters of the query without the bewit. Each must be known to the endpoint, and given once."""
-    parameters = Request(environ).args.to_dict(flat=False)
+    parameters = request.args.to_dict(flat=False)
     parameters.pop("bewit", None)
     for name, values in sorted(parameters.items()):
         if name not in endpoint.query:
@@ -193,27 +187,25 @@ def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
 
 def _body(environ: Environ) -> bytes:
     """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
-    length = int(environ.get("CONTENT_LENGTH") or 0)
-    raw = b""
-    if length > MAX_BODY:
+    if environ.get("CONTENT_LENGTH", "") in ("", "0") and "HTTP_TRANSFER_ENCODING" not in environ:
+        return b""  # without the cost of Werkzeug's stream
+    if int(environ.get("CONTENT_LENGTH") or 0) > MAX_BODY:
         raise RequestEntityTooLarge
-    left = length if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
-    while left > 0 and (chunk := environ["wsgi.input"].read(left)):
-        raw = raw + chunk
-        left = left - len(chunk)
+    try:
+        raw = request.get_data(cache=False)
+    except ClientDisconnected:
+        raise MalformedPayload("the body ended before it had its content-length") from None
     if len(raw) > MAX_BODY:
         raise RequestEntityTooLarge
-    if len(raw) < length:
-        raise MalformedPayload(f"the body ended after {len(raw)} of {length} bytes")
     return raw
 
 
-def _check_body(endpoint: Endpoint, body: Any) -> None:
+def _check_body(endpoint: Endpoint, body: Any, size: int) -> None:
     if endpoint.input is None:
         if body not in (None, {}):
             raise InputValidationError(f"{endpoint.name} takes no body: send none, or {{}}")
     elif body is not None or not endpoint.input_optional:
-        validate(body, endpoint.input)
+        validate(body, endpoint.input, size)
 
 
 def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bool) -> SignedRequest:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
-from legacy_queue.domain.times import given_time
-from legacy_queue.domain.worker_record import Path, WorkerRecord
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
-from legacy_queue.http.paging import PAGED, Render, path_page_answer
+from legacy_queue.domain.times import given, parse_time
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
+from legacy_queue.http.paging import PAGED, RenderItem, path_page_answer
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.services.pages import Page
 from legacy_queue.services.workers import Workers
@@ -40,7 +40,7 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
 
 
 @_listing(_PROVISIONERS, "Get a list of all active provisioners", output="list-provisioners-response")
-def list_provisioners(call: Call[Workers]) -> Answer:
+def list_provisioners(call: Call[Workers]) -> Reply:
     """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
 
     If more follow, the page has a continuationToken: send it as a query parameter for the next page.
@@ -49,13 +49,13 @@ def list_provisioners(call: Call[Workers]) -> Answer:
 
 
 @_getting(_PROVISIONER, "Get an active provisioner", output="provisioner-response")
-def get_provisioner(call: Call[Workers]) -> Answer:
+def get_provisioner(call: Call[Workers]) -> Reply:
     """The record of a provisioner. lastDateActive may be half an hour old."""
     return _get(call)
 
 
 @_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
-def declare_provisioner(call: Call[Workers]) -> Answer:
+def declare_provisioner(call: Call[Workers]) -> Reply:
     """Declare some properties of a provisioner, known or not. Its other properties are not changed.
 
     A declaration without properties says that it is active: that needs the scope of any property.
@@ -64,19 +64,19 @@ def declare_provisioner(call: Call[Workers]) -> Answer:
 
 
 @_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
-def list_worker_types(call: Call[Workers]) -> Answer:
+def list_worker_types(call: Call[Workers]) -> Reply:
     """The known worker types of a provisioner, in pages like those of listProvisioners."""
     return _page(call, "workerTypes", WorkerRecord.to_wire)
 
 
 @_getting(_WORKER_TYPE, "Get a worker-type", output="workertype-response")
-def get_worker_type(call: Call[Workers]) -> Answer:
+def get_worker_type(call: Call[Workers]) -> Reply:
     """The record of a worker type, with the actions of its provisioner that are for worker types."""
     return _get(call)
 
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
-def declare_worker_type(call: Call[Workers]) -> Answer:
+def declare_worker_type(call: Call[Workers]) -> Reply:
     """Declare some properties of a worker type, as declareProvisioner does for a provisioner."""
     return _declare(call)
 
@@ -88,7 +88,7 @@ def declare_worker_type(call: Call[Workers]) -> Answer:
     query=(*PAGED, "quarantined"),
     output="list-workers-response",
 )
-def list_workers(call: Call[Workers]) -> Answer:
+def list_workers(call: Call[Workers]) -> Reply:
     """The known workers of a worker type, in pages like those of listProvisioners.
 
     ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
@@ -98,7 +98,7 @@ def list_workers(call: Call[Workers]) -> Answer:
 
 
 @_getting(f"{_WORKERS}/{_OF_WORKER}", "Get a worker-type", output="worker-response")
-def get_worker(call: Call[Workers]) -> Answer:
+def get_worker(call: Call[Workers]) -> Reply:
     """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
     return _get(call)
 
@@ -111,42 +111,42 @@ def get_worker(call: Call[Workers]) -> Answer:
     input="quarantine-worker-request",
     output="worker-response",
 )
-def quarantine_worker(call: Call[Workers]) -> Answer:
+def quarantine_worker(call: Call[Workers]) -> Reply:
     """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
     why. It is kept with the client and the time of the call, for the last 20 calls.
 
     claimWork gives it no task, and claimTask is a conflict. It may finish the runs that it has claimed. An
     unknown worker is not found.
     """
-    until = given_time(call.body, "quarantineUntil")
+    until = given(call.body, "quarantineUntil", parse_time)
     info = call.body.get("quarantineInfo", "")
     return call.authorize().quarantine(_path(call), until, call.client_id, info)
 
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
-def declare_worker(call: Call[Workers]) -> Answer:
+def declare_worker(call: Call[Workers]) -> Reply:
     """Declare when a worker expires, known or not. Without a property, declare that it is active."""
     return _declare(call)
 
 
-def _path(call: Call[Workers]) -> Path:
+def _path(call: Call[Workers]) -> RecordPath:
     return tuple(call.params.values())
 
 
-def _get(call: Call[Workers]) -> Answer:
+def _get(call: Call[Workers]) -> Reply:
     return call.authorize().describe(_path(call))
 
 
-def _declare(call: Call[Workers]) -> Answer:
+def _declare(call: Call[Workers]) -> Reply:
     return call.authorize(properties=sorted(call.body)).declare(_path(call), call.body)
 
 
-def _page(call: Call[Workers], name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answer:
+def _page(call: Call[Workers], name: str, to_wire: Callable[[WorkerRecord], Any]) -> Reply:
     workers = call.authorize()
     parent = _path(call)
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
-    def ask(after: Path, limit: int, render: Render) -> Page[Path]:
+    def ask(after: RecordPath, limit: int, render: RenderItem) -> Page[RecordPath]:
         begin = (*parent, *after) if after else ()
         page = workers.list(parent, begin, limit, render, is_quarantined)
         return Page(page.items, page.after and page.after[len(parent) :])

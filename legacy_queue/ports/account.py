@@ -9,6 +9,10 @@ from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
 
 
+class UnusableStorage(Exception):
+    """A server cannot use the storage; the message is a sentence for a person, with a remedy."""
+
+
 @dataclass(frozen=True)
 class SigningEndpoint:
     """Where clients reach a service of the account, and the base64 key that verifies its signed URLs."""

@@ -9,7 +9,7 @@ from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.local_processes.azurite import Azurite
-from legacy_queue.server.signals import StopHandler
+from legacy_queue.server.signals import stop_signals
 from legacy_queue.server.worker import WORKER_SIGNALS
 
 log = structlog.get_logger()
@@ -26,26 +26,18 @@ class Arbiter(arbiter.Arbiter):
     remember: a supervisor starts everything anew.
     """
 
-    def __init__(
-        self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler, in_memory: bool
-    ) -> None:
+    def __init__(self, app: BaseApplication, azurite: Azurite | None, in_memory: bool) -> None:
         self._azurite = azurite
-        self._stop_handler = stop_handler
         self._in_memory = in_memory
         super().__init__(app)
         logging.getLogger("gunicorn.error").propagate = True  # to the log of all libraries
 
     def init_signals(self) -> None:
-        """Queue signals from now on, beginning with a signal that came before.
-
-        A closed terminal ends the server, unless nohup has started it.
-        """
+        """A closed terminal ends the server, unless nohup has started it."""
+        has_nohup = signal.SIGHUP not in stop_signals()
         super().init_signals()
-        self._stop_handler.is_replaced = True
-        for number in (*_IGNORED, *([] if self._stop_handler.handles_hangup else [signal.SIGHUP])):
+        for number in (*_IGNORED, *([signal.SIGHUP] if has_nohup else [])):
             signal.signal(number, signal.SIG_IGN)
-        if self._stop_handler.is_stopping:
-            self.SIG_QUEUE.put_nowait(signal.SIGTERM)
 
     def handle_hup(self) -> None:
         """As SIGTERM."""

@@ -9,9 +9,10 @@ so Node.js 6 to 8, refuses each certificate for an address whose authority has c
 import ipaddress
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import structlog
 from cryptography import x509
@@ -23,7 +24,6 @@ from filelock import FileLock
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.config.certificate_names import names_of
-from legacy_queue.config.tls_files import TlsFiles
 from legacy_queue.private_folder import make_private, write_private
 
 log = structlog.get_logger()
@@ -35,12 +35,48 @@ _RENEWED_BEFORE_EXPIRY = timedelta(days=30)
 _BACKDATED = timedelta(days=1)  # for clients whose clock is late
 _AUTHORITY_NAME = "legacy-queue local authority"
 
-_Name: TypeAlias = x509.DNSName | x509.IPAddress
-
 
 class Issued(NamedTuple):
+    """A certificate and its private key."""
+
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The DNS names and IP addresses that it is for."""
+        return names_of(self.certificate)
+
+    @property
+    def permitted(self) -> tuple[str, ...]:
+        """The DNS names that an authority can sign for."""
+        with suppress(x509.ExtensionNotFound):
+            constraints = self.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+            return tuple(name.value for name in constraints.permitted_subtrees or ())
+        return ()
+
+    def ends_after(self, time: datetime) -> bool:
+        """Whether it is valid at this time."""
+        return self.certificate.not_valid_after_utc > time
+
+    def is_signed_by(self, authority: "Issued") -> bool:
+        """Whether the authority has signed it."""
+        try:
+            self.certificate.verify_directly_issued_by(authority.certificate)
+        except Exception:  # noqa: BLE001 - ValueError, TypeError or InvalidSignature: another authority
+            return False
+        return True
+
+    def public_pem(self) -> str:
+        """The certificate."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def private_pem(self) -> str:
+        """The key and the certificate."""
+        encoding = serialization.Encoding.PEM
+        plain = serialization.NoEncryption()
+        key = self.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+        return key.decode() + self.public_pem()
 
 
 class LocalAuthority:
@@ -51,19 +87,19 @@ class LocalAuthority:
     """
 
     def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()
         self._names = tuple(dict.fromkeys((*ALWAYS, *names)))
-        self.server, _, self.certificate = TlsFiles.in_folder(folder)
-        self.bundle = self.certificate.with_name("bundle.pem")
-        self._authority = self.certificate.with_name("authority.pem")  # key and certificate
+        self.server = self._folder / "server.pem"
+        self.certificate = self._folder / "ca.pem"
+        self.bundle = self._folder / "bundle.pem"
+        self._authority = self._folder / "authority.pem"  # key and certificate
 
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
 
-        Of several concurrent processes, only one does so. An authority that lacks a DNS name, or has
-        constraints of addresses, is replaced by one for the old names and the new, which clients must then
-        trust: so two servers with different names do not replace each other's authority. A damaged file
-        counts as missing.
+        Of several concurrent processes, only one does so. An authority that lacks a DNS name is replaced by
+        one for the old names and the new, which clients must then trust: so two servers with different names
+        do not replace each other's authority. A damaged file counts as missing.
         """
         make_private(self._folder)
         with FileLock(self._folder / "lock", mode=0o600):
@@ -71,28 +107,27 @@ class LocalAuthority:
             server = read_issued(self.server)
             is_good = (
                 server
-                and _is_signed_by(server, authority)
-                and _ends_after(server, now + _RENEWED_BEFORE_EXPIRY)
-                and set(self._names) <= set(_names_of(server))
+                and server.is_signed_by(authority)
+                and server.ends_after(now + _RENEWED_BEFORE_EXPIRY)
+                and set(self._names) <= set(server.names)
             )
             if not is_good:
-                names = tuple(dict.fromkeys((*self._names, *(_names_of(server) if server else ()))))
-                self._write(self.server, private_pem(issue_server(authority, names, now)))
+                names = tuple(dict.fromkeys((*self._names, *(server.names if server else ()))))
+                self._write(self.server, issue_server(authority, names, now).private_pem())
                 log.info("tls-certificate-made", names=names)
-            public = _pem(authority.certificate)
+            public = authority.public_pem()
             self._write(self.certificate, public)
             self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
 
     def _good_authority(self, now: datetime) -> Issued:
         old = read_issued(self._authority)
-        constrained = _constraints_of(old) if old else ()
-        wanted = _dns_names(self._names)
-        is_good = set(wanted) <= set(constrained) == set(_dns_names(constrained))
-        if old and _ends_after(old, now + _SERVER_LIFE) and is_good:
+        permitted = old.permitted if old else ()
+        wanted = [name for name in self._names if isinstance(_general_name(name), x509.DNSName)]
+        if old and old.ends_after(now + _SERVER_LIFE) and set(wanted) <= set(permitted):
             return old
-        names = tuple(dict.fromkeys((*wanted, *_dns_names(constrained))))
+        names = tuple(dict.fromkeys((*wanted, *permitted)))
         issued = _authority(names, now)
-        self._write(self._authority, private_pem(issued))
+        self._write(self._authority, issued.private_pem())
         log.warning(
             "tls-authority-replaced" if old else "tls-authority-made",
             path=str(self.certificate),
@@ -122,79 +157,50 @@ def read_issued(path: Path) -> Issued | None:
     return None
 
 
-def _names_of(issued: Issued) -> tuple[str, ...]:
-    return names_of(issued.certificate)
-
-
-def _constraints_of(issued: Issued) -> tuple[str, ...]:
-    try:
-        constraints = issued.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
-    except x509.ExtensionNotFound:
-        return ()
-    return _texts([name for name in constraints.permitted_subtrees or () if isinstance(name, _Name)])
-
-
-def _texts(names: Sequence[_Name]) -> tuple[str, ...]:
-    return tuple(str(name.value).removesuffix("/32").removesuffix("/128") for name in names)
-
-
-def _is_signed_by(issued: Issued, authority: Issued) -> bool:
-    try:
-        issued.certificate.verify_directly_issued_by(authority.certificate)
-    except Exception:  # noqa: BLE001 - ValueError, TypeError or InvalidSignature: another authority
-        return False
-    return True
-
-
-def _ends_after(issued: Issued, time: datetime) -> bool:
-    return issued.certificate.not_valid_after_utc > time
-
-
 def _authority(names: Sequence[str], now: datetime) -> Issued:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _subject(f"{_AUTHORITY_NAME} {os.urandom(4).hex()}")  # OpenSSL looks an issuer up by its name
-    usage = _usage(key_cert_sign=True, crl_sign=True)
+    name = f"{_AUTHORITY_NAME} {os.urandom(4).hex()}"  # OpenSSL looks an issuer up by its name
     constraints = x509.NameConstraints([x509.DNSName(name) for name in names], None)
-    certificate = (
-        _builder(subject, key, now, _AUTHORITY_LIFE)
-        .issuer_name(subject)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(constraints, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return Issued(key, certificate)
+    basic = x509.BasicConstraints(ca=True, path_length=0)
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    return _issue(name, None, (now, _AUTHORITY_LIFE), [basic, usage], [constraints])
 
 
 def issue_server(authority: Issued, names: Sequence[str], now: datetime) -> Issued:
+    """A server's certificate that the authority has signed."""
+    basic = x509.BasicConstraints(ca=False, path_length=None)
+    usage = _usage(digital_signature=True)
+    more = [
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.SubjectAlternativeName([_general_name(name) for name in names]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+    ]
+    return _issue(names[0], authority, (now, _SERVER_LIFE), [basic, usage], more)
+
+
+def _issue(
+    name: str,
+    authority: Issued | None,
+    life: tuple[datetime, timedelta],
+    critical: Sequence[x509.ExtensionType],
+    others: Sequence[x509.ExtensionType],
+) -> Issued:
+    """A new key and its certificate with these extensions, signed by the authority or by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-    issuer = authority.key.public_key()
-    certificate = (
-        _builder(_subject(names[0]), key, now, _SERVER_LIFE)
-        .issuer_name(authority.certificate.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(alternatives, critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
-        .sign(authority.key, hashes.SHA256())
-    )
-    return Issued(key, certificate)
-
-
-def _builder(
-    subject: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
-) -> x509.CertificateBuilder:
-    return (
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    begin, duration = life
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
+        .issuer_name(authority.certificate.subject if authority else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + life)
+        .not_valid_before(begin - _BACKDATED)
+        .not_valid_after(begin + duration)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
+    for extension in (*critical, *others):
+        builder = builder.add_extension(extension, critical=extension in critical)
+    return Issued(key, builder.sign(authority.key if authority else key, hashes.SHA256()))
 
 
 def _usage(**granted: bool) -> x509.KeyUsage:
@@ -205,27 +211,8 @@ def _usage(**granted: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{name: granted.get(name, False) for name in names.split()})
 
 
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-
-
-def _general_name(name: str) -> _Name:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _dns_names(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if isinstance(_general_name(name), x509.DNSName))
-
-
-def private_pem(issued: Issued) -> str:
-    encoding = serialization.Encoding.PEM
-    plain = serialization.NoEncryption()
-    key = issued.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
-    return key.decode() + _pem(issued.certificate)
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

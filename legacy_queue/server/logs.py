@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
+from structlog.typing import EventDict
 
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time
@@ -24,8 +25,6 @@ _GREEN = 32
 _DIM = 2
 _COLOURS = {"debug": _DIM, "info": _GREEN, "warning": _YELLOW, "error": _RED, "critical": _RED}
 _REQUEST_WORDS = ("method", "path", "endpoint", "status", "code", "ms", "client_id")
-
-Event = MutableMapping[str, Any]
 
 
 def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
@@ -39,7 +38,7 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
             structlog.processors.format_exc_info,
             Text(is_terminal and "NO_COLOR" not in os.environ) if is_text else _as_json,
         ],
-        logger_factory=_Lines,
+        logger_factory=_StandardErrorLogger,
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[ToStructlog()], level=logging.WARNING)
@@ -59,7 +58,7 @@ class ToStructlog(logging.Handler):
         )
 
 
-class _Lines:
+class _StandardErrorLogger:
     """Writes lines to standard error. Errors of the other end are ignored: the server goes on."""
 
     def __init__(self, *_: Any) -> None: ...
@@ -71,7 +70,7 @@ class _Lines:
     log = debug = info = warning = error = critical = exception = msg
 
 
-def _as_json(_logger: object, _name: str, event: Event) -> str:
+def _as_json(_logger: object, _name: str, event: EventDict) -> str:
     event["timestamp"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return to_json(event, default=_plain).decode(errors="backslashreplace")
 
@@ -83,7 +82,7 @@ class Text:
         self._colours = colours
         self._now = now
 
-    def __call__(self, _logger: object, _name: str, event: Event) -> str:
+    def __call__(self, _logger: object, _name: str, event: EventDict) -> str:
         level = event.pop("level")
         name = event.pop("event")
         traceback = event.pop("exception", None)
@@ -96,7 +95,7 @@ class Text:
         ]
         return " ".join(words) + (f"\n{_escaped(traceback)}" if traceback else "")
 
-    def _request(self, event: Event) -> str:
+    def _request(self, event: EventDict) -> str:
         """``PUT /v1/task/T createTask 200 12 ms client``. The other fields stay in the event."""
         status = event["status"]
         ms = event["ms"]

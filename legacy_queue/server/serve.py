@@ -18,7 +18,7 @@ import gevent
 import structlog
 from gunicorn.app.base import BaseApplication
 
-from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
+from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, Ports
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
@@ -26,7 +26,6 @@ from legacy_queue.http.browser_guard import ANY
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.file_descriptors import max_connections, raise_limit
 from legacy_queue.server.resolve import wait_for
-from legacy_queue.server.signals import StopHandler, StopSignal
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker
 from legacy_queue.wiring import Server, build, check_account, served_file
@@ -55,8 +54,9 @@ _LAZY_IMPORTS = (
 )
 
 
-def serve(settings: Settings, stop_handler: StopHandler, *, has_default_ports: bool) -> None:
-    """Serve until a signal. Raises SettingsError, and SystemExit at the end, in the server processes too.
+def serve(settings: Settings, *, has_default_ports: bool) -> None:
+    """Serve until a signal. Raises SettingsError, UnusableStorage, and SystemExit at the end, in the server
+    processes too.
 
     ``has_default_ports``: Azurite gets 10000, 10001 and 10002, if they are free and it had none before.
     """
@@ -72,35 +72,31 @@ def serve(settings: Settings, stop_handler: StopHandler, *, has_default_ports: b
             why="--azurite-default-account: everybody knows its key, and so does a page in a browser",
         )
     with ExitStack() as stack:
-        try:
-            stack.enter_context(served_file(settings))
-            settings = complete(settings)
-            tls = ServerTls(settings, settings.tls_files) if settings.tls_files else None
-            listener = _listen(settings)
-            azurite = None
-            if settings.storage == "azurite":
-                azurite = Azurite(
-                    settings.data_dir / "azurite",
-                    settings.azurite_dir,
-                    preferred=DEFAULT_PORTS if has_default_ports else None,
-                    has_default_key=settings.azurite_default_account,
-                    is_open=is_open,
-                )
-                stack.callback(azurite.stop)  # before the start: a signal may end that
-                azurite.start()
-                stack.callback(_end, azurite)
-                settings = replace(settings, connection_string=azurite.connection_string)
-            check_account(settings)
-            root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
-            connections = max_connections(raise_limit(), settings)
-            _preload()
-            # before any process is forked: an error is printed once
-            server = build(settings, root_url, max_connections=connections)
-            application = _Application(settings, root_url, server, listener, connections, tls)
-            # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
-            Arbiter(application, azurite, stop_handler, settings.storage == "memory").run()
-        except AzuriteUnavailable as error:
-            raise SettingsError(str(error)) from None
+        stack.enter_context(served_file(settings))
+        settings = complete(settings)
+        tls = ServerTls(settings) if settings.has_tls else None
+        listener = _listen(settings)
+        azurite = None
+        if settings.storage == "azurite":
+            azurite = Azurite(
+                settings.data_dir / "azurite",
+                settings.azurite_dir,
+                preferred=DEFAULT_PORTS if has_default_ports else Ports(),
+                has_default_key=settings.azurite_default_account,
+                is_open=is_open,
+            )
+            azurite.start()
+            stack.callback(_end, azurite)
+            settings = replace(settings, connection_string=azurite.connection_string)
+        check_account(settings)
+        root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
+        connections = max_connections(raise_limit(), settings)
+        _preload()
+        # before any process is forked: an error is printed once
+        server = build(settings, root_url, max_connections=connections)
+        application = _Application(settings, root_url, server, listener, connections, tls)
+        # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
+        Arbiter(application, azurite, settings.storage == "memory").run()
 
 
 def _end(azurite: Azurite) -> None:
@@ -108,21 +104,6 @@ def _end(azurite: Azurite) -> None:
     if not azurite.stop():
         log.error("azurite-not-saved", why="its last changes are lost", log=str(azurite.log))
         raise SystemExit(1)
-
-
-class GreenletStopHandler(StopHandler):
-    """Raises StopSignal in the main greenlet: gevent's Popen calls Python code that would swallow it."""
-
-    def __init__(self) -> None:
-        self._main = gevent.getcurrent()
-        super().__init__()
-
-    def _stop(self, stop_signal: StopSignal) -> None:
-        gevent.get_hub().loop.run_callback_threadsafe(self._throw, stop_signal)
-
-    def _throw(self, stop_signal: StopSignal) -> None:
-        if not self.is_replaced:
-            self._main.throw(stop_signal)
 
 
 def _preload() -> None:
@@ -175,10 +156,6 @@ class _Application(BaseApplication):
         self._port = listener.getsockname()[1]
         self._listener = listener.detach()
         self._connections = connections
-        # a pipe with one byte: the process that reads it prints that the server is ready
-        self._ready_token, write_end = os.pipe()
-        os.set_blocking(self._ready_token, False)
-        os.write(write_end, b"!")
         super().__init__()
 
     def load_config(self) -> None:
@@ -195,7 +172,7 @@ class _Application(BaseApplication):
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
             "errorlog": None,  # gunicorn's warnings go to the root logger instead
             "loglevel": "warning",
-            "post_worker_init": lambda worker: gevent.spawn(self._begin, worker.ppid),
+            "post_worker_init": lambda worker: gevent.spawn(self._begin, worker),
             "worker_exit": lambda _arbiter, _worker: self._server.background.stop(),
             "control_socket_disable": True,
         }
@@ -209,13 +186,17 @@ class _Application(BaseApplication):
         """End the event streams, and start nothing new in the background: the process is about to end."""
         self._server.background.begin_stop()
 
-    def _begin(self, pid: int) -> None:
+    def _begin(self, worker: GunicornWorker) -> None:
         """Start the background once storage answers. The first process prints that the server is ready."""
         wait_for(self._server)
         self._server.background.start()
         gc.freeze()  # what was imported is never garbage: collections in large requests skip it
         if self._tls:
             gevent.spawn(self._tls.keep_fresh)
+        if worker.age == 1:
+            print(json.dumps(self._ready_line(worker.ppid)), flush=True)  # noqa: T201
+
+    def _ready_line(self, pid: int) -> dict[str, Any]:
         line: dict[str, Any] = {
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
@@ -228,6 +209,4 @@ class _Application(BaseApplication):
         if self._settings.development_client:
             [client] = self._settings.clients  # none are configured
             line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}
-        with suppress(BlockingIOError):  # another process has printed it
-            os.read(self._ready_token, 1)
-            print(json.dumps(line), flush=True)  # noqa: T201
+        return line

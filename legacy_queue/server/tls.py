@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
+from gevent.ssl import SSLContext
 
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.config.certificate_names import names_in
-from legacy_queue.config.tls_files import TlsFiles
-from legacy_queue.server.client_socket import TlsContext
 from legacy_queue.server.local_authority import LocalAuthority
 
 log = structlog.get_logger()
@@ -27,14 +27,13 @@ def local_authority(settings: Settings) -> LocalAuthority:
 
 
 class ServerTls:
-    """``context`` has the certificate of the files. Raises SettingsError."""
+    """The TLS of new connections: ``context`` has the server's certificate. Raises SettingsError."""
 
-    def __init__(
-        self, settings: Settings, files: TlsFiles, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        self._files = files
+    def __init__(self, settings: Settings, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self.authority = local_authority(settings) if settings.tls == "auto" else None
+        self._certificate = self.authority.server if self.authority else settings.tls_cert or Path()
+        self._key = self.authority.server if self.authority else settings.tls_key or Path()
         self._loaded: object = None
         self.context = _context()
         try:
@@ -42,7 +41,7 @@ class ServerTls:
         except (OSError, ValueError) as error:
             raise SettingsError(_sentence(settings, error)) from None
         if self.authority:
-            _check_host(settings, files)
+            _check_host(settings, self._certificate)
 
     def keep_fresh(self) -> None:
         """Refresh once a minute, without end. For a thread or a greenlet."""
@@ -60,28 +59,28 @@ class ServerTls:
     def _load(self) -> None:
         if self.authority:
             self.authority.ensure(self._now())
-        certificate, key, _ = self._files
-        versions = [(stat.st_mtime_ns, stat.st_ino) for stat in (certificate.stat(), key.stat())]
+        files = (self._certificate, self._key)
+        versions = [(status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files)]
         if versions != self._loaded:
             for context in (_context(), self.context):  # a bad file fails on the first context
                 # without a password function OpenSSL would ask at the terminal
-                context.load_cert_chain(certificate, key, password=lambda: "")
+                context.load_cert_chain(*files, password=lambda: "")
             self._loaded = versions
 
 
 def _context() -> ssl.SSLContext:
-    context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
+    context = SSLContext(ssl.PROTOCOL_TLS_SERVER)  # its sockets wait in their greenlet
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 have no later version
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
 
-def _check_host(settings: Settings, files: TlsFiles) -> None:
+def _check_host(settings: Settings, certificate: Path) -> None:
     url = urlsplit(settings.public_url or "")
     host = url.hostname or settings.host
     with suppress(ValueError):
         host = str(ipaddress.ip_address(host))  # spelled as in a certificate
-    if url.scheme != "http" and host not in names_in(files.certificate):
+    if url.scheme != "http" and host not in names_in(certificate):
         raise SettingsError(
             f"clients are sent to {host}, which the certificate does not name: add --tls-name {host}"
         )

@@ -28,17 +28,16 @@ from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.server.client_socket import PIECE, ClientSocket, shut
-from legacy_queue.server.signals import ENDS
 
 log = structlog.get_logger()
 
-WORKER_SIGNALS = (*ENDS, signal.SIGQUIT)
+WORKER_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 _MAX_HEADERS = 64 * 1024  # bytes: a certificate with 30 KiB of scopes fits
 _MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
 _MIN_RATE = 1024  # bytes of a body in each second of waiting for it
 _DISCARDED = 256 * 1024  # bytes in each read that is discarded
 _LINGER_TIMEOUT = 1.0  # seconds in which a client may read a refusal
-_NEW_CONNECTION_TIMEOUT = 0.2  # seconds for the first request of a connection once the process ends
+_FIRST_REQUEST_TIMEOUT = 0.05  # seconds in which a new connection may send a request once the process ends
 
 
 class PlainHttp(Exception):
@@ -103,9 +102,7 @@ class _Parser(RequestParser):
 class _Reader(SocketUnreader):
     """Reads from one connection, which is in ``waiting`` while it waits for its client."""
 
-    _requests = 0
-
-    def __init__(self, client: Any, waiting: dict[int, bool], body_timeout: float) -> None:
+    def __init__(self, client: Any, waiting: dict[int, None], body_timeout: float) -> None:
         super().__init__(client)
         self._connection = client.fileno()
         self._waiting = waiting
@@ -114,7 +111,6 @@ class _Reader(SocketUnreader):
 
     def wait_for_request(self, timeout: float) -> None:
         """Wait for the first bytes of a request. Raises StopIteration if none come in time."""
-        self._requests += 1
         if self.buf.tell():
             gevent.sleep(0)  # requests that were sent together do not delay other connections
         else:
@@ -129,7 +125,7 @@ class _Reader(SocketUnreader):
         """Read bytes that have arrived, or wait for some. Raises TimeoutError for a slow body."""
         read: Any = super().chunk
         begun = time.monotonic()
-        self._waiting[self._connection] = self._requests > 1
+        self._waiting[self._connection] = None
         try:
             with gevent.Timeout(self._left, TimeoutError):
                 data = bytes(read(size_hint))
@@ -165,8 +161,8 @@ class GunicornWorker(GeventWorker):
         # above it others are closed; new connections wait in the kernel while all greenlets are in use
         self._max_connections = self.worker_connections - min(128, self.worker_connections // 4)
         self._connections = 0
-        # connections that wait for their client, the longest first; whether each has had a request
-        self._waiting: OrderedDict[int, bool] = OrderedDict()
+        # connections that wait for their client, the longest first
+        self._waiting: OrderedDict[int, None] = OrderedDict()
         self._active: dict[int, Any] = {}  # requests, by their connection
 
     def init_signals(self) -> None:
@@ -197,15 +193,11 @@ class GunicornWorker(GeventWorker):
         server.close()
         self._app.end_streams()
         self._close_when_answered()
-        begun = now = time.monotonic()
-        while connections and now < begun + self.cfg.graceful_timeout:
-            self.notify()
-            for connection, has_had_request in self._waiting.items():
-                is_new = not has_had_request and now < begun + _NEW_CONNECTION_TIMEOUT
-                if not is_new and connection not in self._active:
+        with suppress(TimeoutError), gevent.Timeout(self.cfg.graceful_timeout, TimeoutError):
+            while not connections.join(timeout=_FIRST_REQUEST_TIMEOUT):
+                self.notify()
+                for connection in self._waiting.keys() - self._active.keys():
                     shut(connection, socket.SHUT_RD)
-            connections.join(timeout=_NEW_CONNECTION_TIMEOUT)
-            now = time.monotonic()
         connections.kill(timeout=1)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
@@ -215,11 +207,9 @@ class GunicornWorker(GeventWorker):
         self._connections += 1
         try:
             if self._app.tls_context:
-                self._waiting[connection] = False
+                self._waiting[connection] = None
                 client = self._with_tls(client)
-            else:
-                client = ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
-            self._serve(listener.getsockname(), connection, client, addr)
+            self._serve(listener.getsockname(), connection, ClientSocket(client), addr)
         except (StopIteration, errors.NoMoreData, ConnectionError, ssl.SSLEOFError):
             pass
         except ssl.SSLError as error:

@@ -1,16 +1,19 @@
 """The use cases: read, decide (domain), schedule, hold, write, publish. The caller is authorized already."""
 
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Event
 
-from legacy_queue.ports import Clock
-from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Pace
+from legacy_queue.services.changes import Changes
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.clock_control import ClockControl
+from legacy_queue.services.concurrency import Threads
+from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
@@ -19,62 +22,134 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
-from legacy_queue.services.periodic_jobs import PeriodicJobs
+from legacy_queue.services.periodic_jobs import PeriodicJob, PeriodicJobs
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
 from legacy_queue.services.uploads import Uploads
-from legacy_queue.services.usage import Usage
+from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
+from legacy_queue.stores import Storage
+
+_SWEEP_INTERVAL = timedelta(minutes=10)
+_EXPIRE_INTERVAL = timedelta(hours=1)
 
 
-@dataclass(frozen=True)
 class Services:
-    """The services of one process. A handler of an endpoint gets those that its signature names.
+    """The services of one process, on one storage and one broker.
 
-    ``periodic_jobs`` is None where another process resolves. ``stopping`` is set when the process ends.
+    A handler of an endpoint gets those that its signature names.
     """
 
-    account: StorageAccount
-    clock: Clock
-    tasks: Tasks
-    claims: Claims
-    claim_work: ClaimWork
-    pollers: PollerRegistry
-    polling: Polling
-    task_queues: TaskQueues
-    groups: Groups
-    group_changes: GroupChanges
-    listing: Listing
-    page_memory: PageMemory
-    event_feed: EventFeed
-    usage: Usage
-    workers: Workers
-    artifacts: Artifacts
-    uploads: Uploads
-    objects: Objects
-    timers: Timers
-    advance: Advance
-    resolver: Resolver
-    publisher: EventPublisher
-    periodic_jobs: PeriodicJobs | None
-    stopping: Event
-    gate: Gate
+    def __init__(
+        self,
+        storage: Storage,
+        broker: Broker | None,
+        clock: Clock,
+        settings: ServiceSettings,
+        object_store: ObjectStore | None = None,
+        threads: Threads = ThreadPoolExecutor,
+    ) -> None:
+        """Sends nothing to storage or broker yet.
+
+        ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads``
+        makes the executors of concurrent store calls.
+        """
+        tasks = storage.tasks
+        self.account = storage.account
+        self.clock = clock
+        # set when the process ends
+        self.stopping = Event()
+        self.gate = Gate()
+        self.event_feed = EventFeed(broker, clock.now, settings.max_streams)
+        self.publisher = EventPublisher(broker, self.event_feed, is_todays=settings.has_todays_events)
+        self.timers = Timers(storage.timers, clock, fires=settings.resolves)
+        self.pollers = PollerRegistry(
+            storage.work_queues, clock, self.stopping, self.gate, self.account.version, settings.max_polls
+        )
+
+        messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.pollers.on_offer)
+        changes = Changes(tasks, messages, self.timers, self.publisher, clock)
+        dependencies = Dependencies(tasks, storage.dependencies, changes, threads)
+        self.groups = Groups(storage.groups, tasks, self.publisher, clock)
+        self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, threads)
+        self.tasks = Tasks(tasks, self.groups, dependencies, changes, self.timers, clock, storage.artifacts)
+        self.listing = Listing(tasks, self.groups, storage.dependencies)
+        self.page_memory = PageMemory()
+        self.task_queues = TaskQueues(tasks, self.listing, clock)
+
+        self.workers = Workers(storage.workers, clock)
+        self.claims = Claims(changes, messages, clock, settings, self.workers)
+        self.claim_work = ClaimWork(
+            self.pollers,
+            self.claims,
+            self.workers,
+            clock,
+            settings.claim_work_wait,
+            self.stopping,
+            threads,
+        )
+        self.polling = Polling(
+            storage.work_queues,
+            clock,
+            settings.sas_life,
+            settings.poll_visibility,
+            self.workers,
+        )
+
+        self.uploads = Uploads(
+            storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url
+        )
+        self.artifacts = Artifacts(storage, object_store, self.uploads, changes, clock, settings.issuer)
+        self.objects = Objects(storage.artifacts, storage.blobs, self.uploads, clock, settings.issuer)
+
+        self.advance = Advance(
+            tasks, storage.artifacts, changes, messages, dependencies, self.groups, self.publisher, clock
+        )
+        self.resolver = Resolver(self.timers, self.advance, self.groups, clock)
+        # None where another process resolves
+        self.periodic_jobs: PeriodicJobs | None = None
+        if settings.resolves:
+            sweeper = Sweeper(
+                tasks,
+                storage.groups,
+                storage.work_queues,
+                self.task_queues,
+                self.timers,
+                self.advance,
+                clock,
+            )
+            jobs = [
+                PeriodicJob("sweep-tasks", _SWEEP_INTERVAL, sweeper.sweep_tasks),
+                PeriodicJob("sweep-groups", _SWEEP_INTERVAL, sweeper.sweep_groups),
+                PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, self.artifacts.remove_expired),
+                *(self._expiry(storage, name) for name in storage.expiring),
+            ]
+            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, settings.page_pause)
+
+    def _expiry(self, storage: Storage, name: str) -> PeriodicJob:
+        remove_expired = storage.expiring[name].remove_expired
+        return PeriodicJob(
+            f"expire-{name}",
+            _EXPIRE_INTERVAL,
+            lambda after, limit, _: remove_expired(self.clock.now(), after, limit),
+        )
 
     def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
         """The threads of the process, not started yet."""
         return Background(
             self.timers,
+            self.workers,
             self.resolver,
             self.publisher,
             self.periodic_jobs,
-            (self.usage.flush, self.workers.flush),
             self.stopping,
             (self.pollers.wake, self.event_feed.end),
-            self.workers.flush_new,
             pace,
             self.gate,
             self.pollers.watch if self.pollers.can_watch else None,

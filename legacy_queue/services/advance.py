@@ -163,7 +163,8 @@ def _due(task: Task, *, is_own: bool) -> datetime | None:
     The clock of another process that made the claim may be behind: its claim ends up to a minute late here.
     A worker that polls gets the task at takenUntil all the same.
     """
-    due, run = next_due(task), task.last_run
+    due = next_due(task)
+    run = task.last_run
     if is_own or due is None or run is None or run.taken_until is None or run.started is None:
         return due
     claim = run.taken_until - run.started

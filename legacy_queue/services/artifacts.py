@@ -12,11 +12,18 @@ import structlog
 from legacy_queue.domain.artifact import (
     EXPIRED_FOR,
     Artifact,
+    AzureArtifact,
+    BlobArtifact,
+    ObjectArtifact,
+    ReferenceArtifact,
+    S3Artifact,
+    UploadedArtifact,
     artifact_created,
     check_open,
     created_again,
     etags_are_right,
     note_blob,
+    requested_artifact,
 )
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import (
@@ -48,7 +55,7 @@ class ArtifactLocation:
 
 
 class Artifacts:
-    """``objects`` stores the content of new s3 artifacts. With None, this server stores it."""
+    """The artifacts of runs. Content of new s3 artifacts is in ``objects``, if any, else in this server."""
 
     def __init__(
         self,
@@ -59,8 +66,12 @@ class Artifacts:
         clock: Clock,
         issuer: Client,
     ) -> None:
-        self._artifacts, self._blobs, self._objects = storage.artifacts, storage.blobs, objects
-        self._uploads, self._changes, self._checks = uploads, changes, BlobChecks(storage.blobs)
+        self._artifacts = storage.artifacts
+        self._blobs = storage.blobs
+        self._objects = objects
+        self._uploads = uploads
+        self._changes = changes
+        self._checks = BlobChecks(storage.blobs)
         self._clock = clock
         self._issuer = issuer
 
@@ -70,9 +81,10 @@ class Artifacts:
         Safe to repeat, also after the artifact expired. Raises ResourceNotFound; InputError, InputTooLarge;
         RequestConflict if the run takes no artifacts any more, and for another artifact of that name.
         """
-        stored, now = self._changes.read(task_id), self._clock.now()
+        stored = self._changes.read(task_id)
+        now = self._clock.now()
         check_open(stored.task, run_id, now)
-        requested = Artifact.from_wire(stored.task, run_id, name, body, now)
+        requested = requested_artifact(stored.task, run_id, name, body, now)
         artifact = self._recorded(requested)
         self._changes.publish_artifact(task_id, artifact_created(stored.task, artifact))
         return self._answer(artifact, body)
@@ -87,31 +99,31 @@ class Artifacts:
         """
         stored = self._load(task_id, run_id, name)
         artifact = stored.artifact
-        if artifact.storage_type != "blob":
+        if not isinstance(artifact, BlobArtifact):
             raise InputError(
                 f"artifact {name!r} is of the storage type {artifact.storage_type}: etags are for a blob"
             )
         if not etags_are_right(artifact, etags):
-            count = artifact.details.get("partCount", 1)
+            count = artifact.part_count or 1
             raise InputError(
                 f"the etags ({len(etags)}) differ from the answers to the uploads of {name!r} ({count}): "
                 "give the etag of each upload, in the order of the requests"
             )
-        self._complete(stored, self._check_blob)
+        self._complete(stored, partial(self._check_blob, artifact))
 
     def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
         """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
         stored = self._load(task_id, run_id, name)
         artifact = stored.artifact
-        if artifact.storage_type != "object":
+        if not isinstance(artifact, ObjectArtifact):
             raise InputError(
                 f"artifact {name!r} is of the storage type {artifact.storage_type}: uploadId is for an object"
             )
-        if upload_id != artifact.details["uploadId"]:
+        if upload_id != artifact.upload_id:
             raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
-        self._complete(stored, self._mark_complete)
+        self._complete(stored, partial(self._mark_complete, artifact))
 
     def _complete(self, stored: StoredArtifact, mark: Callable[[StoredArtifact], None]) -> None:
         artifact = stored.artifact
@@ -131,17 +143,19 @@ class Artifacts:
     def find(self, task_id: str, run_id: int, name: str) -> ArtifactLocation:
         """The artifact and its URL. Does not follow links. Raises as ``info``."""
         artifact = self.info(task_id, run_id, name)
-        if not artifact.has_bytes:
-            return ArtifactLocation(artifact, artifact.details.get("url"))
+        if isinstance(artifact, ReferenceArtifact):
+            return ArtifactLocation(artifact, artifact.url)
+        if not isinstance(artifact, UploadedArtifact):
+            return ArtifactLocation(artifact, None)
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
-        if artifact.storage_type == "blob":
+        if isinstance(artifact, BlobArtifact):
             return ArtifactLocation(artifact, self._uploads.download_url(artifact, expiry))
         return ArtifactLocation(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
 
-    def content(self, ticket: Ticket) -> tuple[Artifact, Iterator[bytes]]:
+    def content(self, ticket: Ticket) -> tuple[BlobArtifact, Iterator[bytes]]:
         """A blob and its bytes as they were uploaded. Raises as ``info``."""
         artifact = self.info(ticket.task_id, ticket.run_id, ticket.name)
-        if artifact.storage_type == "blob":
+        if isinstance(artifact, BlobArtifact):
             with suppress(KeyError):
                 return artifact, self._blobs.read(artifact.blob_name)
         raise ResourceNotFound(f"artifact {ticket.name!r} is another now than this URL was made for")
@@ -170,11 +184,12 @@ class Artifacts:
         objects_are_away = False
         for stored in expired:
             artifact = stored.artifact
+            in_object_store = isinstance(artifact, UploadedArtifact) and artifact.in_object_store
             try:
-                if not (artifact.in_object_store and objects_are_away):
+                if not (in_object_store and objects_are_away):
                     self._remove(stored)
             except ServiceUnavailable as error:
-                if not artifact.in_object_store:
+                if not in_object_store:
                     raise
                 objects_are_away = True
                 log.warning("objects-not-removed", why=error.message)
@@ -185,7 +200,7 @@ class Artifacts:
 
     def _remove(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact
-        if artifact.has_bytes:
+        if isinstance(artifact, UploadedArtifact):
             self._store_of(artifact).remove(artifact.blob_name)
         with suppress(Changed):  # another process changed it first
             self._artifacts.remove(stored)
@@ -199,24 +214,22 @@ class Artifacts:
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
 
-    def _check_blob(self, stored: StoredArtifact) -> None:
+    def _check_blob(self, artifact: BlobArtifact, stored: StoredArtifact) -> None:
         """Compare the blob with the declared content, and mark it complete. Raises as ``complete``."""
-        artifact = stored.artifact
-        if "partCount" in artifact.details:
-            self._checks.check(artifact, lambda: self._mark_complete(stored))
+        if artifact.part_count:
+            self._checks.check(artifact, lambda: self._mark_complete(artifact, stored))
         elif self._blobs.properties(artifact.blob_name):  # its upload was checked
-            self._mark_complete(stored)
+            self._mark_complete(artifact, stored)
         else:
             raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
 
-    def _mark_complete(self, stored: StoredArtifact) -> None:
-        artifact = stored.artifact
+    def _mark_complete(self, artifact: UploadedArtifact, stored: StoredArtifact) -> None:
         while not stored.artifact.is_complete:
             try:
                 stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
             except Changed:
                 stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
-                if stored.artifact.blob_name != artifact.blob_name:
+                if not _same_bytes(stored.artifact, artifact):
                     raise RequestConflict(f"artifact {artifact.name!r} was created again meanwhile") from None
 
     def _recorded(self, requested: Artifact) -> Artifact:
@@ -242,8 +255,8 @@ class Artifacts:
 
     def _stored(self, requested: Artifact) -> tuple[StoredArtifact, bool]:
         """The stored artifact, and whether this call inserted it."""
-        if self._objects and requested.storage_type == "s3":
-            requested = requested.for_object_store()
+        if self._objects and isinstance(requested, S3Artifact):
+            requested = replace(requested, in_object_store=True)
         while True:
             with suppress(AlreadyExists):
                 return self._artifacts.insert(requested), True
@@ -251,38 +264,44 @@ class Artifacts:
             if stored is None:
                 continue
             wanted = created_again(stored.artifact, requested, self._clock.now())
-            if wanted.blob_name != stored.artifact.blob_name:
-                self._store_of(stored.artifact).remove(stored.artifact.blob_name)  # no row names it now
+            before = stored.artifact
+            if isinstance(before, UploadedArtifact) and not _same_bytes(wanted, before):
+                self._store_of(before).remove(before.blob_name)  # no row names it now
             with suppress(Changed):
-                if wanted != stored.artifact:
+                if wanted != before:
                     stored = self._artifacts.replace(stored, wanted)
                 return stored, False
 
     def _answer(self, artifact: Artifact, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer, clock = {"storageType": artifact.storage_type}, self._clock
+        answer = {"storageType": artifact.storage_type}
+        clock = self._clock
         expiry = clock.wall_time_of(artifact.url_expiry(clock.now()))
-        match artifact.storage_type:
-            case "reference" | "link" | "error":
-                return answer
-            case "blob":
+        match artifact:
+            case BlobArtifact():
                 requests = self._uploads.requests(artifact, body.get("parts"), expiry)
                 return {**answer, "expires": format_time(expiry), "requests": requests}
-            case "object":
+            case ObjectArtifact():
                 expires = clock.wall_time_of(artifact.expires)
                 return upload_access(artifact, self._issuer, clock.wall_time(), expires)
-            case "azure":
+            case AzureArtifact():
                 url = self._blobs.upload_url(artifact.blob_name, expiry)
-            case _ if artifact.in_object_store:
+            case S3Artifact(in_object_store=True):
                 url = self._needed_objects().upload_url(artifact.blob_name, artifact.content_type, expiry)
-            case _:
+            case S3Artifact():
                 url = self._uploads.url(artifact, expiry)
+            case _:
+                return answer
         content_type = artifact.content_type
         return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
 
-    def _store_of(self, artifact: Artifact) -> Blobs | ObjectStore:
+    def _store_of(self, artifact: UploadedArtifact) -> Blobs | ObjectStore:
         return self._needed_objects() if artifact.in_object_store else self._blobs
 
     def _needed_objects(self) -> ObjectStore:
         if self._objects is None:
             raise ServiceUnavailable("the object store that holds this artifact is not configured any more")
         return self._objects
+
+
+def _same_bytes(one: Artifact, other: UploadedArtifact) -> bool:
+    return isinstance(one, UploadedArtifact) and one.blob_name == other.blob_name

@@ -15,12 +15,13 @@ from legacy_queue.services.gate import Gate
 from legacy_queue.services.periodic_jobs import PeriodicJobs
 from legacy_queue.services.resolver import RESOLVERS, Resolver
 from legacy_queue.services.timers import Timers
+from legacy_queue.services.workers import Workers
 
 log = structlog.get_logger()
 
 _STOP_TIMEOUT = 10  # seconds for the work under way
 
-Flush = Callable[[], None]  # stores records that are only in memory; may raise ServiceUnavailable
+Act = Callable[[], None]  # may raise ServiceUnavailable
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,9 @@ class Pace:
     """How often each thread does its work."""
 
     tick: timedelta = timedelta(seconds=0.5)
+    flush: timedelta = timedelta(seconds=1)  # of the calls of workers
     check: timedelta = timedelta(seconds=1)  # of the broker, while it is away
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
-    flush: timedelta = timedelta(seconds=10)
-    flush_soon: timedelta = timedelta(seconds=0.5)
     watch: timedelta = timedelta(seconds=0.025)
 
 
@@ -46,31 +46,27 @@ class Background:
     def __init__(
         self,
         timers: Timers,
+        workers: Workers,
         resolver: Resolver,
         publisher: EventPublisher,
         periodic_jobs: PeriodicJobs | None,
-        flushes: Sequence[Flush],
         stopping: threading.Event,
         wakes: Sequence[Callable[[], None]],
-        flush_soon: Flush,
         pace: Pace,
         gate: Gate,
         watch: Callable[[], None] | None,
     ) -> None:
-        """``flush_soon`` runs more often than ``flushes``, and ``watch``, if any, more often than that.
-
-        A closed ``gate`` holds all threads up.
-        """
+        """A closed ``gate`` holds all threads up."""
         self._timers = timers
+        self._workers = workers
         self._publisher = publisher
-        self._flushes = flushes
         self._gate = gate
-        self.stopping, self._wakes = stopping, (resolver.wake, *wakes)
+        self.stopping = stopping
+        self._wakes = (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
+            partial(self._repeat, workers.flush, pace.flush),
             partial(self._repeat, self._check_broker, pace.check),
-            partial(self._repeat, flush_soon, pace.flush_soon),
-            *(partial(self._repeat, flush, pace.flush) for flush in flushes),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]
         if watch:
@@ -101,8 +97,8 @@ class Background:
     def stop(self) -> None:
         """End the threads after their work under way, and leave the timers to other processes."""
         self._end()
-        for act in (self._timers.hand_over, *self._flushes):
-            _try(act)
+        self._workers.flush()
+        _try(self._timers.hand_over)
         self._publisher.close()
 
     def abandon(self) -> None:
@@ -124,13 +120,13 @@ class Background:
         while not self.stopping.is_set() and self._timers.receive():
             pass
 
-    def _repeat(self, act: Flush, every: timedelta) -> None:
+    def _repeat(self, act: Act, every: timedelta) -> None:
         while not self.stopping.wait(every.total_seconds()):
             with self._gate.pass_through():
                 _try(act)
 
 
-def _try(act: Flush) -> None:
+def _try(act: Act) -> None:
     try:
         act()
     except ServiceUnavailable:

@@ -9,7 +9,7 @@ from threading import Lock, Semaphore, Thread
 
 import structlog
 
-from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.artifact import BlobArtifact
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.stores import Blobs
 
@@ -25,25 +25,25 @@ class BlobChecks:
     """Joins blobs that came in parts, and compares them with the declared content.
 
     A check may last longer than the call that began it. In a process, a blob has one check at a time.
-    ``max_reads`` blobs are read at once. ``max_checks`` blobs are being checked, or failed and wait for a
-    call to answer the conflict.
+    ``max_reads`` blobs are read at once, and ``max_checks`` wait for it or are read.
     """
 
     def __init__(self, blobs: Blobs, max_reads: int = 16, max_checks: int = 256) -> None:
-        self._blobs, self._max_checks = blobs, max_checks
+        self._blobs = blobs
+        self._max_checks = max_checks
         self._checks: dict[_CheckKey, Future[None]] = {}
-        self._lock, self._reads = Lock(), Semaphore(max_reads)
+        self._lock = Lock()
+        self._reads = Semaphore(max_reads)
 
     def check(
-        self, artifact: Artifact, then: Callable[[], object], timeout: timedelta = _CHECK_TIMEOUT
+        self, artifact: BlobArtifact, then: Callable[[], object], timeout: timedelta = _CHECK_TIMEOUT
     ) -> None:
         """Join the parts, compare them with the declared content, and call ``then``.
 
         Raises RequestConflict if the content differs. Raises ServiceUnavailable after ``timeout``: a repeated
         call waits for the same check. Errors of ``then`` pass through.
         """
-        details = artifact.details
-        key = artifact.blob_name, details["partsSha256"], details["transferSha256"]
+        key = artifact.blob_name, artifact.parts_sha256, artifact.transfer_sha256
         with self._lock:
             check = self._checks.get(key) or self._begin(key, artifact, then)
         try:
@@ -53,13 +53,8 @@ class BlobChecks:
                 f"artifact {artifact.name!r} is being checked: repeat the call to get the result",
                 _RETRY_AFTER,
             ) from None
-        finally:
-            if check.done():
-                self._forget(key, check)
 
-    def _begin(self, key: _CheckKey, artifact: Artifact, then: Callable[[], object]) -> Future[None]:
-        if len(self._checks) >= self._max_checks:
-            self._checks = {key: check for key, check in self._checks.items() if not check.done()}
+    def _begin(self, key: _CheckKey, artifact: BlobArtifact, then: Callable[[], object]) -> Future[None]:
         if len(self._checks) >= self._max_checks:
             raise ServiceUnavailable(
                 f"{self._max_checks} blobs are being checked already: try again", _RETRY_AFTER
@@ -70,45 +65,41 @@ class BlobChecks:
         return check
 
     def _do(
-        self, key: _CheckKey, check: Future[None], artifact: Artifact, then: Callable[[], object]
+        self, key: _CheckKey, check: Future[None], artifact: BlobArtifact, then: Callable[[], object]
     ) -> None:
+        failure: BaseException | None = None
         try:
             with self._reads:
                 self._compare(artifact)
                 then()
-            check.set_result(None)
-        except RequestConflict as conflict:  # it is kept until a call answers it
-            check.set_exception(conflict)
-            return
-        except BaseException as error:  # also if the thread ends: calls wait for it
+        except BaseException as error:
+            failure = error
             if not isinstance(error, QueueError):
                 log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)
-            check.set_exception(error)
-        self._forget(key, check)
-
-    def _forget(self, key: _CheckKey, check: Future[None]) -> None:
         with self._lock:
-            if self._checks.get(key) is check:
-                del self._checks[key]
+            del self._checks[key]  # before the calls that wait know: the next call checks anew
+        if failure:
+            check.set_exception(failure)
+        else:
+            check.set_result(None)
 
-    def _compare(self, artifact: Artifact) -> None:
+    def _compare(self, artifact: BlobArtifact) -> None:
         """Each part was checked when it came in. This checks the whole."""
-        name, details = artifact.blob_name, artifact.details
+        name = artifact.blob_name
         try:
-            self._blobs.join_parts(
-                name, details["partCount"], artifact.content_type, artifact.content_encoding
-            )
+            self._blobs.join_parts(name, artifact.part_count, artifact.content_type, artifact.encoding)
         except KeyError:
             raise RequestConflict(
-                f"not all {details['partCount']} parts of artifact {artifact.name!r} were uploaded yet"
+                f"not all {artifact.part_count} parts of artifact {artifact.name!r} were uploaded yet"
             ) from None
-        length, sha256 = 0, hashlib.sha256()
+        length = 0
+        sha256 = hashlib.sha256()
         for chunk in self._blobs.read(name):
             length += len(chunk)
             sha256.update(chunk)
             time.sleep(0)  # lets other greenlets run if reading never waits
         found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
-        wanted = {name: details[name] for name in found}
+        wanted = {"transferLength": artifact.transfer_length, "transferSha256": artifact.transfer_sha256}
         if found != wanted:
             raise RequestConflict(
                 f"the parts of artifact {artifact.name!r} differ from the declared content",

@@ -20,7 +20,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.event_publisher import EventPublisher
-from legacy_queue.services.timers import LEASE, Timers
+from legacy_queue.services.timers import TIMER_LEASE, Timers
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.stores import StoredTask, TaskStore
 
@@ -61,10 +61,12 @@ class Changes:
 
         Raises the errors of ``decide``, and ResourceNotFound.
         """
-        remembered, began = self._recall(task_id, run_id), self._clock.now()
+        remembered = self._recall(task_id, run_id)
+        began = self._clock.now()
         while True:
             is_fresh = remembered is None
-            stored, remembered = remembered or self.read(task_id), None
+            stored = remembered or self.read(task_id)
+            remembered = None
             try:
                 outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
@@ -101,10 +103,10 @@ class Changes:
             if error.status < 500:
                 self._timers.cancel(task_id)
             else:
-                self._timers.retry_later(task_id, delay=LEASE)
+                self._timers.retry_later(task_id, delay=TIMER_LEASE)
             raise
         except Exception:
-            self._timers.retry_later(task_id, delay=LEASE)
+            self._timers.retry_later(task_id, delay=TIMER_LEASE)
             raise
 
     def finish(
@@ -118,14 +120,17 @@ class Changes:
         ``stored`` is the task before the write, None for a new task, which ``register`` then registers.
         Raises nothing. The timer applies failed effects, and always the effects of a task's end on others.
         """
-        task, is_done, before = outcome.task, False, stored.task if stored else None
+        task = outcome.task
+        is_done = False
+        before = stored.task if stored else None
         try:
             events = events_since(task, EVER) if stored and _lacks_events(stored) else outcome.events
             is_published = self._publish(task.task_id, events)
             if not is_published:
                 self._mark_unpublished(task.task_id)
             self._messages.apply_effect(task, outcome.after)
-            task, is_done = register(task), is_published  # only the effects on other tasks are missing
+            task = register(task)
+            is_done = is_published  # only the effects on other tasks are missing
         except ServiceUnavailable as error:
             log.warning("effects-deferred", task_id=task.task_id, why=error.message)
         except Exception:

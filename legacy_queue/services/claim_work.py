@@ -8,31 +8,30 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.migration_report import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.usage_key import CLAIM_WORK, TODAYS_CLAIM_WORK
+from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.poller_registry import PollerRegistry
-from legacy_queue.services.usage import Usage
-from legacy_queue.services.work_poller import PolledMessage, WaitingRequest, WorkPoller
-from legacy_queue.services.workers import Workers
+from legacy_queue.services.work_poller import QueueAndMessage, WaitingRequest, WorkPoller
+from legacy_queue.services.workers import WorkerCall, Workers
 
 log = structlog.get_logger()
 
-Claim = Mapping[str, Any]
+ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
 
 _RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
 
 
 class ClaimWork:
-    """A request waits for work until ``timeout``."""
+    """Long polls for work: a request waits until ``timeout``."""
 
     def __init__(
         self,
         pollers: PollerRegistry,
         claims: Claims,
-        usage: Usage,
         workers: Workers,
         clock: Clock,
         timeout: timedelta,
@@ -40,9 +39,13 @@ class ClaimWork:
         threads: Threads,
     ) -> None:
         """Once ``stopping`` is set, every waiting request gets an empty answer."""
-        self._pollers, self._claims = pollers, claims
-        self._usage, self._workers, self._clock = usage, workers, clock
-        self._timeout, self._stopping, self._threads = timeout, stopping, threads
+        self._pollers = pollers
+        self._claims = claims
+        self._workers = workers
+        self._clock = clock
+        self._timeout = timeout
+        self._stopping = stopping
+        self._threads = threads
 
     def claim(
         self,
@@ -62,19 +65,14 @@ class ClaimWork:
         after one poll of each queue. Raises ServiceUnavailable.
         """
         method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
-        self._usage.record(provisioner_id, worker_type, method, worker.full_id)
-        self._workers.record_activity(provisioner_id, worker_type, worker)
-
-        def is_quarantined() -> bool:
-            return self._workers.quarantined_until(provisioner_id, worker_type, worker) is not None
-
-        now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
-        request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)
         poller = self._pollers.poller(provisioner_id, worker_type)
-        claims = self._wait(poller, request, now + self._timeout, worker, is_quarantined)
-        if claims:
-            runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
-            self._workers.record_claims(provisioner_id, worker_type, worker, runs)
+        path = worker_path(provisioner_id, worker_type, worker)
+        with self._workers.call(path, (method, ())) as call:
+            now = self._clock.wall_time()
+            wanted = 0 if call.quarantined_until() else count
+            request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)
+            claims = self._wait(poller, request, now + self._timeout, worker, call)
+            call.claims += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return {"tasks": claims}
 
     def _wait(
@@ -83,9 +81,9 @@ class ClaimWork:
         request: WaitingRequest,
         end: datetime,
         worker: Worker,
-        is_quarantined: Callable[[], bool],
-    ) -> Sequence[Claim]:
-        claims: list[Claim] = []
+        call: WorkerCall,
+    ) -> Sequence[ClaimAnswer]:
+        claims: list[ClaimAnswer] = []
         while not self._stopping.is_set():
             try:
                 polled = poller.wait(request, end - self._clock.wall_time())
@@ -95,7 +93,7 @@ class ClaimWork:
                 break  # the claims must reach the worker
             if not polled:
                 break
-            if request.is_disconnected() or is_quarantined():
+            if request.is_disconnected() or call.quarantined_until():
                 for queue, message in polled:
                     self._pollers.release(queue, message)
                 break
@@ -104,14 +102,15 @@ class ClaimWork:
             if len(claimed) == len(polled):
                 break
             if claims:  # a duplicate has left room: for what is there now, without a wait
-                request.count, request.polls_once = request.count - len(claimed), True
+                request.count = request.count - len(claimed)
+                request.polls_once = True
         if claims and request.is_disconnected():
             self._release_claims(claims, worker)
             return []
         return claims
 
-    def _claim_polled(self, polled: Sequence[PolledMessage], worker: Worker) -> list[Claim]:
-        def claim(queue_and_message: PolledMessage) -> Claim | None:
+    def _claim_polled(self, polled: Sequence[QueueAndMessage], worker: Worker) -> list[ClaimAnswer]:
+        def claim(queue_and_message: QueueAndMessage) -> ClaimAnswer | None:
             queue, message = queue_and_message
             try:
                 return self._claims.claim_polled(queue, message, worker)
@@ -124,7 +123,7 @@ class ClaimWork:
 
         return [claim for claim in map_concurrently(claim, polled, self._threads) if claim]
 
-    def _release_claims(self, claims: Sequence[Claim], worker: Worker) -> None:
+    def _release_claims(self, claims: Sequence[ClaimAnswer], worker: Worker) -> None:
         for claim in claims:
             try:
                 self._claims.release_claim(claim, worker)

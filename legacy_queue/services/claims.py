@@ -13,18 +13,18 @@ from legacy_queue.domain.authentication import create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
+from legacy_queue.domain.migration_report import CLAIM_TASK
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.usage_key import CLAIM_TASK
+from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.ports import Clock, Corrupt
+from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.service_settings import ServiceSettings
-from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
-from legacy_queue.services.workers import Workers
-from legacy_queue.stores import ReceivedMessage
+from legacy_queue.services.workers import WorkerCall, Workers
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
@@ -74,14 +74,12 @@ class Claims:
         messages: WorkMessages,
         clock: Clock,
         settings: ServiceSettings,
-        usage: Usage,
         workers: Workers,
     ) -> None:
         self._changes = changes
         self._messages = messages
         self._clock = clock
         self._settings = settings
-        self._usage = usage
         self._workers = workers
         self._offered: SharedLruCache[tuple[str, int, WorkQueue], datetime] = SharedLruCache(_MAX_REMEMBERED)
 
@@ -100,16 +98,16 @@ class Claims:
         RequestConflict, ServiceUnavailable.
         """
         queue = task.work_queue
-        self._usage.record(queue.provisioner_id, queue.worker_type, CLAIM_TASK, worker.full_id, proof.missing)
-        self._check(task, run_id, proof)
-        self._check_quarantine(task, run_id, worker, proof)
-        claim = self._claim(task.task_id, run_id, worker, proof)
-        pool = queue.provisioner_id, queue.worker_type
-        self._workers.record_claims(*pool, worker, [(task.task_id, claim["runId"])])
+        path = worker_path(queue.provisioner_id, queue.worker_type, worker)
+        with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing))) as call:
+            self._check(task, run_id, proof)
+            self._check_quarantine(task, run_id, call, worker, proof)
+            claim = self._claim(task.task_id, run_id, worker, proof)
+            call.claims.append((task.task_id, claim["runId"]))
         return claim
 
     def claim_polled(
-        self, queue: WorkQueue, message: ReceivedMessage, worker: Worker
+        self, queue: WorkQueue, message: QueuedMessage, worker: Worker
     ) -> Mapping[str, Any] | None:
         """As ``claim``, with a message that this process received from ``queue``. Raises ServiceUnavailable.
 
@@ -141,7 +139,8 @@ class Claims:
 
     def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
         """Release a claim whose answer never reached the worker. Raises ServiceUnavailable."""
-        task_id, run_id = claim["status"]["taskId"], claim["runId"]
+        task_id = claim["status"]["taskId"]
+        run_id = claim["runId"]
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-released", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
@@ -160,10 +159,12 @@ class Claims:
 
         task = self._changes.apply(task_id, decide)
         queue = task.work_queue
-        self._workers.record_activity(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
+        worker = task.runs[-1].worker
+        assert worker  # noqa: S101 - a claimed run has one
+        self._workers.record_activity(worker_path(queue.provisioner_id, queue.worker_type, worker))
         return self._answer(task)
 
-    def _verify(self, message: ReceivedMessage) -> tuple[str, int, str]:
+    def _verify(self, message: QueuedMessage) -> tuple[str, int, str]:
         """The taskId, runId and signature of the message; raises ValueError if it is not signed by us."""
         task_id, run_id, signature = read_message(message.text)
         if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
@@ -211,9 +212,11 @@ class Claims:
                 "messageId, receipt and signature are accepted"
             )
 
-    def _check_quarantine(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> None:
+    def _check_quarantine(
+        self, task: Task, run_id: int, call: WorkerCall, worker: Worker, proof: ClaimProof
+    ) -> None:
         queue = task.work_queue
-        until = self._workers.quarantined_until(queue.provisioner_id, queue.worker_type, worker)
+        until = call.quarantined_until()
         if until:
             self._offer_again(task.task_id, run_id, proof)
             raise RequestConflict(
@@ -229,12 +232,15 @@ class Claims:
         5 s. The message may be the held message of another claim: then it is visible after takenUntil.
         """
         task = self._changes.read(task_id).task
-        last, now = task.last_run, self._clock.now()
+        last = task.last_run
+        now = self._clock.now()
         if last is None or last.is_resolved:
             return
-        next_run_id, delay = last.run_id, OFFERED_AGAIN_AFTER
+        next_run_id = last.run_id
+        delay = OFFERED_AGAIN_AFTER
         if last.taken_until:
-            next_run_id, delay = last.run_id + 1, max(delay, last.taken_until - now)
+            next_run_id = last.run_id + 1
+            delay = max(delay, last.taken_until - now)
         if run_id not in (next_run_id, next_run_id + 1):
             return
         offer = task_id, next_run_id, task.work_queue
@@ -247,7 +253,8 @@ class Claims:
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]
-        worker, taken_until = run.worker, run.taken_until
+        worker = run.worker
+        taken_until = run.taken_until
         assert worker  # noqa: S101 - a claimed run has both
         assert taken_until  # noqa: S101
         scopes = [

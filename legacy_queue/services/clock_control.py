@@ -45,8 +45,12 @@ class ClockControl:
         """``poll_now`` polls at once for the requests that wait for work."""
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
-        self._timers, self._resolver, self._periodic_jobs = timers, resolver, periodic_jobs
-        self._gate, self._stopping, self._poll_now = gate, stopping, poll_now
+        self._timers = timers
+        self._resolver = resolver
+        self._periodic_jobs = periodic_jobs
+        self._gate = gate
+        self._stopping = stopping
+        self._poll_now = poll_now
 
     def state(self) -> ClockState:
         if self._movable:

@@ -7,8 +7,8 @@ from itertools import islice
 from threading import Event, Lock
 from typing import Generic, TypeVar
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 Threads = Callable[[int], Executor]  # makes a pool for that number of concurrent calls
 
 _MAX_THREADS = 16
@@ -16,15 +16,15 @@ _BATCH = 256  # calls that are submitted before other greenlets run
 
 
 def map_concurrently(
-    function: Callable[[Item], Answer], items: Sequence[Item], threads: Threads = ThreadPoolExecutor
-) -> list[Answer]:
+    function: Callable[[Argument], Result], items: Sequence[Argument], threads: Threads = ThreadPoolExecutor
+) -> list[Result]:
     """The function's answers, in the order of the items.
 
     Raises the first error once all calls of its batch have ended; later batches are not called then.
     """
     if len(items) < 2:
         return [function(item) for item in items]
-    answers: list[Answer] = []
+    answers: list[Result] = []
     with threads(min(_MAX_THREADS, len(items))) as pool:
         for start in range(0, len(items), _BATCH):
             futures = [pool.submit(function, item) for item in items[start : start + _BATCH]]
@@ -36,7 +36,8 @@ class Turns:
     """A fixed number of turns at a time, in the order in which they were asked for."""
 
     def __init__(self, count: int) -> None:
-        self._free, self._waiting = count, dict[Event, None]()
+        self._free = count
+        self._waiting = dict[Event, None]()
         self._lock = Lock()
 
     @contextmanager
@@ -65,17 +66,19 @@ class Turns:
             return is_next
 
 
-class SingleFlight(Generic[Answer]):
+class SingleFlight(Generic[Result]):
     """Callers that come while a call is under way share its answer or its error."""
 
-    def __init__(self, function: Callable[[], Answer]) -> None:
-        self._function, self._lock = function, Lock()
-        self._flight: Future[Answer] | None = None
+    def __init__(self, function: Callable[[], Result]) -> None:
+        self._function = function
+        self._lock = Lock()
+        self._flight: Future[Result] | None = None
 
-    def call(self) -> Answer:
+    def call(self) -> Result:
         """Returns or raises what the function does."""
         with self._lock:
-            flight, is_mine = self._flight or Future[Answer](), self._flight is None
+            flight = self._flight or Future[Result]()
+            is_mine = self._flight is None
             self._flight = flight
         if is_mine:
             try:

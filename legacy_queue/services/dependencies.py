@@ -92,7 +92,8 @@ class Dependencies:
             stored = self._tasks.load(required_id)
             if stored is None:
                 return required_id, False, f"{required_id} does not exist"
-            expires, wrong = stored.task.definition.expires, ""
+            expires = stored.task.definition.expires
+            wrong = ""
             if expires < definition.deadline:
                 wrong = f"{required_id} expires at {format_time(expires)}"
             return required_id, stored.task.satisfies(definition.requires), wrong

@@ -9,7 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -29,10 +29,12 @@ BeginsAnew = Literal["begins-anew"]  # events are missing before the next event
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
 MAX_EVENTS = 10_000  # in memory
-MAX_SIZE = 64 * 1024 * 1024  # bytes of their payloads
+MAX_EVENTS_SIZE = 64 * 1024 * 1024  # bytes of their payloads
 _MIN_SHARE = 4  # streams that each follower may open at least
 _PAGE = 20  # events that are looked at before other requests are served
 _TICK = timedelta(seconds=1)
+# seconds for each open stream before one reads: many streams then read many events at once
+_PAUSE = 0.0002
 
 
 class FedEvent(NamedTuple):
@@ -52,31 +54,24 @@ class FedEvent(NamedTuple):
 
 @dataclass(eq=False)
 class _EventStream:
-    """``awake`` is set when there are events to read, or ``last_id`` is that of the stream's last event."""
-
     exchange: str | None
     keys: re.Pattern[str]
     followers: Sequence[str]
     is_disconnected: Callable[[], bool]
-    awake: threading.Event = field(default_factory=threading.Event)
+    # of its last event, once it is to end
     last_id: int | None = None
 
-    def follows(self, event: FedEvent, keys: Sequence[str]) -> bool:
-        return self.exchange in (None, event.exchange) and any(map(self.keys.fullmatch, keys))
-
-    def end(self, last_id: int) -> None:
-        self.last_id = last_id
-        self.awake.set()
+    def follows(self, event: FedEvent) -> bool:
+        return self.exchange in (None, event.exchange) and any(map(self.keys.fullmatch, event.keys))
 
 
 class EventFeed:
     """Hands events to streams. With ``broker`` None they are the events of this process.
 
-    While streams are open, a thread wakes those that follow an event, and reads the broker. Each stream reads
-    the events that are kept: so a publisher does no work for streams, and a slow reader keeps no events. At
-    most ``max_streams`` are open; each follower may open a tenth of them, and four at least. An id has 16
-    digits, and ids begin at the time of the first use: ids of an earlier process are lower, also of one that
-    was forked from the same parent.
+    With a broker, a thread reads it while streams are open. Each stream reads the events that are kept: so a
+    publisher does no work for streams, and a slow reader keeps no events. At most ``max_streams`` are open;
+    each follower may open a tenth of them, and four at least. An id has 16 digits, and ids begin at the time
+    of the first use: ids of an earlier process are lower, also of one that was forked from the same parent.
     """
 
     def __init__(
@@ -86,17 +81,19 @@ class EventFeed:
         max_streams: int = 500,
         tick: timedelta = _TICK,
     ) -> None:
-        self._broker, self._tick = broker, tick.total_seconds()
-        self._max_streams, self._max_per_follower = max_streams, max(_MIN_SHARE, max_streams // 10)
+        self._broker = broker
+        self._now = now
+        self._tick = tick.total_seconds()
+        self._max_streams = max_streams
+        self._max_per_follower = max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may close a stream while this thread holds it
         self._turn = threading.Lock()  # of one stream at a time to read: other requests are served between
         self._events: deque[FedEvent] = deque()
         self._size = 0  # bytes of their payloads
-        self._now, self._last_id = now, 0
-        self._appended = threading.Event()
-        self._seen_id = 0  # up to here, the streams that follow an event were woken
+        self._last_id = 0
+        self._news = threading.Event()  # set when something is new; then another takes its place
         self._streams: set[_EventStream] = set()
-        self._reader: Future[None] | None = None  # done once the broker sends events
+        self._reader: Future[None] | None = None  # of the broker; done once the broker sends events
 
     def append(self, events: Sequence[Event]) -> None:
         """Keep the events, in this order, for the streams. The oldest events are dropped."""
@@ -104,15 +101,15 @@ class EventFeed:
             self._begin()
             for event in events:
                 self._last_id += 1
-                event_id, payload = f"{self._last_id:016}", to_json(event.payload)
-                kept = FedEvent(
-                    "" if self._broker else event_id, event.exchange, event.routing_key, event.routes, payload
+                event_id = "" if self._broker else f"{self._last_id:016}"
+                payload = to_json(event.payload)
+                self._events.append(
+                    FedEvent(event_id, event.exchange, event.routing_key, event.routes, payload)
                 )
-                self._events.append(kept)
                 self._size += len(payload)
-                while len(self._events) > MAX_EVENTS or self._size > MAX_SIZE:
+                while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-        self._appended.set()
+            self._wake()
 
     def follow(
         self,
@@ -144,7 +141,8 @@ class EventFeed:
         """End all open streams, after the events so far."""
         with self._lock:
             for stream in self._streams:
-                stream.end(self._last_id)
+                stream.last_id = self._last_id
+            self._wake()
 
     def _follow(
         self, stream: _EventStream, after: str, is_endless: bool
@@ -154,35 +152,40 @@ class EventFeed:
             raise ValueError(f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted")
         with self._lock:
             self._begin()
-            reader, position = self._open(stream), self._last_id
+            self._open(stream)
+            reader = self._reader
+            position = self._last_id
             if not is_endless:
-                stream.end(position)
+                stream.last_id = position
         try:
-            reader.result()
+            if reader:
+                reader.result()
             yield None
             if resumes:
                 position = int(after)
-                stream.awake.set()
             while True:
-                seen = self._seen_id  # before awake, which the reader sets before
-                if is_awake := stream.awake.is_set():
-                    stream.awake.clear()
+                news = self._news  # before the ids, which change before it is set
                 last_id = stream.last_id
-                if is_awake or last_id:
-                    until = last_id or self._last_id
+                until = last_id or self._last_id
+                if position != until:
+                    time.sleep(len(self._streams) * _PAUSE)
                     yield from self._kept(stream, position, until)
                     position = until
-                position = max(position, seen)
                 if last_id:
                     return
-                if not stream.awake.wait(self._tick):
-                    yield None
+                news.wait(self._tick)
+                yield None
         finally:
             self._close(stream)
 
     def _begin(self) -> None:
         if not self._last_id:
             self._last_id = epoch_milliseconds(self._now()) * 1000
+
+    def _wake(self) -> None:
+        news = self._news
+        self._news = threading.Event()
+        news.set()
 
     def _close(self, stream: _EventStream) -> None:
         with self._lock:
@@ -194,7 +197,7 @@ class EventFeed:
         while after < until:
             with self._turn:
                 page, is_missing = self._page(after, until)
-                found = [event for _, event in page if stream.follows(event, event.keys)]
+                found = [event for _, event in page if stream.follows(event)]
                 time.sleep(0)  # let other greenlets run
             if is_missing:
                 yield "begins-anew"
@@ -209,20 +212,22 @@ class EventFeed:
             page = islice(self._events, first - dropped, max(0, min(first + _PAGE, until) - dropped))
             return [*enumerate(page, first + 1)], after < dropped
 
-    def _open(self, stream: _EventStream) -> Future[None]:
-        """The reader, which may be beginning. Raises ServiceUnavailable if too many streams are open."""
+    def _open(self, stream: _EventStream) -> None:
+        """Raises ServiceUnavailable if too many streams are open."""
         if self._refusal(stream):
             for other in tuple(self._streams):
                 if other.is_disconnected():
-                    other.end(self._last_id)
+                    other.last_id = self._last_id
                     self._close(other)
+            self._wake()
         if refusal := self._refusal(stream):
             raise ServiceUnavailable(refusal)
-        if not self._reader:
-            self._seen_id, self._reader = self._last_id, Future()
-            threading.Thread(target=self._read, args=[self._reader], name="event-feed", daemon=True).start()
+        if self._broker and not self._reader:
+            self._reader = Future()
+            threading.Thread(
+                target=self._read, args=[self._broker, self._reader], name="event-feed", daemon=True
+            ).start()
         self._streams.add(stream)
-        return self._reader
 
     def _refusal(self, stream: _EventStream) -> str | None:
         if len(self._streams) >= self._max_streams:
@@ -232,25 +237,21 @@ class EventFeed:
             return f"{self._max_per_follower} streams of events are open by this client or address: try again"
         return None
 
-    def _read(self, reader: Future[None]) -> None:
-        """Wake streams until none is open; with a broker, keep its events."""
+    def _read(self, broker: Broker, reader: Future[None]) -> None:
+        """Keep the broker's events until no stream is open."""
         try:
-            events = self._broker.follow(None, "#") if self._broker else None
+            events = broker.follow(None, "#")
             reader.set_result(None)
             while True:
-                if events is None:
-                    self._appended.wait(self._tick)
-                    self._appended.clear()
-                elif event := next(events):
-                    self.append([event])
+                event = next(events)
                 with self._lock:
+                    if event:
+                        self.append([event])
                     if not self._streams:
                         self._reader = None
-                        if self._broker:
-                            self._events.clear()
-                            self._size = 0
+                        self._events.clear()
+                        self._size = 0
                         return
-                self._wake()
         except Exception as error:
             if not isinstance(error, (BrokerAway, ServiceUnavailable)):
                 log.exception("event-feed-failed")
@@ -259,14 +260,3 @@ class EventFeed:
                 self.end()
             if not reader.done():
                 reader.set_exception(error)
-
-    def _wake(self) -> None:
-        """Wake the streams that follow new events."""
-        while (page := self._page(self._seen_id, self._last_id)[0]) and self._streams:
-            for number, event in page:
-                keys = event.keys
-                for stream in tuple(self._streams):
-                    if stream.follows(event, keys):
-                        stream.awake.set()
-                self._seen_id = number
-                time.sleep(0)  # let other greenlets run

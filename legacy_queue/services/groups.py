@@ -29,9 +29,11 @@ class Groups:
 
     def load(self, task_group_id: str) -> Group:
         """The group, also of a single task; raises ResourceNotFound."""
-        group, founder = self._groups.load(task_group_id), self._founder(task_group_id)
+        group = self._groups.load(task_group_id)
+        founder = self._founder(task_group_id)
         if founder:
-            expires, scheduler_id = end_of_day(founder.definition.expires), founder.definition.scheduler_id
+            expires = end_of_day(founder.definition.expires)
+            scheduler_id = founder.definition.scheduler_id
             group = group or Group(task_group_id, scheduler_id, expires)
             return replace(group, expires=max(group.expires, expires))
         if group is None:
@@ -63,7 +65,8 @@ class Groups:
 
         Raises RequestConflict if the group has another schedulerId, or is sealed and the task is no member.
         """
-        task_group_id, scheduler_id = definition.task_group_id, definition.scheduler_id
+        task_group_id = definition.task_group_id
+        scheduler_id = definition.scheduler_id
 
         def founder() -> str | None:
             task = self._founder(task_group_id)

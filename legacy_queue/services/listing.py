@@ -5,29 +5,29 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import BoundedSemaphore
-from typing import TypeVar
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.pages import Listed, Page, read_page
 from legacy_queue.stores import DependencyStore, TaskStore
 
 _MAX_CONCURRENT = 4  # reads of tasks by all lists of a process: each task may have a megabyte
 
-Render = Callable[[Task], bytes]
-Row = TypeVar("Row")
+RenderTask = Callable[[Task], bytes]
 
 
 class Listing:
     """Lists tasks. A page begins behind a taskId, so new tasks do not shift it."""
 
     def __init__(self, tasks: TaskStore, groups: Groups, dependencies: DependencyStore) -> None:
-        self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
+        self._tasks = tasks
+        self._groups = groups
+        self._dependencies = dependencies
         self._capacity = BoundedSemaphore(_MAX_CONCURRENT)
 
-    def group(self, task_group_id: str, after: str, limit: int, render: Render) -> Page[str]:
+    def group(self, task_group_id: str, after: str, limit: int, render: RenderTask) -> Page[str]:
         """The tasks of the group."""
 
         def belongs(task: Task) -> bool:  # a refused task may have left a member row
@@ -35,7 +35,7 @@ class Listing:
 
         return self._page(partial(self._groups.members, task_group_id), str, after, limit, belongs, render)
 
-    def dependents(self, task_id: str, after: str, limit: int, render: Render) -> Page[str]:
+    def dependents(self, task_id: str, after: str, limit: int, render: RenderTask) -> Page[str]:
         """The tasks that depend on the task; raises ResourceNotFound."""
         if self._tasks.load(task_id) is None:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
@@ -46,7 +46,7 @@ class Listing:
         read = partial(self._dependencies.dependents, task_id)
         return self._page(read, lambda dependent: dependent.task_id, after, limit, belongs, render)
 
-    def all_tasks(self, resolved_too: bool, after: str, limit: int, render: Render) -> Page[str]:
+    def all_tasks(self, resolved_too: bool, after: str, limit: int, render: RenderTask) -> Page[str]:
         """The unresolved tasks, or all tasks."""
 
         def belongs(task: Task) -> bool:
@@ -56,7 +56,7 @@ class Listing:
         return self._page(read, str, after, limit, belongs, render)
 
     def places(
-        self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: Render
+        self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
     ) -> Page[str]:
         """The tasks at these places, each ``<..>/<taskId>``, in order.
 
@@ -68,7 +68,7 @@ class Listing:
 
         return self._page(read, str, "", limit, belongs, render, lambda place: place.rpartition("/")[2])
 
-    def tasks(self, task_ids: Sequence[str], after: str, limit: int, render: Render) -> Page[str]:
+    def tasks(self, task_ids: Sequence[str], after: str, limit: int, render: RenderTask) -> Page[str]:
         """The tasks that exist of these, in this order; a place is a number among them."""
 
         def read(after: str, limit: int) -> Sequence[int]:
@@ -78,17 +78,17 @@ class Listing:
 
     def _page(
         self,
-        read: Callable[[str, int], Sequence[Row]],
-        place: Callable[[Row], str],
+        read: Callable[[str, int], Sequence[Listed]],
+        place: Callable[[Listed], str],
         after: str,
         limit: int,
         belongs: Callable[[Task], bool],
-        render: Render,
-        task_id: Callable[[Row], str] | None = None,
+        render: RenderTask,
+        task_id: Callable[[Listed], str] | None = None,
     ) -> Page[str]:
         """``task_id`` is the taskId of a row, its place unless it is given."""
 
-        def item(row: Row) -> bytes | None:
+        def item(row: Listed) -> bytes | None:
             with self._capacity, suppress(Corrupt):
                 stored = self._tasks.load((task_id or place)(row))
                 return render(stored.task) if stored and belongs(stored.task) else None

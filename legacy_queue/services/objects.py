@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.artifact import ObjectArtifact
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.object_access import (
@@ -24,15 +24,18 @@ from legacy_queue.stores import ArtifactStore, Blobs, StoredArtifact
 
 
 class Objects:
-    """``name``: an object name from createArtifact. Each method raises ResourceNotFound for other names."""
+    """The objects that createArtifact named. Each method raises ResourceNotFound for any other name."""
 
     def __init__(
         self, artifacts: ArtifactStore, blobs: Blobs, uploads: Uploads, clock: Clock, issuer: Client
     ) -> None:
-        self._artifacts, self._blobs, self._uploads = artifacts, blobs, uploads
-        self._clock, self._issuer = clock, issuer
+        self._artifacts = artifacts
+        self._blobs = blobs
+        self._uploads = uploads
+        self._clock = clock
+        self._issuer = issuer
 
-    def access(self, artifact: Artifact) -> Mapping[str, Any]:
+    def access(self, artifact: ObjectArtifact) -> Mapping[str, Any]:
         """The body with which a client gets the content of an object artifact."""
         return download_access(artifact, self._issuer, self._clock.wall_time())
 
@@ -41,7 +44,7 @@ class Objects:
 
         Safe to repeat until the upload is finished. Raises InputError, RequestConflict.
         """
-        artifact = self._stored(name).artifact
+        artifact, _ = self._stored(name)
         check_upload(artifact, body)
         proposed = body["proposedUploadMethods"]
         method: dict[str, Any] = {}
@@ -65,41 +68,41 @@ class Objects:
         Raises InputError; RequestConflict, also if nothing was uploaded.
         """
         while True:
-            stored = self._stored(name)
-            check_upload(stored.artifact, body)
-            wanted = finished(stored.artifact, body.get("hashes", {}))
+            artifact, stored = self._stored(name)
+            check_upload(artifact, body)
+            wanted = finished(artifact, body.get("hashes", {}))
             if not self._blobs.properties(wanted.blob_name):
                 raise RequestConflict(f"object {name!r} was not uploaded yet")
             with suppress(Changed):
-                if wanted != stored.artifact:
+                if wanted != artifact:
                     self._artifacts.replace(stored, wanted)
                 return
 
     def start_download(self, name: str, accepted: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body that startDownload answers. Raises NoMatchingMethod."""
-        artifact, method = self.find(name), download_method(accepted)
+        artifact = self.find(name)
+        method = download_method(accepted)
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         url = self._blobs.download_url(artifact.blob_name, expiry)
         if method == "simple":
             return {"method": method, "url": url}
-        hashes = artifact.details["hashes"]
-        return {"method": method, "url": url, "expires": format_time(expiry), "hashes": hashes}
+        return {"method": method, "url": url, "expires": format_time(expiry), "hashes": artifact.hashes}
 
-    def find(self, name: str) -> Artifact:
+    def find(self, name: str) -> ObjectArtifact:
         """The artifact of the object. Raises ResourceNotFound until its upload is finished."""
-        artifact = self._stored(name).artifact
+        artifact, _ = self._stored(name)
         if not artifact.is_closed:
             raise ResourceNotFound(f"object {object_name(artifact)!r} is not there yet: finish its upload")
         return artifact
 
-    def _stored(self, name: str) -> StoredArtifact:
+    def _stored(self, name: str) -> tuple[ObjectArtifact, StoredArtifact]:
         stored = self._artifacts.load(*artifact_key(name))
-        is_there = stored is not None and stored.artifact.expires > self._clock.now()
-        if stored is None or not is_there or stored.artifact.storage_type != "object":
-            raise ResourceNotFound(
-                f"there is no object {name!r}: createArtifact with the storageType object answers a name"
-            )
-        return stored
+        artifact = stored.artifact if stored else None
+        if stored and isinstance(artifact, ObjectArtifact) and artifact.expires > self._clock.now():
+            return artifact, stored
+        raise ResourceNotFound(
+            f"there is no object {name!r}: createArtifact with the storageType object answers a name"
+        )
 
 
 def _decoded(data: str) -> bytes:

@@ -16,11 +16,11 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.services.concurrency import map_concurrently
 
 Place = TypeVar("Place")
-Row = TypeVar("Row")
+Listed = TypeVar("Listed")
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, roughly
 MAX_ITEM_BYTES = 1024 * 1024  # a task with all its runs is smaller
-_MAX_SIZE = MAX_PAGE_BYTES + MAX_ITEM_BYTES
+_MAX_ALLOCATION = MAX_PAGE_BYTES + MAX_ITEM_BYTES
 _MAX_PAGES = 8  # of the maximal size, in memory at once
 _TIMEOUT = timedelta(seconds=10)
 _MAX_ROWS = 100  # in one read
@@ -35,11 +35,11 @@ class Page(Generic[Place]):
 
 
 def read_page(
-    read: Callable[[Place, int], Sequence[Row]],
-    place: Callable[[Row], Place],
+    read: Callable[[Place, int], Sequence[Listed]],
+    place: Callable[[Listed], Place],
     after: Place,
     limit: int,
-    render: Callable[[Row], bytes | None],
+    render: Callable[[Listed], bytes | None],
     concurrency: int = 1,
 ) -> Page[Place]:
     """A page of ``limit`` rows behind the place ``after``; it ends early at about ``MAX_PAGE_BYTES``.
@@ -48,7 +48,7 @@ def read_page(
     row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
     """
     left = read_rows(read, place, after, limit + 1)
-    ahead: deque[Row] = deque()
+    ahead: deque[Listed] = deque()
     items: list[bytes] = []
     size = largest = count = 0
     end: Place | None = None
@@ -59,20 +59,22 @@ def read_page(
         for item in map_concurrently(render, list(ahead)):
             if size + largest > MAX_PAGE_BYTES:
                 break
-            end, count = place(ahead.popleft()), count + 1
+            end = place(ahead.popleft())
+            count = count + 1
             if item is not None:
                 items.append(item)
-                size, largest = size + len(item), max(largest, len(item))
+                size = size + len(item)
+                largest = max(largest, len(item))
     is_last = not ahead and next(left, None) is None
     return Page(items, None if is_last else end)
 
 
 def read_rows(
-    read: Callable[[Place, int], Sequence[Row]],
-    place: Callable[[Row], Place],
+    read: Callable[[Place, int], Sequence[Listed]],
+    place: Callable[[Listed], Place],
     after: Place,
     limit: int = sys.maxsize,
-) -> Iterator[Row]:
+) -> Iterator[Listed]:
     """Up to ``limit`` rows behind the place ``after``, read when they are needed: see ``read_page``."""
     while limit:
         count = min(limit, _MAX_ROWS)
@@ -80,37 +82,24 @@ def read_rows(
         yield from rows
         if len(rows) < count:
             return
-        after, limit = place(rows[-1]), limit - count
+        after = place(rows[-1])
+        limit = limit - count
 
 
 class PageMemory:
-    """The memory for the pages of all lists of a process. Requests get it in the order of their arrival."""
+    """The memory for the pages of all lists of a process."""
 
     def __init__(self, timeout: timedelta = _TIMEOUT) -> None:
         self._timeout = timeout.total_seconds()
-        self._free = _MAX_PAGES * _MAX_SIZE
-        self._queue: deque[object] = deque()
+        self._free = _MAX_PAGES * _MAX_ALLOCATION
         self._changed = Condition()
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for memory."""
-        return len(self._queue)
 
     def acquire(self) -> "PageAllocation":
         """Memory for a page of the maximal size. Raises ServiceUnavailable after the timeout."""
-        ticket = object()
         with self._changed:
-            self._queue.append(ticket)
-            try:
-                if not self._changed.wait_for(
-                    lambda: self._queue[0] is ticket and self._free >= _MAX_SIZE, self._timeout
-                ):
-                    raise ServiceUnavailable("many large lists are being read now, try again")
-                self._free -= _MAX_SIZE
-            finally:
-                self._queue.remove(ticket)
-                self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._free >= _MAX_ALLOCATION, self._timeout):
+                raise ServiceUnavailable("many large lists are being read now, try again")
+            self._free -= _MAX_ALLOCATION
         return PageAllocation(self)
 
     def release(self, size: int) -> None:
@@ -124,7 +113,8 @@ class PageAllocation:
     """The memory of one page, until it is released."""
 
     def __init__(self, memory: PageMemory) -> None:
-        self._memory, self._size = memory, _MAX_SIZE
+        self._memory = memory
+        self._size = _MAX_ALLOCATION
 
     def shrink(self, size: int) -> None:
         """The page needs at most ``size`` bytes. Safe to repeat; never grows."""

@@ -14,8 +14,8 @@ from legacy_queue.stores import WorkQueues
 
 @dataclass(frozen=True)
 class PeekedMessage:
-    """``run`` is the taskId and the runId, None if the text is not a work message. ``visible_in`` is 0 for a
-    visible message.
+    """A message of a work queue. ``run`` is the taskId and the runId, None if the text is not a work message.
+    ``visible_in`` is 0 for a visible message.
     """
 
     message_id: str
@@ -38,7 +38,8 @@ class Peeking:
     """Shows messages without changing them."""
 
     def __init__(self, queues: WorkQueues, clock: Clock) -> None:
-        self._queues, self._clock = queues, clock
+        self._queues = queues
+        self._clock = clock
 
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
         """The messages of all priorities. Raises ServiceUnavailable."""

@@ -6,7 +6,6 @@ next process that acquires the lease goes on there. Source: docs/explanation/rec
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,9 +19,10 @@ from legacy_queue.stores import JobLease, LeaseStore
 
 log = structlog.get_logger()
 
-LEASE = timedelta(seconds=15)  # short, so that another process soon continues for a dead one
+# Longer than a page takes, since it is renewed after each; short, so that another process soon continues for
+# a dead one. A page that takes longer is done by another process, too: its steps are safe to repeat.
+_LEASE = timedelta(seconds=25)
 PAGE = 100
-RENEW_INTERVAL = LEASE / 3
 PAGE_PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
 _MIN_SLEEP = timedelta(seconds=1)
 _MAX_SLEEP = timedelta(minutes=1)  # a test may move the clock meanwhile
@@ -30,7 +30,7 @@ _AFTER_UNAVAILABLE = timedelta(seconds=10)
 _AFTER_A_FAILURE = timedelta(minutes=1)
 
 # (after, limit, begin of the previous pass) -> where to go on, None at the end
-Step = Callable[[str, int, datetime | None], str | None]
+PageStep = Callable[[str, int, datetime | None], str | None]
 
 
 @dataclass(frozen=True)
@@ -39,49 +39,7 @@ class PeriodicJob:
 
     name: str
     period: timedelta
-    step: Step
-
-
-class RenewedLease:
-    """A context that renews the lease in a thread, while the process is alive and storage answers."""
-
-    def __init__(self, leases: LeaseStore, lease: JobLease, clock: Clock, interval: timedelta) -> None:
-        self._leases = leases
-        self._lease = lease
-        self._clock = clock
-        self._interval = interval
-        self._changed, self._is_ended = threading.Condition(), False
-        self._renewing = threading.Thread(target=self._renew, name="renewal", daemon=True)
-
-    def __enter__(self) -> "RenewedLease":
-        self._renewing.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._is_ended = True
-            self._changed.notify_all()
-        self._renewing.join()
-
-    def renew(self, cursor: str, since: datetime | None) -> None:
-        """Store the position of the job. Raises Changed if another process acquired the lease."""
-        with self._changed:
-            self._renew_now(self._clock.now() + LEASE, cursor, since)
-
-    def release(self, until: datetime, cursor: str, since: datetime | None) -> None:
-        """Release the lease: it can be acquired again from ``until`` on. Raises Changed."""
-        with self._changed:
-            self._is_ended = True
-            self._renew_now(until, cursor, since)
-
-    def _renew(self) -> None:
-        with self._changed:
-            while not self._changed.wait_for(lambda: self._is_ended, self._interval.total_seconds()):
-                with suppress(Changed, ServiceUnavailable):
-                    self._renew_now(self._clock.now() + LEASE, self._lease.cursor, self._lease.since)
-
-    def _renew_now(self, until: datetime, cursor: str, since: datetime | None) -> None:
-        self._lease = self._leases.renew(self._lease, until, cursor, since)
+    step: PageStep
 
 
 class PeriodicJobs:
@@ -93,13 +51,11 @@ class PeriodicJobs:
         leases: LeaseStore,
         clock: Clock,
         page_pause: timedelta = PAGE_PAUSE,
-        renew_interval: timedelta = RENEW_INTERVAL,
     ) -> None:
-        """``renew_interval`` is real time: a test that moves the clock changes nothing."""
         self._periodic_jobs = periodic_jobs
         self._leases = leases
         self._clock = clock
-        self._page_pause, self._renew_interval = page_pause.total_seconds(), renew_interval
+        self._page_pause = page_pause.total_seconds()
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
         """Do the jobs until ``stop`` is set. A closed gate holds them up."""
@@ -120,43 +76,45 @@ class PeriodicJobs:
         return min([self._do(job, stop) for job in self._periodic_jobs])
 
     def _do(self, job: PeriodicJob, stop: threading.Event) -> datetime:
-        lease = self._leases.acquire(f"chore-{job.name}", self._clock.now() + LEASE)
+        """Do the job if it is due, and return when it may be due next. Raises ServiceUnavailable."""
+        lease = self._leases.acquire(job.name, self._clock.now() + _LEASE)
         if not isinstance(lease, JobLease):
             return lease
         try:
-            with RenewedLease(self._leases, lease, self._clock, self._renew_interval) as held:
-                try:
-                    return self._go_on(job, lease, held, stop)
-                except (Changed, ServiceUnavailable):
-                    raise
-                except BrokerAway:
-                    log.warning("periodic-job-delayed", job=job.name)
-                except Exception:
-                    log.exception("periodic-job-failed", job=job.name)
-                next_time = self._clock.now() + _AFTER_A_FAILURE
-                held.release(next_time, "", lease.since)  # the old cursor may have caused the failure
-                return next_time
+            return self._do_pages(job, lease, stop)
         except Changed:
             log.info("periodic-job-taken-over", job=job.name)
-        return self._clock.now() + LEASE
+            return self._clock.now() + _LEASE
 
-    def _go_on(
-        self, job: PeriodicJob, lease: JobLease, held: RenewedLease, stop: threading.Event
-    ) -> datetime:
-        """Do page by page. Returns when the job may be due again. Raises Changed, ServiceUnavailable."""
+    def _do_pages(self, job: PeriodicJob, lease: JobLease, stop: threading.Event) -> datetime:
+        """Raises Changed: another process has acquired the lease."""
         began, after = _parsed(lease.cursor) or (self._clock.now(), "")
-        cursor = lease.cursor
         while not stop.is_set():
-            position = job.step(after, PAGE, lease.since)
+            try:
+                position = job.step(after, PAGE, lease.since)
+            except ServiceUnavailable:
+                raise
+            except Exception as error:
+                if isinstance(error, BrokerAway):
+                    log.warning("periodic-job-delayed", job=job.name)
+                else:
+                    log.exception("periodic-job-failed", job=job.name)
+                # from the first page on, since the position may have caused the failure
+                return self._release(lease, _AFTER_A_FAILURE, "", lease.since)
             if position is None:
-                next_time = self._clock.now() + job.period
-                held.release(next_time, "", began)
-                return next_time
-            after, cursor = position, f"{format_time(began)} {position}"
-            held.renew(cursor, lease.since)
+                return self._release(lease, job.period, "", began)
+            after = position
+            cursor = f"{format_time(began)} {position}"
+            lease = self._leases.renew(lease, self._clock.now() + _LEASE, cursor, lease.since)
             stop.wait(self._page_pause)
-        held.release(self._clock.now(), cursor, lease.since)  # for another process
-        return self._clock.now() + LEASE
+        self._release(lease, timedelta(0), lease.cursor, lease.since)
+        return self._clock.now() + _LEASE
+
+    def _release(self, lease: JobLease, pause: timedelta, cursor: str, since: datetime | None) -> datetime:
+        """Let any process acquire the lease after the pause; returns that time. Raises Changed."""
+        until = self._clock.now() + pause
+        self._leases.renew(lease, until, cursor, since)
+        return until
 
 
 def _parsed(cursor: str) -> tuple[datetime, str] | None:

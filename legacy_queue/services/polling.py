@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from legacy_queue.domain.migration_report import POLL_TASK_URLS, caller_name
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.usage_key import POLL_TASK_URLS
 from legacy_queue.ports import Clock
-from legacy_queue.services.usage import Usage
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import WorkQueues
 
@@ -16,7 +15,7 @@ _CLOCK_DRIFT = timedelta(minutes=15)
 
 
 class Polling:
-    """Signs URLs that are good for ``sas_life``; a polled message is hidden for ``poll_visibility``."""
+    """Polling by URLs, good for ``sas_life``, which hide a polled message for ``poll_visibility``."""
 
     def __init__(
         self,
@@ -24,23 +23,26 @@ class Polling:
         clock: Clock,
         sas_life: timedelta,
         poll_visibility: timedelta,
-        usage: Usage,
         workers: Workers,
     ) -> None:
-        self._queues, self._clock, self._usage, self._workers = queues, clock, usage, workers
-        self._sas_life, self._poll_visibility = sas_life, poll_visibility
+        self._queues = queues
+        self._clock = clock
+        self._sas_life = sas_life
+        self._poll_visibility = poll_visibility
+        self._workers = workers
 
     def expired(self) -> "Polling":
         """A copy that signs URLs that have expired already."""
         past = -_CLOCK_DRIFT / 2
-        return Polling(self._queues, self._clock, past, self._poll_visibility, self._usage, self._workers)
+        return Polling(self._queues, self._clock, past, self._poll_visibility, self._workers)
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers: signed URLs, highest priority first."""
-        self._usage.record(provisioner_id, worker_type, POLL_TASK_URLS, client_id)
-        self._workers.record_activity(provisioner_id, worker_type)
+        client = provisioner_id, worker_type, caller_name(client_id)
+        self._workers.record_call(client, (POLL_TASK_URLS, ()))
         now = self._clock.wall_time()
-        expires, queues = now + self._sas_life, work_queues(provisioner_id, worker_type)
+        expires = now + self._sas_life
+        queues = work_queues(provisioner_id, worker_type)
         urls = self._queues.signed_urls(queues, now - _CLOCK_DRIFT, expires, self._poll_visibility)
         return {
             "queues": [{"signedPollUrl": url.poll, "signedDeleteUrl": url.delete} for url in urls],

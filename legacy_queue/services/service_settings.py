@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.services.periodic_jobs import PAGE_PAUSE, RENEW_INTERVAL
+from legacy_queue.services.periodic_jobs import PAGE_PAUSE
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,7 @@ class ServiceSettings:
     ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
-    ``page_pause``: between two pages of a periodic job. ``renew_interval``: real time between two renewals of
-    a job's lease. ``has_todays_events``: events have today's shape.
+    ``page_pause``: between two pages of a periodic job. ``has_todays_events``: events have today's shape.
     ``max_polls``: worker types that are polled at a time. A poll of its own storage keeps the process from
     calls, a poll of another mostly waits.
     """
@@ -34,6 +33,5 @@ class ServiceSettings:
     resolves: bool = True
     max_streams: int = 500
     page_pause: timedelta = PAGE_PAUSE
-    renew_interval: timedelta = RENEW_INTERVAL
     has_todays_events: bool = False
     max_polls: int = 4

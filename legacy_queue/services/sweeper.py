@@ -53,7 +53,8 @@ class Sweeper:
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
         if self._last_pass != last_pass:
-            self._last_pass, self._lacking = last_pass, {}
+            self._last_pass = last_pass
+            self._lacking = {}
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
             with _logging_failures(task_id=stored.task.task_id):
@@ -70,7 +71,8 @@ class Sweeper:
         return next_after
 
     def _check(self, task: Task, last_pass: datetime | None) -> None:
-        now, run = self._clock.now(), task.last_run
+        now = self._clock.now()
+        run = task.last_run
         late = now - FIRST_LOOK  # until then its timer handles it
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created

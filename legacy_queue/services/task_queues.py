@@ -61,8 +61,8 @@ class TaskQueues:
         return reading.backlog
 
     def _read_backlog(self) -> _Reading:
-        self._reading = None  # the store no longer updates the old backlog
-        begun, backlog = self._clock.wall_time(), self._tasks.begin_backlog()
+        begun = self._clock.wall_time()
+        backlog = self._tasks.begin_backlog()
         after: str | None = ""
         while after is not None:
             after = self._tasks.read_into(backlog, after)

@@ -14,7 +14,7 @@ from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups, sealed_before
-from legacy_queue.services.timers import LEASE, Timers
+from legacy_queue.services.timers import TIMER_LEASE, Timers
 from legacy_queue.stores import ArtifactStore, TaskStore
 
 
@@ -65,7 +65,7 @@ class Tasks:
                 # a timer offers what is missing
                 outcome = replace(self._created_before(outcome.task), after=None)
             else:
-                if self._clock.now() - now > LEASE:  # another process may have taken this one for dead
+                if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
                     self._groups.join_again(task_id, definition)
 
         def register(task: Task) -> Task:
@@ -158,7 +158,8 @@ class Tasks:
         Raises RequestConflict, and stores nothing, if the stored task is another or if there can be none: its
         group was canceled, or is sealed and has the same id.
         """
-        task_group_id, stored = task.definition.task_group_id, self._tasks.load(task.task_id)
+        task_group_id = task.definition.task_group_id
+        stored = self._tasks.load(task.task_id)
         existing = stored.task if stored else None
         try:
             if existing is None:

@@ -219,11 +219,6 @@ class TimerTable:
         entry = self._entries.get(task_id)
         return entry is not None and entry.is_unpublished
 
-    def is_unfinished(self, task_id: str) -> bool:
-        """Whether effects of the task may be missing."""
-        entry = self._entries.get(task_id)
-        return entry is not None and not entry.is_waiting
-
     # Firing
 
     def fire(self, now: datetime) -> None:

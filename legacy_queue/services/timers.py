@@ -12,17 +12,17 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from queue import Empty
 
-from legacy_queue.domain.timer import MAX_TEXT, Timer, text_length
+from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Clock
 from legacy_queue.services.timer_table import FiredTimer, SharedMessage, TimerTable
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerStore
 
-LEASE = timedelta(seconds=15)  # of timers whose effects are missing: another process gets them after it
-_RENEWED_BEFORE = LEASE / 2
+TIMER_LEASE = timedelta(seconds=15)  # of timers whose effects are missing: another process gets them after it
+_RENEWED_BEFORE = TIMER_LEASE / 2
 _GRACE = timedelta(seconds=10)  # for the process that keeps a due timer, before others receive it
 _MAX_HIDDEN = timedelta(days=6)  # Azure hides a message for a week at most
-_MAX_COMMIT = 1000  # timers
+_MAX_COMMIT = 500  # timers; about what one message holds
 _NO_DELAY = timedelta(0)
 
 
@@ -37,7 +37,7 @@ class Timers:
         self._store = store
         self._clock = clock
         self._table = TimerTable(keeps_waiting=fires, max_kept=max_kept)
-        self._commits = GroupCommit(self._commit, _MAX_COMMIT, MAX_TEXT, text_length)
+        self._commits = GroupCommit(self._commit, _MAX_COMMIT)
 
     @property
     def waiting(self) -> int:
@@ -80,10 +80,6 @@ class Timers:
         """Whether earlier events of the task are missing. They must be published before later events."""
         return self._table.is_unpublished(task_id)
 
-    def is_unfinished(self, task_id: str) -> bool:
-        """Whether effects of the task may be missing."""
-        return self._table.is_unfinished(task_id)
-
     def next_fired(self, timeout: float | None) -> FiredTimer | None:
         """A fired timer, or None after ``timeout`` seconds (None: no wait).
 
@@ -103,7 +99,7 @@ class Timers:
     def tick(self) -> None:
         """Fire timers, renew and delete messages; to be called twice a second. Raises ServiceUnavailable."""
         self.fire()
-        self._replace(self._table.to_renew(self._clock.now() + _RENEWED_BEFORE), LEASE)
+        self._replace(self._table.to_renew(self._clock.now() + _RENEWED_BEFORE), TIMER_LEASE)
         self._delete()
 
     def fire(self) -> None:
@@ -120,10 +116,10 @@ class Timers:
 
     def receive(self) -> int:
         """Take over timers of other processes. Returns the number of messages. Raises ServiceUnavailable."""
-        messages = self._store.receive(LEASE)
+        messages = self._store.receive(TIMER_LEASE)
         now = self._clock.now()
         for received in messages:
-            message = SharedMessage(received.lease, now + LEASE, is_open=False)
+            message = SharedMessage(received.lease, now + TIMER_LEASE, is_open=False)
             self._table.take_over(message, received.timers, now)
         return len(messages)
 
@@ -134,9 +130,9 @@ class Timers:
 
     def _commit(self, timers: Sequence[Timer]) -> None:
         while timers:
-            visible = self._clock.now() + LEASE
+            visible = self._clock.now() + TIMER_LEASE
             # all are put before the first call begins: an error means for every call that none has
-            for put in list(self._store.put(self._table.merged(timers), LEASE)):
+            for put in list(self._store.put(self._table.merged(timers), TIMER_LEASE)):
                 message = SharedMessage(put.lease, visible, is_open=True)
                 timers = self._table.add(message, put.timers, timers)
 

@@ -15,7 +15,8 @@ class UploadSlots:
     """At most ``max_uploads`` at once, and ``max_per_run`` of a run: scriptworker has 15 connections."""
 
     def __init__(self, max_uploads: int = 64, max_per_run: int = 16) -> None:
-        self._max_uploads, self._max_per_run = max_uploads, max_per_run
+        self._max_uploads = max_uploads
+        self._max_per_run = max_per_run
         self._taken: Counter[str] = Counter()
         self._lock = threading.Lock()
 

@@ -15,7 +15,10 @@ import structlog
 
 from legacy_queue.domain.artifact import (
     MAX_UPLOAD_SIZE,
-    Artifact,
+    BlobArtifact,
+    ObjectArtifact,
+    S3Artifact,
+    UploadedArtifact,
     blob_etag,
     check_open,
 )
@@ -35,6 +38,7 @@ from legacy_queue.stores import ArtifactStore, Blobs
 
 log = structlog.get_logger()
 
+_Received = S3Artifact | BlobArtifact | ObjectArtifact  # the others are uploaded elsewhere, or not
 _ENCODING = r"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,255}"
 
 
@@ -49,7 +53,7 @@ class UploadHeaders:
 
 
 class Uploads:
-    """``url``: prefix of the URLs. ``secrets``: the first signs, any of them verifies."""
+    """Receives content at URLs below ``url``. The first of ``secrets`` signs them, any of them verifies."""
 
     def __init__(
         self,
@@ -60,40 +64,44 @@ class Uploads:
         secrets: Sequence[bytes],
         url: str,
     ) -> None:
-        self._artifacts, self._blobs, self._changes, self._clock = artifacts, blobs, changes, clock
-        self._secrets, self._url = secrets, url
+        self._artifacts = artifacts
+        self._blobs = blobs
+        self._changes = changes
+        self._clock = clock
+        self._secrets = secrets
+        self._url = url
 
-    def url(self, artifact: Artifact, expiry: datetime) -> str:
+    def url(self, artifact: S3Artifact, expiry: datetime) -> str:
         """The URL for a PUT of the whole artifact."""
         return self._signed(_ticket(artifact, expiry))
 
-    def download_url(self, artifact: Artifact, expiry: datetime) -> str:
+    def download_url(self, artifact: BlobArtifact, expiry: datetime) -> str:
         """The URL for a GET of a blob, with the headers that old download clients need."""
         return self._signed(_ticket(artifact, expiry), "download")
 
     def requests(
-        self, artifact: Artifact, parts: Sequence[Mapping[str, Any]] | None, expiry: datetime
+        self, artifact: BlobArtifact, parts: Sequence[Mapping[str, Any]] | None, expiry: datetime
     ) -> Sequence[Mapping[str, Any]]:
         """The requests that upload a blob: one for each part, or one for the whole blob."""
         ticket = _ticket(artifact, expiry)
         if parts is None:
-            encoding = {"content-encoding": artifact.content_encoding} if artifact.content_encoding else {}
+            encoding = {"content-encoding": artifact.encoding} if artifact.encoding else {}
             headers = {"content-type": artifact.content_type, **encoding}
-            return [self._request(ticket, artifact.details["transferLength"], headers)]
+            return [self._request(ticket, artifact.transfer_length, headers)]
         tickets = [
             replace(ticket, number=number, sha256=part["sha256"].lower(), size=int(part["size"]))
             for number, part in enumerate(parts, 1)
         ]
         return [self._request(part, part.size, {"x-amz-content-sha256": part.sha256}) for part in tickets]
 
-    def object_request(self, artifact: Artifact, content_type: str, length: int) -> Mapping[str, Any]:
+    def object_request(self, artifact: ObjectArtifact, content_type: str, length: int) -> Mapping[str, Any]:
         """The request that uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
         return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
 
-    def store(self, artifact: Artifact, content: bytes, content_type: str) -> None:
+    def store(self, artifact: ObjectArtifact, content: bytes, content_type: str) -> None:
         """Store the content in place of earlier content. Raises as ``check_open``."""
         check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
         self._blobs.write(artifact.blob_name, [content], content_type, None)
@@ -129,14 +137,14 @@ class Uploads:
         text = ticket.text()
         return f"{self._url}/{text}?signature={ticket_signature(text, self._secrets[0], use)}"
 
-    def _awaited(self, ticket: Ticket) -> Artifact:
+    def _awaited(self, ticket: Ticket) -> _Received:
         stored = self._artifacts.load(ticket.task_id, ticket.run_id, ticket.name)
         now = self._clock.now()
         if stored is None or stored.artifact.uploads_until(now) <= now:
             raise ResourceNotFound(f"there is no artifact {ticket.name!r} any more: it has expired")
         artifact = stored.artifact
-        is_in_parts = "partCount" in artifact.details
-        if artifact.storage_type not in ("s3", "blob", "object") or is_in_parts != bool(ticket.number):
+        is_in_parts = isinstance(artifact, BlobArtifact) and artifact.part_count > 0
+        if not isinstance(artifact, _Received) or is_in_parts != bool(ticket.number):
             raise RequestConflict(f"artifact {ticket.name!r} is another now than this URL was made for")
         if artifact.is_closed:
             raise RequestConflict(f"artifact {ticket.name!r} is complete, its content can't be replaced")
@@ -154,7 +162,8 @@ class Uploads:
         md5: "hashlib._Hash",
     ) -> Iterator[bytes]:
         """The same chunks. Raises at their end if they do not match ``sent`` or ``expected``, or are late."""
-        length, sha256 = 0, hashlib.sha256()
+        length = 0
+        sha256 = hashlib.sha256()
         for chunk in chunks:
             length += len(chunk)
             md5.update(chunk)
@@ -172,11 +181,13 @@ class Uploads:
         self._check_open(ticket)
 
 
-def _ticket(artifact: Artifact, expiry: datetime) -> Ticket:
+def _ticket(artifact: UploadedArtifact, expiry: datetime) -> Ticket:
     return Ticket(artifact.task_id, artifact.run_id, artifact.name, expiry)
 
 
-def _declared(artifact: Artifact, ticket: Ticket, sent: UploadHeaders) -> tuple[int, str | None, str | None]:
+def _declared(
+    artifact: UploadedArtifact, ticket: Ticket, sent: UploadHeaders
+) -> tuple[int, str | None, str | None]:
     """Declared length, SHA-256 and content encoding; as sent, where nothing was declared."""
     if ticket.number:
         return ticket.size, ticket.sha256, None
@@ -185,9 +196,8 @@ def _declared(artifact: Artifact, ticket: Ticket, sent: UploadHeaders) -> tuple[
         raise AuthorizationFailed(
             f"content-type is {sent.content_type[:255]!r}: the URL is for {content_type!r}"
         )
-    if artifact.storage_type == "blob":
-        details = artifact.details
-        return details["transferLength"], details["transferSha256"], artifact.content_encoding
+    if isinstance(artifact, BlobArtifact):
+        return artifact.transfer_length, artifact.transfer_sha256, artifact.encoding
     length = ticket.size if ticket.content_type else sent.length  # an object's, or an s3 artifact's
     return length, None, sent.content_encoding
 

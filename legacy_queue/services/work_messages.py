@@ -31,7 +31,9 @@ class WorkMessages:
         on_offer: Callable[[WorkQueue], None],
     ) -> None:
         """``on_offer`` is called with each queue that has a new visible message."""
-        self._queues, self._clock, self._secret = queues, clock, secrets[0]
+        self._queues = queues
+        self._clock = clock
+        self._secret = secrets[0]
         self._on_offer = on_offer
 
     def hold(self, task: Task, hold: Hold) -> MessageLease:

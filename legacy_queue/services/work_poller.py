@@ -8,26 +8,31 @@ has offered a run there. It ends when no request waits.
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.ports import Clock
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue
+from legacy_queue.ports import Clock, LeaseLost
+from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
-from legacy_queue.stores import ReceivedMessage, WorkQueues
+from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
 
-LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
+POLL_LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
+POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' work is found within a second
+MAX_POLLS = 200  # in a second, of all pollers that find no work
 _CHECK_INTERVAL = timedelta(seconds=5)  # of connections: each is also checked before it gets a message
 _POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
 _MAX_MESSAGES = 32  # in a receive, by Azure
+_NO_DELAY = timedelta(0)
 
-PolledMessage = tuple[WorkQueue, ReceivedMessage]
+QueueAndMessage = tuple[WorkQueue, QueuedMessage]
 
 
 @dataclass(eq=False)
@@ -43,7 +48,7 @@ class WaitingRequest:
     is_disconnected: Callable[[], bool]
     since: datetime
     polls_once: bool = False
-    polled: list[PolledMessage] = field(default_factory=list)
+    polled: list[QueueAndMessage] = field(default_factory=list)
     failure: ServiceUnavailable | None = None
     ready: threading.Event = field(default_factory=threading.Event)
 
@@ -52,32 +57,39 @@ class WaitingRequest:
         return self.count - len(self.polled)
 
 
+@dataclass(frozen=True)
+class SharedPolling:
+    """What the pollers of a process share. They end once ``stopping`` is set, and pause while the gate is
+    closed. A poll needs a turn, unless this process has offered a run.
+    """
+
+    work_queues: WorkQueues
+    clock: Clock
+    stopping: threading.Event
+    gate: Gate
+    turns: Turns
+    # the pollers that are not idle
+    running: set["WorkPoller"] = field(default_factory=set)
+
+    def interval(self) -> timedelta:
+        """For how long an empty queue is not polled: longer where very many worker types are polled."""
+        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * len(self.running) / MAX_POLLS))
+
+    def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta) -> None:
+        """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
+        with suppress(LeaseLost, ServiceUnavailable):
+            self.work_queues.hide(queue, message.lease, message.text, delay)
+
+
 class WorkPoller:
-    """Gives each message to one waiting request; ``release`` gets the messages that no request wants."""
+    """Polls ``queues`` in their order, and gives each message to one waiting request."""
 
-    def __init__(
-        self,
-        queues: Sequence[WorkQueue],
-        work_queues: WorkQueues,
-        release: Callable[[WorkQueue, ReceivedMessage], None],
-        poll_interval: Callable[[], timedelta],
-        clock: Clock,
-        stopping: threading.Event,
-        gate: Gate,
-        turns: Turns,
-        running: set["WorkPoller"],
-    ) -> None:
-        """Polls ``queues`` in their order. Once ``stopping`` is set, every wait ends with no message.
-
-        ``poll_interval`` says for how long an empty queue is not polled. A closed gate stops all polls. A
-        poll needs a turn, unless this process has offered a run. ``running`` are the
-        pollers that are not idle.
-        """
-        self._queues, self._work_queues, self._release = queues, work_queues, release
-        self._poll_interval, self._clock, self._stopping = poll_interval, clock, stopping
-        self._gate, self._turns, self._running = gate, turns, running
+    def __init__(self, queues: Sequence[WorkQueue], shared: SharedPolling) -> None:
+        self._queues = queues
+        self._shared = shared
+        self._clock = shared.clock
         self._waiting: set[WaitingRequest] = set()
-        self._interval = poll_interval()
+        self._interval = shared.interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
         self._has_offer = False  # since the last poll
@@ -89,14 +101,14 @@ class WorkPoller:
 
     @property
     def is_idle(self) -> bool:
-        return self not in self._running
+        return self not in self._shared.running
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
         return len(self._waiting)
 
-    def wait(self, request: WaitingRequest, timeout: timedelta) -> Sequence[PolledMessage]:
+    def wait(self, request: WaitingRequest, timeout: timedelta) -> Sequence[QueueAndMessage]:
         """The messages of the request, as soon as it has any: the caller is responsible for them.
 
         Raises ServiceUnavailable if it cannot get any.
@@ -105,11 +117,12 @@ class WorkPoller:
             try:
                 threading.Thread(target=self._run, daemon=True).start()
             except RuntimeError:  # the system has no thread left: the next request tries again
-                self._running.discard(self)
+                self._shared.running.discard(self)
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
         request.ready.wait(max(0.0, timeout.total_seconds()))
         self.remove(request)
-        polled, request.polled = request.polled, []
+        polled = request.polled
+        request.polled = []
         if request.failure and not polled:
             raise request.failure
         return polled
@@ -122,7 +135,7 @@ class WorkPoller:
             if request.polls_once:
                 self._polls_once.append(request)
             starts = self.is_idle
-            self._running.add(self)
+            self._shared.running.add(self)
         self._wake.set()
         return starts
 
@@ -154,10 +167,11 @@ class WorkPoller:
 
     def poll_once(self) -> None:
         """Poll for the requests that wait now. Raises ServiceUnavailable."""
-        self._interval = self._poll_interval()
+        self._interval = self._shared.interval()
         with self._lock:
             self._has_offer = False
-            polled_once, self._polls_once = self._polls_once, []
+            polled_once = self._polls_once
+            self._polls_once = []
             if polled_once:
                 self._empty.clear()
         if not self._is_recent(self._checked_connections, _CHECK_INTERVAL):
@@ -167,7 +181,8 @@ class WorkPoller:
             for queue in self._queues:
                 self._poll(queue)
         finally:
-            served, self._served = self._served, []
+            served = self._served
+            self._served = []
             self._finish([request for request in served if request.polled])
         self._finish(polled_once)
 
@@ -185,10 +200,10 @@ class WorkPoller:
         while True:
             self._wake.clear()
             try:
-                with self._turns.turn(self._wake, lambda: self._has_offer or self._stopping.is_set()):
-                    if self._stopping.is_set():
+                with self._shared.turns.turn(self._wake, self._is_urgent):
+                    if self._shared.stopping.is_set():
                         self._finish([*self._waiting])
-                    with self._gate.pass_through():
+                    with self._shared.gate.pass_through():
                         self.poll_once()
             except ServiceUnavailable as error:
                 self._finish([*self._waiting], error)
@@ -197,9 +212,12 @@ class WorkPoller:
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
                 if not self._waiting:
-                    self._running.discard(self)
+                    self._shared.running.discard(self)
                     return
             self._wake.wait(self.seconds_until_next_poll())
+
+    def _is_urgent(self) -> bool:
+        return self._has_offer or self._shared.stopping.is_set()
 
     def _by_need(self) -> list[WaitingRequest]:
         """The waiting requests: the fewest messages first, then the longest wait."""
@@ -222,15 +240,16 @@ class WorkPoller:
         """Poll until no request wants a message, or the queue had fewer messages than were requested."""
         is_full = True
         while is_full and not self._is_recent(self._empty.get(queue)) and (capacity := self._capacity()):
-            asked, offers = self._clock.wall_time(), self._offers[queue]
-            messages = self._work_queues.receive(queue, min(capacity, _MAX_MESSAGES), LEASE)
+            asked = self._clock.wall_time()
+            offers = self._offers[queue]
+            messages = self._shared.work_queues.receive(queue, min(capacity, _MAX_MESSAGES), POLL_LEASE)
             with self._lock:
                 if not messages and self._offers[queue] == offers:
                     self._empty[queue] = asked
             self._distribute(queue, messages)
             is_full = len(messages) == min(capacity, _MAX_MESSAGES)
 
-    def _distribute(self, queue: WorkQueue, messages: Sequence[ReceivedMessage]) -> None:
+    def _distribute(self, queue: WorkQueue, messages: Sequence[QueuedMessage]) -> None:
         """Give each request a message in turn, unless its client has disconnected."""
         if not messages:
             return
@@ -251,7 +270,8 @@ class WorkPoller:
             else:
                 self._finish([request])
         for message in left:
-            self._release(queue, message)
+            self._shared.release(queue, message, _NO_DELAY)
+            self.on_offer(queue)
 
     def _is_recent(self, time: datetime | None, interval: timedelta | None = None) -> bool:
         """Whether that time is too short ago to poll or to check again."""

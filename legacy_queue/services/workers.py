@@ -1,244 +1,258 @@
-"""The records of provisioners, worker types and workers: declared, active, quarantined.
+"""The records of provisioners, worker types and workers: declared, active, quarantined, and how they call.
 
-Activity is recorded in memory and written to storage in the background, new workers within a second. So it
-costs a claim nothing, and a failure here fails no claim. In the original it failed claims that were made.
+A failure to write a call never fails the call: in the original it failed claims that were made.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from threading import Lock
 from typing import Any
 
 import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.task import Worker
+from legacy_queue.domain.migration_report import HOUR, report
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
-    RECENT_TASKS,
-    Activity,
+    CallKind,
     Claimed,
-    Path,
+    RecordPath,
     WorkerRecord,
     parents,
-    worker_path,
 )
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page
-from legacy_queue.services.quarantine import Quarantine
 from legacy_queue.stores import StoredWorkerRecord, WorkerStore
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
-_MAX_WRITE_TIME = timedelta(seconds=2)  # then other background work continues
-MAX_NEW = 32  # new records that are written at a time
 _MAX_ATTEMPTS = 10
+_MAX_AGE = timedelta(seconds=5)  # of what a call knows of its worker
+_MAX_KNOWN = 10_000  # records
+_MAX_NOTED = 1000  # calls of a worker
+
+_Change = Callable[[WorkerRecord], WorkerRecord]
+
+
+class WorkerCall:
+    """A call of a worker while it is under way. The runs in ``claims`` are recorded when it ends."""
+
+    def __init__(self, path: RecordPath, workers: "Workers") -> None:
+        self._path = path
+        self._workers = workers
+        self.claims: list[Claimed] = []
+
+    def quarantined_until(self) -> datetime | None:
+        """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
+        return self._workers.quarantined_until(self._path)
 
 
 class Workers:
-    """``record_claims`` and ``record_activity`` never raise and never wait for storage."""
+    """Declarations and quarantines are written at once. Calls are noted, and written by ``flush``: a worker's
+    calls of a second in one write. A quarantine by another process takes effect within five seconds.
+    """
 
-    def __init__(self, store: WorkerStore, clock: Clock, max_records: int = 10_000) -> None:
-        """At most ``max_records`` have unwritten activity, and as many that are written are remembered."""
-        self._store, self._clock, self._max_records = store, clock, max_records
-        self._quarantine = Quarantine(store, clock)
-        self._unwritten: dict[Path, Activity] = {}  # the oldest first
-        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(max_records)
-        self._dropped = 0
-        self._lock, self._writing_new = Lock(), Lock()
+    def __init__(self, store: WorkerStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._noted: dict[RecordPath, list[_Change]] = {}
+        self._lock = Lock()
+        self._writes = Lock()
+        # with the time when it was so
+        self._known: SharedLruCache[RecordPath, tuple[StoredWorkerRecord | None, datetime]]
+        self._known = SharedLruCache(_MAX_KNOWN)
 
-    def record_claims(
-        self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
-    ) -> None:
-        """The worker has claimed these runs, in this order."""
-        self._record(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
+    @contextmanager
+    def call(self, worker: RecordPath, kind: CallKind) -> Iterator[WorkerCall]:
+        """A context for a call of the worker; at its end the call is noted, also if it fails."""
+        call = WorkerCall(worker, self)
+        self.record_activity(worker)
+        try:
+            yield call
+        finally:
+            now = self._clock.now()
+            self._note(worker, lambda record: record.active(now, call.claims).called(kind, now))
 
-    def record_activity(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
-        """The worker, or a worker of the type, works or asks for work."""
-        pool = provisioner_id, worker_type
-        self._record(worker_path(*pool, worker) if worker else pool, ())
+    def record_call(self, client: RecordPath, kind: CallKind) -> None:
+        """Note a call of a client."""
+        with self.call(client, kind):
+            pass
 
-    def quarantined_until(self, provisioner_id: str, worker_type: str, worker: Worker) -> datetime | None:
-        """When the worker's quarantine ends, None if it has none. Raises ServiceUnavailable.
+    def record_activity(self, worker: RecordPath) -> None:
+        """Note that the worker is active, and with it its parents, once in each half hour."""
+        now = self._clock.now()
+        stored, _ = self._known.get(worker) or (None, None)
 
-        All calls together cost one storage operation in 5 s.
+        def active(record: WorkerRecord) -> WorkerRecord:
+            return record if record.is_active_in(now) else record.active(now)
+
+        if stored is None or not stored.record.is_active_in(now):
+            for path in (*parents(worker), worker):
+                self._note(path, active)
+
+    def flush(self) -> None:
+        """Write what was noted. Raises nothing: while storage is away, it is kept."""
+        with self._writes:
+            with self._lock:
+                noted = self._noted
+                self._noted = {}
+            for path, changes in noted.items():
+                self._write(path, changes)
+
+    def _write(self, path: RecordPath, changes: list[_Change]) -> None:
+        try:
+            self._change(path, partial(reduce, lambda record, change: change(record), changes))
+        except Corrupt:
+            pass  # the row is logged
+        except ServiceUnavailable as error:
+            if len(changes) > _MAX_NOTED:
+                log.warning("worker-not-recorded", path="/".join(path), why=error.message)
+                return
+            with self._lock:
+                self._noted[path] = [*changes, *self._noted.get(path, ())]
+        except Exception:
+            log.exception("worker-not-recorded", path="/".join(path))
+
+    def quarantined_until(self, worker: RecordPath) -> datetime | None:
+        """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
+        stored = self._recall(worker)
+        record = stored.record if stored else None
+        return record.quarantine_until if record and record.is_quarantined(self._clock.now()) else None
+
+    def report_calls(
+        self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
+    ) -> dict[str, Any]:
+        """The calls in the time up to now, see ``migration_report.report``; None is any provisionerId or
+        workerType. Raises ServiceUnavailable.
         """
-        return self._quarantine.until(worker_path(provisioner_id, worker_type, worker))
+        self.flush()
+        until = self._clock.now()
+        since = until - window
+        return report(self._store.callers_since(since - HOUR, provisioner_id, worker_type), since, until)
 
     def quarantine(
-        self, worker: Path, until: datetime, client_id: str = "", info: str = ""
+        self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""
     ) -> Mapping[str, Any]:
         """Quarantine the worker until then, a past time too; returns the body that getWorker answers.
 
         Records the client, and ``info``, its reason. The worker keeps its claims. Raises ResourceNotFound for
-        a worker that is not known; a new worker is known to other processes within a second.
+        a worker that is not known.
         """
         self.load(worker)
         now = self._clock.now()
         until = max(until, now)
-        self._quarantine.put(worker, until)
         return self._changed(worker, lambda record: record.quarantined(until, now, client_id, info))
 
-    def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def declare(self, path: RecordPath, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store the properties in the body, and that the provisioner, worker type or worker is active now.
 
         Creates it and its parents if they are unknown. Returns the body that describes it. Raises InputError.
         """
         now = self._clock.now()
-        active = Activity(now, now)
-        return self._changed(path, lambda record: record.after(active).declared(body, now))
+        return self._changed(path, lambda record: record.active(now).declared(body, now))
 
-    def describe(self, path: Path) -> Mapping[str, Any]:
+    def describe(self, path: RecordPath) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
         return self._answer(self.load(path))
 
-    def load(self, path: Path) -> WorkerRecord:
+    def load(self, path: RecordPath) -> WorkerRecord:
         """The record of a provisioner, worker type or worker; raises ResourceNotFound."""
+        self.flush()
         stored = self._store.load(path)
-        record = self._with_unwritten(path, stored.record if stored else None)
-        if record is None or record.kept_until <= self._clock.now():
+        if stored is None or stored.record.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: never active, or expired")
-        return record
+        return stored.record
 
     def list(
         self,
-        parent: Path,
-        after: Path,
+        parent: RecordPath,
+        after: RecordPath,
         limit: int,
         render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
-    ) -> Page[Path]:
+    ) -> Page[RecordPath]:
         """Up to ``limit`` records directly below ``parent`` behind the path ``after``, () for provisioners.
 
         ``is_quarantined`` selects the quarantined workers, or the others. A page that is not the last may be
-        shorter than ``limit``. Writes new records first, as ``flush_new``.
+        shorter than ``limit``.
         """
         return self._page(partial(self._store.list, parent), after, limit, render, is_quarantined)
 
-    def task_queues(self, after: Path, limit: int, render: Callable[[WorkerRecord], bytes]) -> Page[Path]:
+    def task_queues(
+        self, after: RecordPath, limit: int, render: Callable[[WorkerRecord], bytes]
+    ) -> Page[RecordPath]:
         """As ``list``, for the worker types of all provisioners."""
         return self._page(self._store.worker_types, after, limit, render)
 
     def _page(
         self,
-        ask: Callable[[Path, int], Sequence[WorkerRecord]],
-        after: Path,
+        ask: Callable[[RecordPath, int, datetime], Sequence[WorkerRecord]],
+        after: RecordPath,
         limit: int,
         render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
-    ) -> Page[Path]:
-        self.flush_new()
+    ) -> Page[RecordPath]:
+        self.flush()
         now = self._clock.now()
 
-        def item(stored: WorkerRecord) -> bytes | None:
-            record = (self._with_unwritten(stored.path, stored) or stored).as_of(now)
+        def read(behind: RecordPath, count: int) -> Sequence[WorkerRecord]:
+            return ask(behind, count, now)
+
+        def item(record: WorkerRecord) -> bytes | None:
             is_selected = is_quarantined in (None, record.is_quarantined(now))
-            return render(record) if is_selected and record.kept_until > now else None
+            return render(record.as_of(now)) if is_selected else None
 
-        return read_page(ask, lambda record: record.path, after, limit, item)
+        return read_page(read, lambda record: record.path, after, limit, item)
 
-    def flush(self) -> None:
-        """Write recorded activity to storage, for up to two seconds; the rest stays in memory.
+    def _recall(self, path: RecordPath) -> StoredWorkerRecord | None:
+        """The record as it was at most five seconds ago."""
+        now = self._clock.wall_time()
+        stored, known_at = self._known.get(path) or (None, None)
+        if known_at is None or not timedelta(0) <= now - known_at < _MAX_AGE:
+            stored = None
+            with suppress(Corrupt):  # the row is logged, and stays as it is
+                stored = self._store.load(path)
+            self._known.put(path, (stored, now))
+        return stored
 
-        Raises ServiceUnavailable; unwritten activity then stays in memory, too.
-        """
-        end = self._clock.wall_time() + _MAX_WRITE_TIME
-        for path in [*self._unwritten]:
-            if self._clock.wall_time() > end:
-                break
-            self._write(path)
-        if self._dropped:
-            log.warning("worker-activity-dropped", count=self._dropped)
-            self._dropped = 0
-
-    def flush_new(self) -> None:
-        """Write some of the records that are new to this process, so that other processes see them soon.
-
-        Costs at most one write more for each record than ``flush`` alone. Raises nothing. Does nothing while
-        another thread does it.
-        """
-        if self._writing_new.acquire(blocking=False):
-            try:
-                new = [path for path in [*self._unwritten] if not self._written.get(path)]
-                for path in new[:MAX_NEW]:
-                    self._write(path)
-            except ServiceUnavailable:
-                pass
-            finally:
-                self._writing_new.release()
-
-    def _record(self, path: Path, claims: tuple[Claimed, ...]) -> None:
-        now = self._clock.now()
+    def _note(self, path: RecordPath, change: _Change) -> None:
         with self._lock:
-            for level in (*parents(path), path):
-                activity = Activity(now, now, claims if level == path else ())
-                written, unwritten = self._written.get(level), self._unwritten.get(level)
-                if unwritten:
-                    self._unwritten[level] = unwritten.then(activity)
-                elif written and not written.record.needs_write(activity):
-                    continue
-                elif len(self._unwritten) < self._max_records:
-                    self._unwritten[level] = activity
-                else:
-                    self._dropped += 1
+            self._noted.setdefault(path, []).append(change)
 
-    def _write(self, path: Path) -> None:
-        activity = self._unwritten.get(path)
-        if activity is None:
-            return
-        try:
-            self._change(path, lambda record: _active(record, path, activity), self._written.get(path))
-        except ServiceUnavailable:
-            raise
-        except Corrupt:
-            pass  # it is logged; the next activity reads it again
-        except Exception:
-            log.exception("activity-not-written", path="/".join(path))
-        with self._lock:
-            latest = self._unwritten.pop(path, activity)
-            if latest is not activity:  # there is more by now: it is safe to write the first part again
-                self._unwritten[path] = latest
-
-    def _changed(self, path: Path, change: Callable[[WorkerRecord], WorkerRecord]) -> Mapping[str, Any]:
+    def _changed(self, path: RecordPath, change: _Change) -> Mapping[str, Any]:
         """Store the change, also of an unknown or expired record; returns the body that describes it."""
-        now = self._clock.now()
         for parent in parents(path):
             with suppress(Corrupt):  # a corrupt parent fails only its own calls
-                self._change(parent, partial(_alive, parent, now))
-        return self._answer(self._change(path, lambda record: change(_alive(path, now, record))))
+                self._change(parent, lambda record: record)
+        return self._answer(self._change(path, change))
 
-    def _change(
-        self,
-        path: Path,
-        change: Callable[[WorkerRecord | None], WorkerRecord],
-        stored: StoredWorkerRecord | None = None,
-    ) -> WorkerRecord:
-        """Store the result of ``change``, which gets the record, if any; ``stored`` may be old."""
+    def _change(self, path: RecordPath, change: _Change) -> WorkerRecord:
+        """Store the result of ``change`` of the record, a new one if there is none.
+
+        Needs no read if the record is known: if it has changed since, the write fails.
+        """
+        now = self._clock.now()
+        stored, _ = self._known.get(path) or (None, None)
         for _ in range(_MAX_ATTEMPTS):
             stored = stored or self._store.load(path)
-            record = change(stored.record if stored else None)
+            record = change(stored.record.alive(now) if stored else WorkerRecord.new(path, now))
+            if stored and record == stored.record:
+                return record
             try:
-                if stored is None:
-                    stored = self._store.insert(record)
-                elif record != stored.record:
-                    stored = self._store.replace(stored, record)
+                written = self._store.replace(stored, record) if stored else self._store.insert(record)
             except (AlreadyExists, Changed):
                 stored = None
                 continue
-            self._written.put(path, stored)
+            self._known.put(path, (written, self._clock.wall_time()))
             return record
         raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many callers, try again")
 
-    def _with_unwritten(self, path: Path, record: WorkerRecord | None) -> WorkerRecord | None:
-        activity = self._unwritten.get(path)
-        return _active(record, path, activity) if activity else record
-
     def _answer(self, record: WorkerRecord) -> Mapping[str, Any]:
-        record = (self._with_unwritten(record.path, record) or record).as_of(self._clock.now())
+        record = record.as_of(self._clock.now())
         above = parents(record.path)
         if not above:
             return record.to_wire()
@@ -246,14 +260,3 @@ class Workers:
         actions = stored.record.actions if stored else ()
         context = ACTION_CONTEXTS[len(above)]
         return {**record.to_wire(), "actions": [action for action in actions if action["context"] == context]}
-
-
-def _alive(path: Path, now: datetime, record: WorkerRecord | None) -> WorkerRecord:
-    """The record, or a new record if there is none or it has expired."""
-    return record if record and record.kept_until > now else WorkerRecord.new(path, now)
-
-
-def _active(record: WorkerRecord | None, path: Path, activity: Activity) -> WorkerRecord:
-    if record is None:
-        record = WorkerRecord.new(path, activity.first)
-    return record.after(activity) if record.needs_write(activity) else record

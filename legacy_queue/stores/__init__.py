@@ -16,8 +16,7 @@ from legacy_queue.stores.leases import JobLease, LeaseStore
 from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore
-from legacy_queue.stores.usage_store import UsageStore
-from legacy_queue.stores.work_queues import ReceivedMessage, WorkQueues
+from legacy_queue.stores.work_queues import WorkQueues
 from legacy_queue.stores.worker_store import StoredWorkerRecord, WorkerStore
 
 Expiring = ExpiringRows | WorkQueues
@@ -40,7 +39,6 @@ class Storage:
         self.work_queues = WorkQueues(account, prefix, clock)
         self.timers = TimerStore(account, prefix)
         self.leases = LeaseStore(account.table(f"{prefix}leases"), clock)
-        self.usage = UsageStore(account.table(f"{prefix}usage"))
         self.workers = WorkerStore(account.table(f"{prefix}workers"))
 
     @property
@@ -52,5 +50,4 @@ class Storage:
             "dependencies": self.dependencies,
             "workers": self.workers,
             "work-queues": self.work_queues,
-            "usage": self.usage,
         }

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
-from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.artifact import KINDS, Artifact, BaseArtifact
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
 
@@ -84,6 +84,7 @@ def _key(run_id: int, name: str) -> str:
 
 
 def _values(artifact: Artifact) -> Mapping[str, Value]:
+    own = {name: getattr(artifact, name) for name in _own_fields(type(artifact))}
     return {
         "runId": artifact.run_id,
         "name": artifact.name,
@@ -91,15 +92,28 @@ def _values(artifact: Artifact) -> Mapping[str, Value]:
         "contentType": artifact.content_type,
         "expires": artifact.expires,
         "isComplete": artifact.is_complete,
-        **json_values("details", artifact.details),
+        **json_values("details", own),
     }
 
 
 def _artifact(row: Row) -> Artifact:
     run_id, name, storage_type = properties(row, runId=int, name=str, storageType=str)
     content_type, expires, is_complete = properties(row, contentType=str, expires=datetime, isComplete=bool)
-    details = json_in("details", row)
-    return Artifact(row.partition, run_id, name, storage_type, content_type, expires, details, is_complete)
+    own = json_in("details", row)
+    return KINDS[storage_type](
+        task_id=row.partition,
+        run_id=run_id,
+        name=name,
+        content_type=content_type,
+        expires=expires,
+        is_complete=is_complete,
+        **own,
+    )
+
+
+def _own_fields(kind: type[Artifact]) -> Sequence[str]:
+    """The fields that not every artifact has."""
+    return [field.name for field in fields(kind) if field not in fields(BaseArtifact)]
 
 
 def _stored(row: Row) -> StoredArtifact:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 
-MAX_WRITES = 10_000  # of different tasks; then the table is read again
+MAX_WRITES = 40_000  # then the table is read again, so that tasks which others ended do not add up
 
 
 class BacklogEntry(NamedTuple):
@@ -30,14 +30,15 @@ class Backlog:
     def __init__(self) -> None:
         self._entries: dict[str, BacklogEntry] = {}  # by taskId
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._written: dict[str, str] = {}  # taskId: the etag over which this process wrote it
+        self._written: set[str] = set()  # taskIds that this process wrote while the table was being read
+        self._writes = 0
         self._is_read = False
         self._lock = Lock()
 
     @property
     def is_full(self) -> bool:
         """Whether it holds so many writes that it is no longer updated."""
-        return self._is_read and len(self._written) > MAX_WRITES
+        return self._is_read and self._writes > MAX_WRITES
 
     def read(self, entries: Iterable[tuple[str, BacklogEntry]], is_last: bool) -> None:
         """Add a page of the table, by taskId. Tasks that this process wrote meanwhile are newer, and stay."""
@@ -47,16 +48,15 @@ class Backlog:
                     self._put(task_id, entry)
             self._is_read = is_last
 
-    def record_write(self, task: Task, before: str, etag: str) -> None:
-        """Add the version ``etag`` of the task, written over the version ``before``, "" for a new task.
-
-        Of two versions that are recorded in reverse order, the later stays.
-        """
+    def record_write(self, task: Task) -> None:
+        """Add the task as it was written."""
         run = task.last_run
         with self._lock:
-            if self.is_full or self._written.get(task.task_id) == etag:
+            if self.is_full:
                 return
-            self._written[task.task_id] = before
+            self._writes += 1
+            if not self._is_read:
+                self._written.add(task.task_id)
             entry = None
             if run and not run.is_resolved:
                 entry = BacklogEntry(task.work_queue.task_queue_id, run.state, task.since)

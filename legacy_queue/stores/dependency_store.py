@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.ports import Clock
 from legacy_queue.ports.table import Change, Row, Table
-from legacy_queue.stores.rows import ExpiringRows, between, slugid_in
+from legacy_queue.stores.rows import ExpiringRows, between, of_kind, slugid_in
 
 _MARK = "!"
 _END = "~"  # before and behind every taskId
@@ -45,7 +45,4 @@ class DependencyStore(ExpiringRows):
 
 
 def _dependent(row: Row) -> Dependent:
-    requires = row.values["requires"]
-    if requires not in ("all-completed", "all-resolved"):
-        raise ValueError("an unknown requirement")
-    return Dependent(slugid_in(row.key), str(requires))
+    return Dependent(slugid_in(row.key), of_kind(str, row.values["requires"]))

@@ -1,6 +1,7 @@
 """Leases of jobs: a job is done by a single process at a time."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -33,17 +34,16 @@ class LeaseStore:
         """The lease, exclusive until ``until``; or the time until which another process holds it."""
         while True:
             row = self._table.get(name, _LEASE_KEY)
-            try:
+            with suppress(AlreadyExists, Changed):
                 if row is None:
-                    return JobLease(
-                        name, "", None, self._table.insert(name, _LEASE_KEY, _values(until, "", None))
-                    )
-                last, held_until = _last_state(row)
-                if held_until > self._clock.now():
-                    return held_until
+                    etag = self._table.insert(name, _LEASE_KEY, _values(until, "", None))
+                    return JobLease(name, "", None, etag)
+                last = JobLease(name, "", None, row.etag)
+                with suppress(Corrupt):
+                    last, held_until = read(row, _stored)
+                    if held_until > self._clock.now():
+                        return held_until
                 return self.renew(last, until, last.cursor, last.since)
-            except (AlreadyExists, Changed):
-                continue
 
     def renew(self, lease: JobLease, until: datetime, cursor: str, since: datetime | None) -> JobLease:
         """The same lease until ``until``, with this progress. To release it, pass the next due time.
@@ -52,14 +52,6 @@ class LeaseStore:
         """
         etag = self._table.merge(lease.name, _LEASE_KEY, _values(until, cursor, since), lease.etag)
         return JobLease(lease.name, cursor, since, etag)
-
-
-def _last_state(row: Row) -> tuple[JobLease, datetime]:
-    """The lease as it was written last, and until when it is held."""
-    try:
-        return read(row, _stored)
-    except Corrupt:
-        return JobLease(row.partition, "", None, row.etag), _EARLIEST
 
 
 def _stored(row: Row) -> tuple[JobLease, datetime]:

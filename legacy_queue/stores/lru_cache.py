@@ -24,12 +24,6 @@ class SharedLruCache(Generic[CacheKey, Cached]):
         with self._lock:
             self._entries[key] = value
 
-    def replace(self, key: CacheKey, old: Cached | None, value: Cached) -> None:
-        """``put``, unless the entry is no longer ``old``, None for no entry."""
-        with self._lock:
-            if self._entries.get(key) is old:
-                self._entries[key] = value
-
     def remove(self, key: CacheKey) -> None:
         """Remove the entry. Safe to repeat."""
         with self._lock:

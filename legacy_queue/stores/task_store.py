@@ -8,12 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import Lock
-from typing import Any
-from weakref import WeakSet
 
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.generations import MAX_DEPENDENCIES_2018
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import PriorityChange, Run, Task
@@ -38,8 +34,6 @@ TASK_KEY = "task"
 _MAX_CACHED = 2000  # tasks
 _MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition
 
-_LISTS = ("dependencies", "routes", "scopes")  # of a definition, of strings
-_STATES = ("pending", "running", "completed", "failed", "exception")
 _UNRESOLVED_STATES = ("unscheduled", "pending", "running")
 _UNRESOLVED = Condition("state", "in", _UNRESOLVED_STATES)
 _ANY_STATE = Condition("state", "in", (*_UNRESOLVED_STATES, "completed", "failed", "exception"))
@@ -63,7 +57,7 @@ class StoredTask:
 
 
 class TaskStore(ExpiringRows):
-    """Every change is a conditional write on the row's ETag, so a cached task needs no read.
+    """Every change is a conditional write on the row's ETag, so a cached task needs no read, and may be old.
 
     Only a resolved task expires: an unresolved task still has to end, and its dependents wait for that.
     """
@@ -71,20 +65,18 @@ class TaskStore(ExpiringRows):
     def __init__(self, table: Table) -> None:
         self._cache: SharedLruCache[str, StoredTask] = SharedLruCache(_MAX_CACHED)
         super().__init__(table, self._cache.remove, (_EXPIRING,))
-        self._backlogs: WeakSet[Backlog] = WeakSet()
-        self._lock = Lock()
+        self._backlog: Backlog | None = None
 
     def load(self, task_id: str) -> StoredTask | None:
-        """The task as it is now. A concurrent write of this process stays in the cache."""
-        before = self._cache.get(task_id)
+        """The task as it is now."""
         row = self._table.get(task_id, TASK_KEY)
-        cached = self._cache.get(task_id)
         if row is None or row.values.get("state") == _BARRED:
             self._cache.remove(task_id)
             return None
+        cached = self._cache.get(task_id)
         if cached and cached.etag == row.etag:
             return cached
-        return self._store_in_cache(read(row, _stored), row.values, before)
+        return self._store_in_cache(read(row, _stored), row.values)
 
     def recall(self, task_id: str) -> StoredTask | None:
         """The cached task, which may be outdated: only a conditional write proves that it is not."""
@@ -94,8 +86,8 @@ class TaskStore(ExpiringRows):
         """Store a new task; raises AlreadyExists."""
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, TASK_KEY, values), is_own=True)
-        self._update_backlogs(task, "", stored.etag)
-        return self._store_in_cache(stored, values, self._cache.get(task.task_id))
+        self._update_backlog(task)
+        return self._store_in_cache(stored, values)
 
     def bar(self, task_id: str, expires: datetime) -> bool:
         """Prevent any task of that id until ``expires``; False where there is such a task already."""
@@ -111,21 +103,16 @@ class TaskStore(ExpiringRows):
         except Changed:
             self._cache.remove(task.task_id)
             raise
-        self._update_backlogs(task, stored.etag, etag)
+        self._update_backlog(task)
         written = StoredTask(task, etag, is_own=True)
-        cached = self._cache.get(task.task_id)
-        if cached and cached.etag == stored.etag:
-            self._cache.replace(task.task_id, cached, written)
-        elif cached:  # either of them may be the newer version
-            self._cache.remove(task.task_id)
+        if self._cache.get(task.task_id):  # else it is too large
+            self._cache.put(task.task_id, written)
         return written
 
     def begin_backlog(self) -> Backlog:
-        """An empty backlog that every write from now on updates, until it is dropped."""
-        backlog = Backlog()
-        with self._lock:
-            self._backlogs.add(backlog)
-        return backlog
+        """An empty backlog that every write from now on updates, in place of an earlier backlog."""
+        self._backlog = Backlog()
+        return self._backlog
 
     def read_into(self, backlog: Backlog, after: str) -> str | None:
         """Read a page of the pending and running tasks into it; the next ``after``, None at the end."""
@@ -143,18 +130,14 @@ class TaskStore(ExpiringRows):
         conditions = [*behind, _ANY_STATE if resolved_too else _UNRESOLVED]
         return first_of(self._table, conditions, limit, lambda row: row.partition, KEYS_ONLY)
 
-    def _update_backlogs(self, task: Task, before: str, etag: str) -> None:
-        with self._lock:
-            backlogs = [*self._backlogs]
-        for backlog in backlogs:
-            backlog.record_write(task, before, etag)
+    def _update_backlog(self, task: Task) -> None:
+        if backlog := self._backlog:
+            backlog.record_write(task)
 
-    def _store_in_cache(
-        self, stored: StoredTask, values: Mapping[str, Value], before: StoredTask | None
-    ) -> StoredTask:
+    def _store_in_cache(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
         definition = values["definition0"]
         if isinstance(definition, bytes) and len(definition) <= _MAX_CACHED_SIZE:
-            self._cache.replace(stored.task.task_id, before, stored)
+            self._cache.put(stored.task.task_id, stored)
         return stored
 
 
@@ -177,13 +160,15 @@ def changing_values(task: Task) -> Mapping[str, Value]:
 
     A merge cannot unset a property: an empty string stands for no held message and no blob.
     """
+    waits_for = frozenset(task.waits_for)
     return {
         "state": task.state,
         "since": task.since,
         "taskQueueId": task.work_queue.task_queue_id,
         "retriesLeft": task.retries_left,
         "runs": to_json([run.to_wire() for run in task.runs]),
-        "waitsFor": _waits_for(task),
+        # a 1 or 0 for each: of thousands of dependencies, the ids would not fit
+        "waitsFor": "".join("01"[required in waits_for] for required in task.definition.dependencies),
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
@@ -196,7 +181,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
 
 def task_in(row: Row) -> Task:
     """The inverse of ``new_values``; raises a built-in exception for a corrupt row."""
-    retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
+    retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=str)
     message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
     is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)
     definition = TaskDefinition(json_in("definition", row))
@@ -206,7 +191,11 @@ def task_in(row: Row) -> Task:
         retries_left=retries_left,
         runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(runs))),
         held=MessageLease(message_id, receipt) if message_id else None,
-        waits_for=_waits_for_in(json.loads(waits_for), definition),
+        waits_for=tuple(
+            required
+            for required, waits in zip(definition.dependencies, waits_for, strict=True)
+            if waits == "1"
+        ),
         newest_blob=newest_blob,
         is_unpublished=is_unpublished,
         priority_changes=tuple(
@@ -218,41 +207,13 @@ def task_in(row: Row) -> Task:
     return task
 
 
-def _waits_for(task: Task) -> bytes:
-    """The dependencies that the task waits for; of thousands, a 1 or 0 for each: a property has 64 KiB."""
-    if len(task.waits_for) <= MAX_DEPENDENCIES_2018:
-        return to_json(task.waits_for)
-    waits_for = frozenset(task.waits_for)
-    return to_json("".join(str(int(required in waits_for)) for required in task.definition.dependencies))
-
-
-def _waits_for_in(wire: Any, definition: TaskDefinition) -> tuple[str, ...]:
-    if isinstance(wire, str):
-        return tuple(
-            required for required, waits in zip(definition.dependencies, wire, strict=True) if waits == "1"
-        )
-    return tuple(of_kind(list, wire))
-
-
 def _check(task: Task) -> None:
-    """Raise a built-in exception where a part of the task is missing or of a wrong type."""
+    """Raise a built-in exception where a part of the task is missing, not first where that part is used."""
     definition = task.definition
-    wire = task.definition.wire
-    for time in (definition.created, definition.deadline, definition.expires):
-        of_kind(datetime, time)
-    of_kind(int, wire["retries"])
-    texts = [wire[name] for name in ("provisionerId", "workerType", "schedulerId", "taskGroupId", "requires")]
-    texts.append(definition.wire.get("projectId", ""))
-    for strings in (task.waits_for, *(of_kind(list, wire[name]) for name in _LISTS)):
-        texts += strings
-    for number, run in enumerate(task.runs):
-        if run.run_id != number or run.state not in _STATES:
-            raise ValueError("a run of another id or state")
-        worker = (run.worker.worker_group, run.worker.worker_id) if run.worker else ()
-        texts += [run.reason_created, run.reason_resolved or "", *worker]
-    for text in texts:
-        of_kind(str, text)
-    task.work_queue.name("")
+    are_in_order = definition.created <= definition.deadline <= definition.expires
+    if not are_in_order or [run.run_id for run in task.runs] != [*range(len(task.runs))]:
+        raise ValueError("times or runs that no task has")
+    task.status()
 
 
 def _stored(row: Row) -> StoredTask:

@@ -1,7 +1,7 @@
 """The queues that workers poll: a message for each pending run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from itertools import islice
 
@@ -15,14 +15,6 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 _MAX_CACHED = 10_000  # queues
 _KEPT_UNUSED = timedelta(days=10)
 _MIN_TIME_TO_LIVE = timedelta(seconds=1)
-
-
-@dataclass(frozen=True)
-class ReceivedMessage:
-    """A received message and the lease on it."""
-
-    lease: MessageLease
-    text: str
 
 
 class WorkQueues:
@@ -60,27 +52,23 @@ class WorkQueues:
         """Delete the leased message; raises LeaseLost."""
         self._queue(queue).delete(lease)
 
-    def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
+    def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """Up to ``count`` (1..32) visible messages, which become hidden; none of an unused queue."""
-        try:
-            received = self._queue(queue).receive(count, hidden_for)
-        except QueueNotFound:
-            return []
-        return [ReceivedMessage(message.lease, message.text) for message in received]
+        with suppress(QueueNotFound):
+            return self._queue(queue).receive(count, hidden_for)
+        return []
 
     def peek(self, queue: WorkQueue) -> Sequence[QueuedMessage]:
         """Messages, without receiving them: see ``Queue.peek``."""
-        try:
+        with suppress(QueueNotFound):
             return self._queue(queue).peek()
-        except QueueNotFound:
-            return []
+        return []
 
     def count(self, queue: WorkQueue) -> int:
         """How many messages there are, visible or not; 0 for an unused queue."""
-        try:
+        with suppress(QueueNotFound):
             return self._queue(queue).count()
-        except QueueNotFound:
-            return 0
+        return 0
 
     def signed_urls(
         self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta
@@ -127,10 +115,7 @@ class WorkQueues:
     def _remove_queue(self, name: str, now: datetime) -> None:
         """Remove it if it is empty and still unused; a message put at the same time is lost."""
         queue = self._account.queue(name)
-        try:
-            if queue.count() or not self._is_unused(name, queue.metadata(), now):
-                return
-        except QueueNotFound:
-            return
-        queue.remove()
-        self._used.remove(name)
+        with suppress(QueueNotFound):
+            if not queue.count() and self._is_unused(name, queue.metadata(), now):
+                queue.remove()
+                self._used.remove(name)

@@ -1,35 +1,36 @@
-"""Records of provisioners, worker types and workers, and which workers are quarantined."""
+"""Records of provisioners, worker types, workers, and clients that poll."""
 
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from legacy_queue.domain.worker_record import Path, WorkerRecord, parent_of
-from legacy_queue.ports.table import Row, Value
-from legacy_queue.stores.rows import ExpiringRows, between, json_in, json_values, of_kind, properties, read
+from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.worker_record import CALLS_KEPT, Calls, RecordPath, WorkerRecord
+from legacy_queue.ports.table import Condition, Row, Value
+from legacy_queue.stores.rows import ExpiringRows, between, first_of, json_in, json_values, read
 
-_QUARANTINED = "quarantined"
 _SEPARATOR = "!"  # sorts before every character of an identifier, so keys are in the order of paths
 _END = "~"  # behind every key
 _PAGE = 100  # provisioners
+_CLIENT = 3  # names in the path of a client
 
 
 @dataclass(frozen=True)
 class StoredWorkerRecord:
-    """The record of a worker, worker type or provisioner, and the version that a conditional write names."""
+    """A record, and the version that a conditional write names."""
 
     record: WorkerRecord
     etag: str
 
 
 class WorkerStore(ExpiringRows):
-    """A partition for the provisioners, one for the worker types of each, one for the workers of each.
-
-    Quarantines are also in a partition of their own until they end, so that they are read quickly.
+    """A partition for the provisioners, one for the worker types of each, two for the workers and the clients
+    of each. A row is removed after its record expired, ten days after its last call at the earliest.
     """
 
-    def load(self, path: Path) -> StoredWorkerRecord | None:
+    def load(self, path: RecordPath) -> StoredWorkerRecord | None:
         """The record as it is now."""
         row = self._table.get(*_keys(path))
         return StoredWorkerRecord(read(row, _record), row.etag) if row else None
@@ -43,59 +44,75 @@ class WorkerStore(ExpiringRows):
         etag = self._table.merge(*_keys(record.path), _values(record), stored.etag)
         return StoredWorkerRecord(record, etag)
 
-    def list(self, parent: Path, after: Path, limit: int) -> Sequence[WorkerRecord]:
+    def list(
+        self, parent: RecordPath, after: RecordPath, limit: int, now: datetime
+    ) -> Sequence[WorkerRecord]:
         """Up to ``limit`` children of ``parent``, () for provisioners, behind the path ``after``.
 
-        In the order of their paths; ``after`` is () for the first page. Only the last page is short.
+        Without those that have expired by ``now``, in the order of their paths; ``after`` is () for the
+        first page. Only the last page is short.
         """
-        return between(self._table, _partition(parent), _SEPARATOR.join(after), _END, limit, _record)
+        begin = _SEPARATOR.join(after)
+        is_kept = Condition("keptUntil", "gt", now)
+        return between(self._table, _partition(parent), begin, _END, limit, _record, further=[is_kept])
 
-    def worker_types(self, after: Path, limit: int) -> Sequence[WorkerRecord]:
+    def worker_types(self, after: RecordPath, limit: int, now: datetime) -> Sequence[WorkerRecord]:
         """As ``list``, the worker types of all provisioners."""
-        records = [*self.list(after[:1], after, limit)] if after else []
-        behind: Path | None = after[:1]
+        records = [*self.list(after[:1], after, limit, now)] if after else []
+        behind: RecordPath | None = after[:1]
         while behind is not None and len(records) < limit:
-            provisioners = self.list((), behind, _PAGE)
+            provisioners = self.list((), behind, _PAGE, now)
             for provisioner in provisioners:
-                records += (
-                    self.list(provisioner.path, (), limit - len(records)) if len(records) < limit else ()
-                )
+                if len(records) < limit:
+                    records += self.list(provisioner.path, (), limit - len(records), now)
             behind = provisioners[-1].path if len(provisioners) == _PAGE else None
         return records
 
-    def quarantine(self, worker: Path, until: datetime) -> None:
-        """Quarantine the worker until then; replaces an earlier quarantine. Safe to repeat."""
-        self._table.put(_QUARANTINED, _SEPARATOR.join(worker), {"expires": until})
+    def callers_since(
+        self, time: datetime, provisioner_id: str | None, worker_type: str | None
+    ) -> Sequence[WorkerRecord]:
+        """Those whose last call was not before that time, None for any pool."""
+        conditions = [Condition("lastCall", "ge", time)]
+        for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
+            if value is not None:
+                conditions.append(Condition(name, "eq", value))
+        return first_of(self._table, conditions, sys.maxsize, _record)
 
-    def quarantined(self) -> Mapping[Path, datetime]:
-        """Each worker that is or was recently quarantined, and until when."""
-        return dict(between(self._table, _QUARANTINED, "", _END, sys.maxsize, _quarantine))
 
-
-def _partition(parent: Path) -> str:
+def _partition(parent: RecordPath) -> str:
     return _SEPARATOR.join(("record", *parent))
 
 
-def _keys(path: Path) -> tuple[str, str]:
-    return _partition(parent_of(path)), _SEPARATOR.join(path)
+def _keys(path: RecordPath) -> tuple[str, str]:
+    if len(path) == _CLIENT:  # its name may have characters that a key may not have
+        return _SEPARATOR.join(("client", *path[:2])), hashlib.sha256(path[2].encode()).hexdigest()[:32]
+    parent = path[: min(len(path) - 1, 2)]  # a workerGroup has no record
+    return _partition(parent), _SEPARATOR.join(path)
 
 
 def _values(record: WorkerRecord) -> Mapping[str, Value]:
-    return {"expires": record.kept_until, **json_values("record", record.to_wire())}
+    calls = [
+        [method, missing, calls.count, format_time(calls.first), format_time(calls.last)]
+        for (method, missing), calls in record.calls.items()
+    ]
+    values = json_values("record", {**record.to_wire(), "calls": calls})
+    values |= {"keptUntil": record.kept_until, "expires": record.kept_until}
+    if not calls:
+        return values
+    last_call = max(calls.last for calls in record.calls.values())
+    return {
+        **values,
+        "expires": max(record.kept_until, last_call + CALLS_KEPT),
+        "lastCall": last_call,
+        "provisionerId": record.path[0],
+        "workerType": record.path[1],
+    }
 
 
 def _record(row: Row) -> WorkerRecord:
-    record = WorkerRecord.from_wire(json_in("record", row))
-    if _keys(record.path) != (row.partition, row.key):
-        raise ValueError("the record of another path")
-    contexts = [of_kind(dict, action)["context"] for action in record.actions]
-    for text in (record.description, record.stability, *contexts):
-        of_kind(str, text)
-    for task_id, run_id in record.recent_claims:
-        of_kind(str, task_id), of_kind(int, run_id)
-    return record
-
-
-def _quarantine(row: Row) -> tuple[Path, datetime]:
-    (until,) = properties(row, expires=datetime)
-    return tuple(row.key.split(_SEPARATOR)), until
+    wire = json_in("record", row)
+    calls = {
+        (method, tuple(missing)): Calls(count, parse_time(first), parse_time(last))
+        for method, missing, count, first, last in wire["calls"]
+    }
+    return replace(WorkerRecord.from_wire(wire), calls=calls)

@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
-from legacy_queue.worker.polled_queue import delete_url, parse_messages
+from legacy_queue.worker.polled_queue import PolledQueue, parse_messages
 from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
-Protocol = Literal["claimWork", "draft", "deployed"]
+ClaimProtocol = Literal["claimWork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
 
 
@@ -78,20 +78,18 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
     In the deployed protocol the message is deleted after the queue's answer, unless that is a 5xx.
     """
     for urls in http.call("GET", f"/v1/poll-task-url/{pool}")["queues"]:
-        received = http.send("GET", f"{urls['signedPollUrl']}&numofmessages=1")
-        for message in parse_messages(received.content):
+        azure_queue = PolledQueue.from_wire(urls)
+        for message in parse_messages(http.send("GET", azure_queue.poll_url).content):
             work: Any = message.work()
-            proof = {"messageId": message.message_id, "receipt": message.pop_receipt}
-            proof |= {"signature": work["signature"]} if "signature" in work else {}
             path = f"/v1/task/{work['taskId']}/runs/{work['runId']}/claim"
             try:
-                claim = http.call("POST", path, {**worker, **(proof if is_draft else {})})
+                claim = http.call("POST", path, {**worker, **(message.claim_proof() if is_draft else {})})
             except RequestFailed as refused:
                 if not is_draft and refused.status < 500:
-                    http.send("DELETE", delete_url(urls["signedDeleteUrl"], message))
+                    http.send("DELETE", azure_queue.delete_url(message))
                 raise
             if not is_draft:
-                http.send("DELETE", delete_url(urls["signedDeleteUrl"], message))
+                http.send("DELETE", azure_queue.delete_url(message))
             return _claimed_run(claim, http)
     return None
 

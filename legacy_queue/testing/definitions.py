@@ -8,7 +8,8 @@ from legacy_queue.domain.times import format_time
 
 PROVISIONER_ID = "test-provisioner"
 WORKER_TYPE = "test-worker-type"
-WORKER = {"workerGroup": "test-group", "workerId": "test-worker"}
+WORKER_GROUP = "test-group"
+WORKER_ID = "test-worker"
 
 _DEADLINE = timedelta(days=1)  # from now
 _METADATA = {

@@ -12,13 +12,13 @@ from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.active_fault import ActiveFault, check, mark_ended
 from legacy_queue.testing.claimed_run import (
     ClaimedRun,
-    Protocol,
+    ClaimProtocol,
     Resolution,
     claim_work,
     poll,
     require_one_of,
 )
-from legacy_queue.testing.definitions import WORKER, definition, pool_name
+from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.summary import summarize, task_line
 
@@ -86,9 +86,9 @@ class LegacyQueue(QueueServer):
         *,
         provisioner_id: str | None = None,
         task_queue_id: str | None = None,
-        protocol: Protocol = "claimWork",
-        worker_group: str = WORKER["workerGroup"],
-        worker_id: str = WORKER["workerId"],
+        protocol: ClaimProtocol = "claimWork",
+        worker_group: str = WORKER_GROUP,
+        worker_id: str = WORKER_ID,
     ) -> ClaimedRun | None:
         """Claim a task as a worker does; None if there is no work.
 
@@ -96,7 +96,7 @@ class LegacyQueue(QueueServer):
         claimTask: ``draft`` sends the message's id, receipt and signature, ``deployed`` deletes the message
         afterwards.
         """
-        require_one_of(Protocol, "protocol", protocol)
+        require_one_of(ClaimProtocol, "protocol", protocol)
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         worker = {"workerGroup": worker_group, "workerId": worker_id}
         if protocol == "claimWork":

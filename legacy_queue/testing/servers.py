@@ -15,22 +15,14 @@ class Servers(ExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        self._running: dict[str, LegacyQueue | ServerFailed] = {}
+        self._running: dict[str, LegacyQueue] = {}
 
     def running(self, settings: Mapping[str, Any]) -> LegacyQueue:
-        """The server with these settings, as the tests have left it.
-
-        Raises ServerFailed. Settings that failed once are not tried again.
-        """
+        """The server with these settings, as the tests have left it. Raises ServerFailed."""
         name = repr(sorted(settings.items()))
         if name not in self._running:
-            try:
-                self._running[name] = self.enter_context(LegacyQueue(**settings))
-            except ServerFailed as failed:
-                self._running[name] = failed
-        if isinstance(server := self._running[name], ServerFailed):
-            raise server
-        return server
+            self._running[name] = self.enter_context(LegacyQueue(**settings))
+        return self._running[name]
 
     def clean(self, settings: Mapping[str, Any]) -> LegacyQueue:
         """The server with these settings, empty. Restarts it if it has ended. Raises ServerFailed."""

@@ -19,8 +19,6 @@ _UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 
-Lines = Iterable[str]
-
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
     """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
@@ -33,12 +31,12 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
         return str(failed)
     statuses: list[Mapping[str, Any]] = []
 
-    def tasks() -> Lines:
+    def tasks() -> Iterable[str]:
         answer = http.call("GET", "/control/v1/tasks", limit=_MAX_TASKS)
         statuses.extend(answer["tasks"])
         return [*map(task_line, statuses), *(["..."] if "continuationToken" in answer else [])]
 
-    def messages() -> Lines:
+    def messages() -> Iterable[str]:
         of_tasks = {f"{status['provisionerId']}/{status['workerType']}" for status in statuses}
         for pool in sorted({*pools, *of_tasks})[:_MAX_POOLS]:
             listed = http.call("GET", f"/control/v1/messages/{pool}")
@@ -46,17 +44,17 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
                 yield f"{pool} {hidden} more, invisible or not listed"
 
-    def last_requests() -> Lines:
+    def last_requests() -> Iterable[str]:
         journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
         return request_lines(journal)[-limit:]
 
-    def faults() -> Lines:
+    def faults() -> Iterable[str]:
         return map(fault_line, http.call("GET", "/control/v1/faults")["faults"])
 
-    def clock() -> Lines:
+    def clock() -> Iterable[str]:
         return [clock_line(http.call("GET", "/control/v1/clock"))]
 
-    parts: dict[str, Callable[[], Lines]] = {
+    parts: dict[str, Callable[[], Iterable[str]]] = {
         "the queue's time": clock,
         "last requests": last_requests,
         "unresolved tasks": tasks,
@@ -67,7 +65,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
     return "\n".join(line for title, read in parts.items() for line in _part(title, read))
 
 
-def _part(title: str, read: Callable[[], Lines]) -> Lines:
+def _part(title: str, read: Callable[[], Iterable[str]]) -> Iterable[str]:
     try:
         lines = [line[:_MAX_WIDTH] for line in read()]
     except (requests.RequestException, RequestFailed, ServerFailed) as error:

@@ -4,7 +4,6 @@
 "path": "..."}}}``; only the command is required.
 """
 
-import errno
 import math
 import os
 import signal
@@ -12,13 +11,11 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, Self
 
 SHELL = ("/bin/sh", "-c")
 LOG = "public/logs/live.log"  # the artifact
-
-# errors that are not the task's fault
-SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 # A task gets only these variables of the worker's environment. The credentials are not among them, but a task
 # can read them in /proc.
@@ -72,13 +69,13 @@ def _is_file(artifact: Any) -> bool:
 
 
 class Command:
-    """A command that runs in a session of its own; the caller must call ``wait`` in every case."""
+    """A command that runs in a session of its own, until the end of its ``with`` at the latest."""
 
-    def __init__(self, payload: Payload, names: Mapping[str, str], directory: str, log: IO[bytes]) -> None:
+    def __init__(self, payload: Payload, names: Mapping[str, str], directory: Path, log: IO[bytes]) -> None:
         """Start the command in ``directory``, its standard output and error going to ``log``.
 
         The environment gets ``names`` (TASK_ID, RUN_ID) and then the payload's env. Raises PayloadError if
-        the command cannot run, OSError if that is not the task's fault.
+        the command cannot run, OSError if the machine can start no process.
         """
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         self._has_ended = False
@@ -92,24 +89,25 @@ class Command:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        except (OSError, ValueError) as failure:  # ValueError: a name or value that no process can have
-            if isinstance(failure, OSError) and failure.errno in SHORTAGES:
-                raise
+        except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError) as failure:
+            # ValueError: a word, name or value that no process can have
             raise PayloadError(f"payload.command cannot be run: {failure}") from None
 
-    def wait(self, seconds: float) -> int | None:
-        """Wait for the command's end, and kill the rest of its process group.
+    def __enter__(self) -> Self:
+        return self
 
-        Returns the exit code, -9 after ``kill``; None if the command has not ended in time.
-        """
+    def __exit__(self, *_: object) -> None:
+        """Kill what is left of the process group."""
+        self.kill()
+        self._has_ended = True
+        self._process.wait()
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code, -9 after ``kill``; None if the command has not ended in time."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        finally:
-            self.kill()
-            self._has_ended = True
-            self._process.wait()
 
     def kill(self) -> None:
         """Kill the whole process group, from any thread."""

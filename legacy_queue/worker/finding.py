@@ -5,7 +5,6 @@ way raises Unavailable if another attempt may succeed, and Refused if the queue 
 Source: docs/explanation/protocols.md.
 """
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,25 +18,19 @@ REFRESH_MARGIN = timedelta(minutes=5)
 
 def claim_work(context: Context, client: QueueClient) -> Claim | None:
     """Claim a task; None if none is pending."""
-    body = {**context.settings.name_to_wire(), "tasks": 1}
-    claims = client.claim_work(body)
-    context.notify(Step.POLL, claims=len(claims))
-    if not claims:
-        return None
-    context.notify(Step.CLAIM, **claims[0].run, taken_until=claims[0].taken_until, sent=sorted(body))
-    return claims[0]
+    claim = client.claim_work(context.settings.name_to_wire())
+    context.notify(Step.POLL, claims=1 if claim else 0)
+    if claim:
+        context.notify(Step.CLAIM, **claim.run, taken_until=claim.taken_until)
+    return claim
 
 
 class AzurePolling:
-    """Polls the queues of a worker type in order, the highest priority first.
+    """Polls the queues of a worker type in order, the highest priority first."""
 
-    Claims no run that ``is_running`` in this worker: the queue would give it the same claim for each message.
-    """
-
-    def __init__(self, context: Context, client: QueueClient, is_running: Callable[[str, int], bool]) -> None:
+    def __init__(self, context: Context, client: QueueClient) -> None:
         self._context = context
         self._client = client
-        self._is_running = is_running
         self._settings = context.settings
         self._notify = context.notify
         self._queues: list[PolledQueue] = []
@@ -54,7 +47,7 @@ class AzurePolling:
             self._notify(Step.POLL_URLS, queues=len(self._queues), expires=expires)
         for number, azure_queue in enumerate(self._queues, start=1):
             try:
-                while not stopping.is_set() and (message := azure_queue.poll(self._client.http)):
+                while not stopping.is_set() and (message := self._client.poll(azure_queue)):
                     self._notify(Step.POLL, queue=number, messages=1)
                     if stopping.is_set():  # another worker gets the message when it is visible again
                         return None
@@ -74,29 +67,24 @@ class AzurePolling:
         missing, not scheduled or already claimed), and if there is nothing to claim; it keeps the message if
         the queue does not answer. Draft: the queue holds the message, and the worker never deletes it.
         """
+        is_draft = self._settings.protocol is Protocol.DRAFT
         claim = None
-        body = self._settings.name_to_wire()
-        work = message.work()
-        of_message: dict[str, Any] = {"message_id": message.message_id}
-        if work:
-            of_message |= {"task_id": work["taskId"], "run_id": work["runId"]}
-        try:
-            if not work:
-                self._notify(Step.FAILURE, **of_message, detail="the message names no task")
-            elif self._is_running(work["taskId"], work["runId"]):
-                self._notify(Step.FAILURE, **of_message, detail="the run is running here")
-            else:
-                if self._settings.protocol is Protocol.DRAFT:
-                    body |= {"messageId": message.message_id, "receipt": message.pop_receipt}
-                    body |= {"signature": work["signature"]} if "signature" in work else {}
-                claim = self._client.claim_task(work["taskId"], work["runId"], body)
-                self._notify(Step.CLAIM, **claim.run, taken_until=claim.taken_until, sent=sorted(body))
-        except Refused as failure:
-            self._notify(Step.FAILURE, **of_message, detail=str(failure))
-        if self._settings.protocol is Protocol.DEPLOYED:
+        named: dict[str, Any] = {"message_id": message.message_id}
+        if work := message.work():
+            named |= {"task_id": work["taskId"], "run_id": work["runId"]}
+            proof = message.claim_proof() if is_draft else {}
+            body = {**self._settings.name_to_wire(), **proof}
             try:
-                azure_queue.delete(self._client.http, message)
-                self._notify(Step.DELETED, **of_message)
+                claim = self._client.claim_task(work["taskId"], work["runId"], body)
+                self._notify(Step.CLAIM, **claim.run, taken_until=claim.taken_until)
+            except Refused as failure:
+                self._notify(Step.FAILURE, **named, detail=str(failure))
+        else:
+            self._notify(Step.FAILURE, **named, detail="the message names no task")
+        if not is_draft:
+            try:
+                self._client.delete(azure_queue, message)
+                self._notify(Step.DELETED, **named)
             except (Unavailable, Refused) as failure:
-                self._notify(Step.FAILURE, **of_message, detail=str(failure))
+                self._notify(Step.FAILURE, **named, detail=str(failure))
         return claim

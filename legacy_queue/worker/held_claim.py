@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from legacy_queue.worker.http_client import Unavailable
+from legacy_queue.worker.http_client import Refused
 from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.worker_settings import Context, Step
 
@@ -55,12 +55,12 @@ class HeldClaim:
             except Exception as failure:  # noqa: BLE001  no task may run on without its claim
                 if self._released.is_set():  # the run was reported meanwhile
                     return
-                if not isinstance(failure, Unavailable) or self._clock.now() >= self.claim.taken_until:
+                if isinstance(failure, Refused) or self._clock.now() >= self.claim.taken_until:
                     self.is_lost = True
                     self._notify(Step.CLAIM_LOST, detail=str(failure))
                     self._on_lost()
                     return
-                self._notify(Step.FAILURE, detail=str(failure))
+                self._notify(Step.FAILURE, detail=f"{type(failure).__name__}: {failure}")
 
 
 def reclaim_delay(left: timedelta) -> timedelta:

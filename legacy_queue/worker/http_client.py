@@ -5,7 +5,6 @@ Never puts a URL into an error: it may be a signed URL.
 
 import os
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import IO, Any
 
@@ -18,7 +17,6 @@ TIMEOUT = (5.0, 25.0)
 UPLOAD_TIMEOUT = (30.0, 60.0)
 RETRIES = 5
 FIRST_DELAY = timedelta(seconds=0.5)  # doubled for each further retry
-PIECE = 64 * 1024  # bytes of a file that are in memory at a time
 
 
 class Unavailable(Exception):
@@ -45,22 +43,6 @@ def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
-class Content:
-    """The bytes that an open file has now, from its start for each attempt, and nothing appended later."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._fd = file.fileno()
-        self._length = os.fstat(file.fileno()).st_size
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[bytes]:
-        for start in range(0, self._length, PIECE):
-            size = min(PIECE, self._length - start)
-            yield os.pread(self._fd, size, start).ljust(size, b"\0")  # where a task has truncated it
-
-
 class Http:
     """Keeps connections open until ``close``. After ``stopping`` is set, requests are not repeated.
 
@@ -81,16 +63,21 @@ class Http:
         method: str = "POST",
         sign: Sign = unsigned,
         give_up: threading.Event | None = None,
+        file: IO[bytes] | None = None,
         **content: Any,
     ) -> requests.Response:
         """The answer with a 2xx; repeats a 5xx and a broken connection, with growing delays.
 
-        ``content`` is requests' ``json``, or ``headers``, ``data`` and ``timeout``. Raises Refused for a 3xx
-        or 4xx, which is never repeated, and Unavailable if the last attempt fails too. ``operation`` is for
-        these errors. ``give_up`` ends the repetitions in place of ``stopping``.
+        The body is the ``file``, from its start each time, or requests' ``json`` in ``content``. Raises
+        Refused for a 3xx or 4xx, which is never repeated, and Unavailable if the last attempt fails too.
+        ``operation`` is for these errors. ``give_up`` ends the repetitions in place of ``stopping``.
         """
         request = {"timeout": TIMEOUT, "allow_redirects": False, **content}
         for attempt in range(RETRIES + 1):
+            if file:
+                # requests would send an empty file chunked, which Azure refuses
+                request["data"] = file if file.seek(0, os.SEEK_END) else b""
+                file.seek(0)
             try:
                 answer = self._session.request(method, url, auth=sign, **request)
             except requests.RequestException as broken:

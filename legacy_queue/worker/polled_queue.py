@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from lxml import etree
 
-from legacy_queue.worker.http_client import Http, Unavailable
+from legacy_queue.worker.http_client import Unavailable
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,12 @@ class PolledMessage:
         except (KeyError, TypeError, ValueError, RecursionError):
             return None
 
+    def claim_proof(self) -> dict[str, str]:
+        """The parameters of a draft worker's claimTask, which show that it holds the message."""
+        work = self.work() or {}
+        signature = {"signature": work["signature"]} if "signature" in work else {}
+        return {"messageId": self.message_id, "receipt": self.pop_receipt, **signature}
+
 
 @dataclass(frozen=True)
 class PolledQueue:
@@ -40,27 +46,22 @@ class PolledQueue:
     signed_poll_url: str = field(repr=False)
     signed_delete_url: str = field(repr=False)
 
-    def poll(self, http: Http) -> PolledMessage | None:
-        """Receive a message, which is hidden from other workers from now on; None if there is none.
+    @classmethod
+    def from_wire(cls, urls: Any) -> "PolledQueue":
+        return cls(str(urls["signedPollUrl"]), str(urls["signedDeleteUrl"]))
 
-        Raises Unavailable if the next poll may succeed, Refused if only new URLs can help.
+    @property
+    def poll_url(self) -> str:
+        """The URL that receives one message, which is hidden from other workers from then on."""
+        return f"{self.signed_poll_url}&numofmessages=1"
+
+    def delete_url(self, message: PolledMessage) -> str:
+        """The URL that deletes the message.
+
+        Both ids are URI-encoded: a receipt may hold ``+``, which Azure would read as a space.
         """
-        answer = http.send("poll", f"{self.signed_poll_url}&numofmessages=1", "GET")
-        messages = parse_messages(answer.content)
-        return messages[0] if messages else None
-
-    def delete(self, http: Http, message: PolledMessage) -> None:
-        """Delete the message from its queue; raises Unavailable and Refused."""
-        http.send("delete", delete_url(self.signed_delete_url, message), "DELETE")
-
-
-def delete_url(template: str, message: PolledMessage) -> str:
-    """The URL that deletes the message; ``template`` is a signedDeleteUrl.
-
-    Both ids are URI-encoded: a receipt may hold ``+``, which Azure would read as a space.
-    """
-    url = template.replace("{{messageId}}", quote(message.message_id, safe=""))
-    return url.replace("{{popReceipt}}", quote(message.pop_receipt, safe=""))
+        url = self.signed_delete_url.replace("{{messageId}}", quote(message.message_id, safe=""))
+        return url.replace("{{popReceipt}}", quote(message.pop_receipt, safe=""))
 
 
 def parse_messages(xml: bytes) -> list[PolledMessage]:

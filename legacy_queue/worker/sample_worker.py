@@ -35,8 +35,7 @@ class SampleWorker:
         self._client = QueueClient(self._context)
         self._free = threading.Semaphore(settings.capacity)
         self._running: dict[tuple[str, int], TaskRun] = {}  # only the loop adds to it
-        polling = AzurePolling(self._context, self._client, lambda *run: run in self._running)
-        self._claim: Callable[[], Claim | None] = polling.claim
+        self._claim: Callable[[], Claim | None] = AzurePolling(self._context, self._client).claim
         if settings.protocol is Protocol.CLAIMWORK:
             self._claim = partial(claim_work, self._context, self._client)
 
@@ -78,7 +77,7 @@ class SampleWorker:
             raise
         except Exception as failure:  # noqa: BLE001  whatever the queue has answered, it is asked again
             if not self._stopping.is_set():
-                self._notify(Step.FAILURE, detail=str(failure))
+                self._notify(Step.FAILURE, detail=f"{type(failure).__name__}: {failure}")
             return None
 
     def _run_task(self, run: tuple[str, int]) -> None:

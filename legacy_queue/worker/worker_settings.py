@@ -129,7 +129,7 @@ class Step(StrEnum):
 
     POLL_URLS = "poll-urls"  # queues (how many), expires
     POLL = "poll"  # messages (how many) of queue (1 is the first, of the highest priority); claimWork: claims
-    CLAIM = "claim"  # taken_until, sent (the names of the parameters)
+    CLAIM = "claim"  # taken_until
     DELETED = "deleted"  # deployed: message_id
     RUN = "run"  # the command starts
     RECLAIM = "reclaim"  # taken_until

@@ -1,14 +1,12 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-A test can have it write its stacks, slow down an import, and have it send itself a signal when it forks. What
-a server answers and publishes is held against ``shapes.py`` beside this folder. For
+A test can have it slow down an import, and have it send itself a signal when it forks. What a server answers
+and publishes is held against ``shapes.py`` beside this folder. For
 ``legacy-queue``, two packages are hidden that users do not have: tests installed them here, and azure-core
 and structlog would import them, which takes a seventh of a server's start.
 """
 
-import faulthandler
 import os
-import signal
 import sys
 import time
 from functools import partial
@@ -17,15 +15,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-STACKS_SIGNAL = signal.SIGRTMIN + 5
 if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
     hidden: dict[str, Any] = dict.fromkeys(("aiohttp", "rich"))
     sys.modules.update(hidden)  # importing them is an ImportError
-
-if path := os.environ.get("TEST_STACKS"):
-    # open until the process ends
-    faulthandler.register(STACKS_SIGNAL, file=os.open(path, os.O_WRONLY | os.O_APPEND))
-
 
 WATCHED = {
     "legacy_queue.http.views": "watch_answers",

@@ -30,10 +30,3 @@ def test_ca_makes_an_authority_once_and_prints_its_path(tmp_path: Path) -> None:
     }
     assert all(Path(value).is_file() for _, value in variables)
     assert "update-ca-certificates" in said
-
-
-def test_an_unusable_data_directory_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    said = ca("--data-dir", str(tmp_path / "file"))
-    assert said.returncode == 1
-    assert re.fullmatch(r"Error: \S+/file cannot be used: .*\n", said.stderr)

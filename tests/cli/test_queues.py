@@ -20,9 +20,3 @@ def test_queues_prints_the_queue_of_each_priority_highest_first() -> None:
     assert [line.split() for line in printed.output.splitlines()] == [
         [priority, f"q2-{names[0]}-{names[1]}-{7 - place}"] for place, priority in enumerate(PRIORITIES)
     ]
-
-
-def test_a_provisioner_that_is_no_identifier_is_refused() -> None:
-    refused = CliRunner().invoke(commands, ["queues", "--provisioner", "a/b", "--worker-type", "w"])
-    assert refused.exit_code == 2
-    assert "--provisioner" in refused.output

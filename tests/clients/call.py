@@ -1,4 +1,4 @@
-"""The newest PyPI client, called from elsewhere: ``.venv/bin/python call.py``, as ``call.js`` is.
+"""A PyPI client, called from elsewhere as ``call.js`` is: taskcluster 3.0.2 or, in ``.venv``, the newest.
 
 Reads a line of JSON for each job on stdin, ``{job, options, method, args[, query]}``, and prints a line of
 JSON for each: ``{answer}``, or ``{refused: {status, body}}`` for an error that the server answered with. Ends
@@ -8,13 +8,18 @@ with stdin. ``options`` are the client's.
 import base64
 import json
 import sys
+import warnings
 from datetime import UTC, datetime
 from typing import Any
 
-import taskcluster
-from taskcluster.download import downloadArtifactToBuf
-from taskcluster.exceptions import TaskclusterArtifactError, TaskclusterAuthFailure, TaskclusterRestFailure
-from taskcluster.upload import uploadFromBuf
+# Python 3.9 removed it; each signed call of taskcluster 3.0.2 needs it
+vars(base64).setdefault("encodestring", base64.encodebytes)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # a fresh install of 3.0.2 compiles its old escapes here
+    import taskcluster
+    import taskcluster.client
+    from taskcluster.exceptions import TaskclusterAuthFailure, TaskclusterRestFailure
 
 
 def _time(milliseconds: int) -> datetime:
@@ -36,13 +41,15 @@ def _url(queue: Any, job: dict[str, Any]) -> str:
 
 def _signed_url(queue: Any, job: dict[str, Any]) -> str:
     *args, life = job["args"]
-    return str(queue.buildSignedUrl(job["method"], *args, **life))
+    # as an option: 3.0.2 takes an argument for one of the method
+    queue.options["signedUrlExpiration"] = life["expiration"]
+    return str(queue.buildSignedUrl(job["method"], *args))
 
 
 def _credentials(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
     [terms] = job["args"]
     issuer = job["options"]["credentials"]
-    made = taskcluster.createTemporaryCredentials(
+    made = taskcluster.client.createTemporaryCredentials(
         issuer["clientId"],
         issuer["accessToken"],
         _time(terms["start"]),
@@ -60,6 +67,8 @@ def _methods(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
 
 def _put_object(queue: Any, job: dict[str, Any]) -> None:
     """An artifact of the type object, from createArtifact to finishArtifact; the content in base64."""
+    from taskcluster.upload import uploadFromBuf
+
     *run, name, body, content = job["args"]
     created, data = queue.createArtifact(*run, name, body), base64.b64decode(content)
     uploadFromBuf(
@@ -78,6 +87,9 @@ def _object(job: dict[str, Any], created: dict[str, Any]) -> Any:
 
 def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
     """The content of an artifact, in base64, and its type; or the reason of one that is an error."""
+    from taskcluster.download import downloadArtifactToBuf
+    from taskcluster.exceptions import TaskclusterArtifactError
+
     task_id, run_id, name = job["args"]
     try:
         content, content_type = downloadArtifactToBuf(

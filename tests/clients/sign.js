@@ -1,6 +1,6 @@
 /* This Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.
  *
- * What the real JavaScript clients sign and bind to, and what hawk's own server says of a signature.
+ * What the real JavaScript clients sign and bind to.
  *
  * Reads a JSON array of jobs on stdin and prints the array of their results. `now` (ms) is the time
  * that a job happens at. `hawk` is "2" (what the clients of 2015 use) or "6" (those of 2018);
@@ -9,7 +9,6 @@
 'use strict';
 
 const fs = require('fs');
-const http = require('http');
 const { createRequire } = require('module');
 
 const clients = version => require(`taskcluster-client-${version}`);
@@ -30,16 +29,6 @@ const jobs = {
 
   bewit: ({ hawk, url, credentials, options }) =>
     hawks[hawk]().uri.getBewit(url, { ...options, credentials: keyed(credentials) }),
-
-  // null: hawk accepts the request; otherwise what it says against it
-  refusal: ({ hawk, request, credentials, options, bewit }) => {
-    const server = hawks[hawk]().server;
-    const authenticate = bewit ? server.authenticateBewit : server.authenticate;
-    return new Promise(resolve => {
-      const lookUp = (id, callback) => callback(null, id === credentials.id ? keyed(credentials) : null);
-      authenticate(request, lookUp, options || {}, error => resolve(error ? error.message : null));
-    });
-  },
 
   certificate: ({ client, options }) =>
     clients(client).createTemporaryCredentials({
@@ -66,34 +55,6 @@ const jobs = {
           return { refused: error.message };
         }
       }));
-  },
-
-  signedUrl: ({ client, options, call, args }) => {
-    const queue = new (clients(client).Queue)(options);
-    return queue.buildSignedUrl(queue[call], ...args);
-  },
-
-  // the request as it goes over the wire: the client calls a server that writes down what it gets
-  request: async ({ client, options, call, args }) => {
-    const requests = [];
-    const server = http.createServer(async (request, response) => {
-      const { method, url, headers } = request;
-      const chunks = [];
-      for await (const chunk of request) {
-        chunks.push(chunk);
-      }
-      requests.push({ method, url, headers, body: Buffer.concat(chunks).toString() });
-      response.setHeader('content-type', 'application/json');
-      response.end('{}');
-    });
-    await new Promise(resolve => server.listen(0, '127.0.0.1', resolve));
-    const { port } = server.address();
-    const rootUrl = `http://127.0.0.1:${port}`;
-    const base = client === '4' ? { baseUrl: `${rootUrl}/v1` } : { rootUrl };
-    const queue = new (clients(client).Queue)({ ...options, ...base });
-    await queue[call](...args);
-    await new Promise(resolve => server.close(resolve));
-    return { ...requests[0], port };
   },
 };
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
-from legacy_queue.config.settings import DECLARED, PREFIX, wire_name
+from legacy_queue.config.settings import PREFIX
 
 TOKEN = "S3CRET-access-token-of-a-client"
 SIGNING = "S3CRET-that-signs-the-messages"
@@ -27,56 +27,26 @@ def shown(*arguments: str, **environ: str) -> dict[str, str]:
     return dict(line.split(" = ", 1) for line in result.output.splitlines())
 
 
-def test_each_setting_is_shown() -> None:
-    assert list(shown()) == [wire_name(setting.name) for setting in DECLARED]
-
-
 def test_the_defaults_are_shown() -> None:
     lines = shown()
     assert lines["host"] == '"127.0.0.1"  # default'
     assert lines["port"] == "8080  # default"
-    assert lines["trusted-proxy"] == "false  # default"
     assert lines["claim-timeout"] == '"20m"  # default'
     assert lines["public-url"] == "(none)  # default"
-    assert lines["amqp-url"] == "(none)  # default"
-    assert lines["project"] == '"taskcluster-queue"  # default'
-    assert lines["resolvers"] == "true  # default"
     assert lines["data-dir"] == '".legacy-queue"  # default'
-    assert lines["clients"] == "(made up for development when the server starts)  # default"
     assert lines["signing-secrets"] == "(made up for development when the server starts)  # default"
 
 
 @pytest.mark.parametrize(
     ("given", "printed"),
     [
-        ("6s", "6s"),
-        ("60s", "1m"),
         ("90s", "90s"),
         ("120m", "2h"),
-        ("24h", "1d"),
         ("25h", "25h"),
-        ("5d", "5d"),
     ],
 )
 def test_a_duration_is_shown_in_its_largest_exact_unit(given: str, printed: str) -> None:
     assert shown("--claim-timeout", given)["claim-timeout"] == f'"{printed}"  # --claim-timeout'
-
-
-def test_the_source_of_each_value_is_shown(tmp_path: Path) -> None:
-    path = tmp_path / "settings.toml"
-    path.write_text('queue-prefix = "x"\nport = 1\nhost = "::1"\n')
-    lines = shown("--config", str(path), "--port", "3", PORT="2", HOST="localhost")
-    assert lines["port"] == "3  # --port"
-    assert lines["host"] == '"localhost"  # LEGACY_QUEUE_HOST'
-    assert lines["queue-prefix"] == f'"x"  # queue-prefix in {path}'
-
-
-def test_secrets_are_masked() -> None:
-    lines = shown("--signing-secrets", f"{SIGNING},{SIGNING}2", CLIENTS=CLIENTS)
-    assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
-    assert lines["clients"] == (
-        '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'
-    )
 
 
 @pytest.mark.parametrize(
@@ -92,6 +62,23 @@ def test_secrets_are_masked() -> None:
 )
 def test_the_brokers_password_is_masked_and_the_rest_of_its_url_is_shown(url: str, printed: str) -> None:
     assert shown(AMQP_URL=url)["amqp-url"] == f'"{printed}"  # LEGACY_QUEUE_AMQP_URL'
+
+
+def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text('port = 1\ns3-bucket = "bucket"\ns3-access-key-id = "AKIA"')
+    secrets = f"{SIGNING},{SIGNING}2"
+    connection = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=S3CRET==;EndpointSuffix=e.com"
+    s3 = {"S3_SECRET_ACCESS_KEY": "S3CRET", "S3_ENDPOINT": "https://s3.example.com"}
+    azure = ("--storage", "azure", "--connection-string", connection)
+    lines = shown("--config", str(path), "--signing-secrets", secrets, *azure, CLIENTS=CLIENTS, **s3)
+    assert lines["port"] == f"1  # port in {path}"
+    assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
+    assert lines["clients"] == (
+        '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'
+    )
+    assert lines["s3-secret-access-key"] == '"***"  # LEGACY_QUEUE_S3_SECRET_ACCESS_KEY'
+    assert lines["connection-string"] == f'"{connection.replace("S3CRET==", "***")}"  # --connection-string'
 
 
 @pytest.mark.parametrize(
@@ -111,17 +98,6 @@ def test_the_brokers_password_is_masked_and_the_rest_of_its_url_is_shown(url: st
 )
 def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
     assert "***" in shown("--storage", "azure", CONNECTION_STRING=connection)["connection-string"]
-
-
-def test_a_connection_string_is_shown_with_its_account() -> None:
-    connection = (
-        "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=S3CRET==;EndpointSuffix=example.com"
-    )
-    line = shown("--storage", "azure", "--connection-string", connection)["connection-string"]
-    assert line == (
-        '"DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=***;EndpointSuffix=example.com"'
-        "  # --connection-string"
-    )
 
 
 @pytest.mark.parametrize(
@@ -150,23 +126,3 @@ def test_a_mistake_is_reported_in_one_sentence_without_secrets(
     assert said in result.output
     assert "S3CRET" not in result.output
     assert len(result.output.splitlines()) == 1
-
-
-def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
-    result = config("--claim-timeot", "1s")
-    assert result.exit_code == 2
-    assert "--claim-timeout" in result.output
-
-
-def test_the_help_has_each_setting() -> None:
-    output = config("--help").output
-    assert [setting.name for setting in DECLARED if f"--{wire_name(setting.name)}" not in output] == []
-    assert "--config" in output
-
-
-def test_the_key_of_the_object_store_is_masked() -> None:
-    options = {"endpoint": "https://s3.example.com", "bucket": "bucket", "access-key-id": "AKIAEXAMPLE"}
-    given = [word for name, value in options.items() for word in (f"--s3-{name}", value)]
-    lines = shown(*given, S3_SECRET_ACCESS_KEY="S3CRET")
-    assert lines["s3-access-key-id"] == '"AKIAEXAMPLE"  # --s3-access-key-id'
-    assert lines["s3-secret-access-key"] == '"***"  # LEGACY_QUEUE_S3_SECRET_ACCESS_KEY'

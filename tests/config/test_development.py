@@ -18,9 +18,9 @@ def development_file(data_dir: Path) -> Path:
     return data_dir / "development.json"
 
 
-@pytest.fixture(params=["azurite", "azure"])
-def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
-    return Settings(storage=request.param, data_dir=tmp_path / "a" / "b")
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(storage="azure", data_dir=tmp_path / "a" / "b")
 
 
 def test_a_client_and_a_secret_are_generated(settings: Settings) -> None:
@@ -36,14 +36,7 @@ def test_a_client_and_a_secret_are_generated(settings: Settings) -> None:
     assert client.access_token not in repr(made)
 
 
-def test_the_file_is_private_to_its_owner(settings: Settings) -> None:
-    complete(settings)
-    assert stat.S_IMODE(development_file(settings.data_dir).stat().st_mode) == 0o600
-
-
-def test_the_directory_and_a_file_of_an_earlier_version_are_made_private(
-    settings: Settings,
-) -> None:
+def test_an_existing_directory_and_file_are_made_private(settings: Settings) -> None:
     settings.data_dir.mkdir(parents=True, mode=0o755)
     other = settings.data_dir / "not-ours"
     for path in (development_file(settings.data_dir), other):
@@ -74,12 +67,6 @@ def test_a_restart_keeps_the_generated_credentials(settings: Settings) -> None:
     assert complete(settings) == complete(settings)
 
 
-def test_two_data_directories_have_different_credentials(tmp_path: Path) -> None:
-    made = [complete(Settings(data_dir=tmp_path / name)) for name in "ab"]
-    assert made[0].clients != made[1].clients
-    assert made[0].signing_secrets != made[1].signing_secrets
-
-
 def test_memory_storage_leaves_no_file(tmp_path: Path) -> None:
     settings = Settings(storage="memory", data_dir=tmp_path)
     assert complete(settings) != complete(settings)
@@ -99,44 +86,25 @@ def test_with_configured_clients_there_is_no_development_client(tmp_path: Path) 
     assert len(made.signing_secrets) == 1
 
 
-def test_a_configured_secret_is_kept_beside_a_generated_client(tmp_path: Path) -> None:
-    made = complete(Settings(signing_secrets=(SECRET,), data_dir=tmp_path))
-    assert made.signing_secrets == (SECRET,)
-    assert made.development_client == "development"
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "{}",
-        "[]",
-        "null",
-        '"accessToken"',
-        '{"accessToken": "an-access-token-of-some-length"}',
-        '{"accessToken": null, "signingSecret": null}',
-        '{"accessToken": "", "signingSecret": ""}',
-        '{"accessToken": "short", "signingSecret": "a-signing-secret-of-some-length"}',
-        '{"accessToken": ["an-access-token-of-some-length"], "signingSecret": {}}',
-        "[" * 100_000,
+        b"",
+        b"null",
+        b'{"accessToken": "an-access-token-of-some-length"}',
+        b'{"accessToken": "short", "signingSecret": "a-signing-secret-of-some-length"}',
+        b'{"accessToken": ["an-access-token-of-some-length"], "signingSecret": {}}',
+        b"[" * 100_000,
+        b"\xff",
     ],
-    ids=lambda text: text[:40],
+    ids=lambda text: str(text[:40]),
 )
-def test_a_damaged_file_is_refused_and_left_as_it_is(settings: Settings, text: str) -> None:
+def test_a_damaged_file_is_refused_and_left_as_it_is(settings: Settings, text: bytes) -> None:
     settings.data_dir.mkdir(parents=True)
-    development_file(settings.data_dir).write_text(text)
-    with pytest.raises(SettingsError) as error:
+    development_file(settings.data_dir).write_bytes(text)
+    with pytest.raises(SettingsError, match=r"development\.json is damaged: remove it"):
         complete(settings)
-    assert str(error.value).startswith(f"{development_file(settings.data_dir)} is damaged: remove it")
-    assert development_file(settings.data_dir).read_text() == text
-
-
-def test_a_file_that_is_not_text_is_refused(settings: Settings) -> None:
-    settings.data_dir.mkdir(parents=True)
-    development_file(settings.data_dir).write_bytes(b"\xff")
-    with pytest.raises(SettingsError, match="is damaged"):
-        complete(settings)
+    assert development_file(settings.data_dir).read_bytes() == text
 
 
 def test_a_file_of_another_user_is_refused(settings: Settings) -> None:
@@ -158,20 +126,12 @@ def test_a_file_that_every_user_may_write_to_is_refused(settings: Settings) -> N
         complete(settings)
 
 
-def test_the_file_has_the_generated_token_and_secret(tmp_path: Path) -> None:
-    made = complete(Settings(data_dir=tmp_path))
-    kept = json.loads(development_file(tmp_path).read_text())
-    assert kept == {"accessToken": made.clients[0].access_token, "signingSecret": made.signing_secrets[0]}
-
-
-def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for data_dir in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(SettingsError, match="use another --data-dir"):
-            complete(Settings(data_dir=data_dir))
-
-
-def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_the_file_and_a_file_in_that_of_the_directory_are_refused(
+    tmp_path: Path,
+) -> None:
     development_file(tmp_path).mkdir()
     with pytest.raises(SettingsError, match="cannot be written and read"):
         complete(Settings(data_dir=tmp_path))
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="use another --data-dir"):
+        complete(Settings(data_dir=tmp_path / "file"))

@@ -142,21 +142,13 @@ def test_the_defaults_are_the_documented_values() -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_each_setting_is_read_from_an_option(name: str) -> None:
+def test_each_setting_is_read_from_an_option_and_a_variable(name: str) -> None:
     text, value = EACH[name]
-    settings, sources = load({**needed_with(name), name: text}, {})
-    assert getattr(settings, name.replace("-", "_")) == value
-    assert sources[name] == f"--{name}"
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_each_setting_is_read_from_a_variable(name: str) -> None:
-    text, value = EACH[name]
-    settings, sources = load({name: None}, {variable(name): text, "PATH": "x"} | {
-        variable(other): needed for other, needed in needed_with(name).items()
-    })  # fmt: skip
-    assert getattr(settings, name.replace("-", "_")) == value
-    assert sources[name] == variable(name)
+    for options, environ in (({name: text}, {}), ({name: None}, {variable(name): text, "PATH": "x"})):
+        settings, sources = load({**needed_with(name), **options}, environ)
+        assert getattr(settings, name.replace("-", "_")) == value
+        assert sources[name] == (variable(name) if environ else f"--{name}")
+        assert "S3CRET" not in repr(settings) + repr(sources)
 
 
 def test_settings_are_read_from_the_file(tmp_path: Path) -> None:
@@ -181,24 +173,14 @@ def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: P
     assert load({}, {})[0].port == 8080
 
 
-def test_the_option_config_wins_over_its_variable(tmp_path: Path) -> None:
-    other = tmp_path / "other.toml"
-    other.write_text("port = 9")
-    environ = {"LEGACY_QUEUE_CONFIG": file(tmp_path)}
-    assert load({"config": str(other)}, environ)[0].port == 9
-
-
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("claim-timeuot", "claim-timeout"),
         ("client", "clients"),
-        ("ports", "port"),
-        ("signing-secret", "signing-secrets"),
         ("zzz", ""),
-        ("", ""),
-        ("host_", "host"),
         ("development-client", ""),
+        ("root-urls", ""),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, name: str, nearest: str) -> None:
@@ -217,30 +199,15 @@ def test_variables_that_are_no_settings_are_ignored() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["config", "root-url"])
-def test_the_file_may_not_hold_config_or_root_url(tmp_path: Path, name: str) -> None:
-    assert f"no setting {name}" in why_refused({"config": file(tmp_path, f'{name} = "x"')})
-
-
 @pytest.mark.parametrize(
-    "text", ["port", "port = ", "= 1", "[clients", f'x = "{KEY}', "port = 1\nport = 2", "\x00", "port = 08"]
+    ("text", "said"),
+    [(b"port = ", "is not TOML"), (f'x = "{KEY}'.encode(), "is not TOML"), (b'a = "\xff"', "is not TOML")],
 )
-def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
-    path = file(tmp_path, text)
-    message = why_refused({"config": path})
-    assert f"the settings file {path} is not TOML" in message
-
-
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
     path = tmp_path / "settings.toml"
-    path.write_bytes(b'a = "\xff"')
-    assert "is not TOML" in why_refused({"config": str(path)})
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        message = why_refused({"config": str(path)})
-        assert f"the settings file {path} cannot be read" in message
+    assert f"the settings file {path} cannot be read" in why_refused({"config": str(path)})
+    path.write_bytes(text)
+    assert f"the settings file {path} {said}" in why_refused({"config": str(path)})
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -257,42 +224,6 @@ def test_a_bad_value_is_refused_with_its_source(tmp_path: Path, name: str) -> No
         assert (repr(bad) in message) is not secret
 
 
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("clients", f'{{"a": {{"accessToken": "{TOKEN}"}}}}'),
-        ("clients", f'{{"a": {{"accessToken": "{TOKEN}", "scopes": ["*"], "more": 1}}}}'),
-        ("clients", f'{{"a": {{"accessToken": "{TOKEN} ", "scopes": ["*"]}}}}'),
-        ("clients", f'{{"a": {{"accessToken": "{TOKEN}", "scopes": "{TOKEN}"}}}}'),
-        ("clients", '{"a": {"accessToken": "S3CRET", "scopes": []}}'),
-        ("clients", f'{{"a": "{TOKEN}"}}'),
-        ("clients", f'["{TOKEN}"]'),
-        ("clients", TOKEN),
-        ("clients", f'{{"accessToken": "{TOKEN}", "clientId": "a", "scopes": []}}'),
-        ("signing-secrets", "S3CRET"),
-        ("signing-secrets", f"{SIGNING},S3CRET"),
-        ("signing-secrets", f'["{SIGNING}"'),
-        ("signing-secrets", f'["{SIGNING}", 1]'),
-        ("amqp-url", "http://queue:S3CRET@rabbit.example.com"),
-        ("amqp-url", "amqp://queue:S3CRET/@rabbit.example.com"),
-        ("amqp-url", "S3CRET"),
-        ("amqp-url", "amqp://queue:S3CRET@rabbit.example.com/vhost?heartbeat=30"),
-    ],
-)
-def test_a_refused_secret_is_not_repeated(name: str, bad: str) -> None:
-    assert "accepted" in why_refused({name: bad}) or "must be" in why_refused({name: bad})
-
-
-def test_no_secret_is_in_the_repr(tmp_path: Path) -> None:
-    settings, sources = load({"config": file(tmp_path)}, {})
-    assert "S3CRET" not in repr(settings)
-    assert "S3CRET" not in str(settings)
-    assert "S3CRET" not in repr(sources)
-    azure, _ = load({"storage": "azure", "connection-string": CONNECTION}, {})
-    assert "S3CRET" not in repr(azure)
-    assert "S3CRET" not in repr(load({"amqp-url": AMQP}, {})[0])
-
-
 AZURITE = {"storage": "azurite"}
 SERVED = {"clients": CLIENTS, "signing-secrets": SIGNING}
 PUBLIC = {"public-url": "https://queue.example.com"}
@@ -303,9 +234,7 @@ PUBLIC = {"public-url": "https://queue.example.com"}
     [
         ({"storage": "azure"}, "LEGACY_QUEUE_CONNECTION_STRING"),
         ({"connection-string": CONNECTION}, "--storage azure, and this is embedded"),
-        ({"connection-string": CONNECTION, "storage": "memory"}, "and this is memory"),
         ({"azure-proxy": "http://proxy:3128"}, "azure-proxy goes with --storage azure"),
-        ({**ENTRA, "storage": "memory"}, "azure-queue-url goes with --storage azure, and this is memory"),
         ({**ENTRA, "storage": "azure", "connection-string": CONNECTION}, "and so does azure-queue-url"),
         (
             {"storage": "azure", "connection-string": CONNECTION, "azure-account": "acc"},
@@ -318,69 +247,29 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"host": "0.0.0.0", "storage": "memory"}, "configure clients and signing-secrets"),
         ({"host": "0.0.0.0", "storage": "memory", "clients": CLIENTS}, "on 0.0.0.0 others"),
         ({"host": "::", "storage": "memory", "signing-secrets": SIGNING}, "on :: others"),
-        ({"host": "queue.example.com", "storage": "memory"}, "queue.example.com"),
-        ({"host": "10.0.0.1", "storage": "azure", "connection-string": CONNECTION}, "127.0.0.1"),
-        ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
-        ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
         ({"host": "192.0.2.1", **AZURITE, **SERVED}, "--public-queue-url"),
-        ({"host": "192.0.2.1", **AZURITE, "development": "true"}, "--public-queue-url"),
         ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
-        ({"host": "0.0.0.0", **AZURITE, **PUBLIC, **SERVED}, "--public-queue-url"),
+        ({"host": "0:0::0", "storage": "memory", **SERVED}, "0:0::0 is no address"),
         (
             {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **AZURITE, **PUBLIC, **SERVED},
             "--public-blob-url",
-        ),
-        *(
-            ({"host": host, **storage, **SERVED}, f"{host} is no address that clients could be sent to")
-            for host in ("0.0.0.0", "::", "0:0::0")
-            for storage in (
-                {"storage": "memory"},
-                {"storage": "azure", "connection-string": CONNECTION},
-                {"public-queue-url": "https://q.example.com", "public-blob-url": "https://b.example.com"},
-            )
         ),
         ({"tls-cert": "a.pem"}, "go together"),
         ({"tls": "auto", **OWN_CERTIFICATE}, "give one of them"),
         ({"tls-name": "queue.example.com"}, "set tls to auto"),
         *(({name: S3[name] for name in S3 if name != left_out}, left_out) for left_out in NEEDED_TOGETHER),
-        *(({name: S3[name]}, "go together") for name in NEEDED_TOGETHER),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(options: dict[str, str], said: str) -> None:
     assert said in why_refused(options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        *({"host": host} for host in ("localhost", "127.0.0.1", "127.8.9.1", "::1")),
-        {"storage": "memory"},
-        {"control": "true"},
-        {"host": "192.0.2.1", "storage": "memory", "control": "true", "development": "true"},
-        {"workers": "4"},
-        {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
-        {"storage": "azure", "connection-string": CONNECTION, "azure-proxy": "http://proxy:3128"},
-        {"storage": "azure", **ENTRA, "azure-account": "other"},
-        {"host": "192.0.2.1", "storage": "memory", **SERVED},
-        {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
-        {"host": "0.0.0.0", "storage": "memory", "development": "true", **PUBLIC},
-        {"host": "::", "storage": "azure", "connection-string": CONNECTION, **PUBLIC, **SERVED},
-        {"host": "0.0.0.0", **PUBLIC, **SERVED},
-        {
-            "host": "0.0.0.0",
-            **AZURITE,
-            "public-queue-url": "https://queue.example.com/azurite",
-            "public-blob-url": "https://blob.example.com/azurite",
-            **PUBLIC,
-            **SERVED,
-        },
-        S3,
-        {name: S3[name] for name in NEEDED_TOGETHER},
-    ],
-)
-def test_settings_that_go_together_are_accepted(options: dict[str, str]) -> None:
-    load(options, {})
+def test_settings_that_go_together_are_accepted() -> None:
+    azure = {"storage": "azure", "connection-string": CONNECTION, "azure-proxy": "http://proxy:3128"}
+    load({"host": "::", "workers": "4", **azure, **PUBLIC, **SERVED}, {})
+    load({"host": "192.0.2.1", "storage": "memory", "control": "true", "development": "true"}, {})
+    load({"host": "127.8.9.1", "control": "true"}, {})
+    load({name: S3[name] for name in NEEDED_TOGETHER}, {})
 
 
 @pytest.mark.parametrize(

@@ -21,55 +21,29 @@ def client(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parse", "given", "value"),
     [
-        (values.text, "a b", "a b"),
         (values.port, "0", 0),
         (values.port, 65535, 65535),
-        (values.port, "08080", 8080),
-        (values.count, 1, 1),
         (values.count, "999", 999),
         *((values.flag, yes, True) for yes in (True, "true", "True", "1", 1, "yes", "YES")),
         *((values.flag, no, False) for no in (False, "false", "FALSE", "0", 0, "no")),
         (values.duration, "1s", timedelta(seconds=1)),
-        (values.duration, "20m", timedelta(minutes=20)),
         (values.duration, "3m31s", timedelta(minutes=3, seconds=31)),
-        (values.duration, "120h", timedelta(days=5)),
         (values.duration, "5d", timedelta(days=5)),
-        (values.duration, "432000s", timedelta(days=5)),
         (values.sas_life, "6m", timedelta(minutes=6)),
-        (values.sas_life, "360s", timedelta(minutes=6)),
-        *((values.storage, name, name) for name in ("azurite", "azure", "memory")),
-        (values.prefix, "l", "l"),
         (values.prefix, "abcdefghij1", "abcdefghij1"),
-        (values.url, "http://h", "http://h"),
         (values.url, "https://h:1/", "https://h:1"),
         (values.url, "https://[::1]:1/a/b/", "https://[::1]:1/a/b"),
-        (values.clients, {}, ()),
         (values.clients, client(), (Client("a", TOKEN, ("s",)),)),
         (values.clients, client(accessToken=LONG, scopes=[]), (Client("a", LONG, ()),)),
         (values.clients, {"a/b@c:d.e+f|g_-": client()["a"]}, (Client("a/b@c:d.e+f|g_-", TOKEN, ("s",)),)),
-        (values.roles, {}, {}),
         (values.roles, '{"a:*": []}', {"a:*": ()}),
-        (values.roles, {"a": ["b", "c*"]}, {"a": ("b", "c*")}),
-        (values.secrets, [], ()),
-        (values.secrets, TOKEN, (TOKEN,)),
         (values.secrets, f"{TOKEN},{LONG}", (TOKEN, LONG)),
         (values.secrets, f"{TOKEN},", (TOKEN,)),
         (values.secrets, [TOKEN, LONG], (TOKEN, LONG)),
         (values.secrets, f'["{TOKEN}", "{LONG}"]', (TOKEN, LONG)),
-        (values.policies, {}, {}),
         (values.policies, '{"p/w": "required", "-/_": "optional"}', {"p/w": "required", "-/_": "optional"}),
-        *(
-            (values.amqp_url, url, url)
-            for url in (
-                "amqp://h",
-                "amqp://h/",
-                "amqp://[::1]:5672//",
-                "amqps://u:p%40@h:1/v",
-                "amqp://h:65535",
-            )
-        ),
+        *((values.amqp_url, url, url) for url in ("amqp://[::1]:5672//", "amqps://u:p%40@h:1/v")),
         *((values.project, name, name) for name in ("a", "taskcluster-queue", "_-" * 32)),
-        (values.path, "a/b", Path("a/b")),
         (values.path, "~", Path.home()),
     ],
 )  # fmt: skip
@@ -88,7 +62,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *("432001s", "6d", "121h", "99999999s"),
     ],
     values.sas_life: ["359s", "5m", "1s", "6d", "x"],
-    values.storage: ["", "Azure", "disk", None, 1, ["memory"]],
+    values.one_of("a", "b"): ["", "A", "c", None, 1, ["a"]],
     values.prefix: ["", "A", "1a", "a-b", "abcdefghij12", "a\n", "\u00e4", 1],
     values.url: [
         *("", "h", "ftp://h", "http://", "http:///a", "http://h?a", "http://h#a", "http://h/a b"),
@@ -111,28 +85,8 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *({"p/w": policy} for policy in ("always", "", True, None)),
     ],
     values.amqp_url: [
-        *(
-            "",
-            "h",
-            "amqp:h",
-            "amqp://",
-            "amqp:///v",
-            "amqp://:5672",
-            "http://h",
-            "amqp://h:0",
-            "amqp://h:65536",
-        ),
-        *(
-            "amqp://u:p/q@h",
-            "amqp://h:x",
-            "amqp://h ",
-            "amqp://h\n",
-            "amqp://\u00e4",
-            "amqp://[h",
-            1,
-            None,
-            [],
-        ),
+        *("", "h", "amqp:///v", "amqp://:5672", "http://h", "amqp://h:0", "amqp://h:65536", "amqp://h?a=1"),
+        *("amqp://u:p/q@h", "amqp://h:x", "amqp://h ", "amqp://\u00e4", "amqp://[h", 1, None),
     ],
     values.project: ["", "a b", "a.b", "a/b", "p" * 65, "a\n", "\u00e4", None, []],
     values.path: ["", 1, None, [], "~no-such-user/x"],
@@ -142,10 +96,9 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
 @pytest.mark.parametrize(
     ("parse", "bad"),
     [
-        pytest.param(parse, bad, id=f"{name}-{ascii(bad)[:40]}")
-        for name, parse in vars(values).items()
-        if callable(parse) and parse in REFUSED
-        for bad in REFUSED[parse]
+        pytest.param(parse, bad, id=f"{number}-{ascii(bad)[:40]}")
+        for number, (parse, values_refused) in enumerate(REFUSED.items())
+        for bad in values_refused
     ],
 )
 def test_a_bad_value_is_refused(parse: Callable[[Any], Any], bad: Any) -> None:

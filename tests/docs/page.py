@@ -85,7 +85,9 @@ def _without_front_matter(path: Path) -> str:
 
 
 def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
-    mark, paragraph, last = "", "", None
+    mark = ""
+    paragraph = ""
+    last = None
     for token in tokens:
         line = token.map[0] + 1 if token.map else 0
         if token.type == "code_block":
@@ -108,7 +110,9 @@ def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
             step = _step(token, line, mark, paragraph, last)
             if step:
                 yield step
-                last, mark, paragraph = step, "", ""
+                last = step
+                mark = ""
+                paragraph = ""
 
 
 def _step(token: Token, line: int, mark: str, paragraph: str, last: Step | None) -> Step | None:

@@ -36,7 +36,9 @@ class Terminal:
     """``ports`` maps the page's ports to those of this run, since many pages are tested at a time."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], ports: dict[str, int]) -> None:
-        self._folder, self._ports, self._steps = folder, ports, 0
+        self._folder = folder
+        self._ports = ports
+        self._steps = 0
         self._background: dict[Path, int] = {}  # outputs and process groups
         self._mark = str(uuid.uuid4())  # in the environment of everything that the page starts
         scratch = folder / "scratch"
@@ -108,7 +110,8 @@ class Terminal:
         script, output, ended = (name.with_suffix(suffix) for suffix in (".block", ".out", ".ended"))
         script.write_text(text)
         take = f". {script}" if step.language in ("sh", "toml") else f"{RUN[step.language]} {script}"
-        to_file, done = f">{output} 2>&1 </dev/null", f">{ended}.new; mv {ended}.new {ended}"
+        to_file = f">{output} 2>&1 </dev/null"
+        done = f">{ended}.new; mv {ended}.new {ended}"
         expected = 0
         if step.mark == "background":
             self._send(f"setsid bash -c 'echo $$ {done}; . {script}' {to_file} &")

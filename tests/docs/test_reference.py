@@ -1,20 +1,12 @@
 """The reference agrees with the code; its generated parts are tested as they are built."""
 
 import json
-import re
 import subprocess
 import sys
-from html import unescape
 from pathlib import Path
 
 import pytest
 
-from legacy_queue.cli.commands import COMMANDS
-from legacy_queue.config.settings import DECLARED, wire_name
-from legacy_queue.domain import errors
-from legacy_queue.domain.errors import InjectedError, QueueError
-from legacy_queue.domain.events import EXCHANGES
-from legacy_queue.http.app import ENDPOINTS
 from tests.docs.terminal import ROOT
 from tests.system.processes import LONG
 from tests.system.real_clients import python_of_today
@@ -60,43 +52,9 @@ def test_no_page_fetches_anything_from_elsewhere(built: Path) -> None:
     assert fetched == []
 
 
-@pytest.mark.parametrize(
-    ("page", "anchors"),
-    [
-        ("http-api", [endpoint.name.lower() for endpoint in ENDPOINTS]),
-        ("cli", [f"legacy-queue-{name}" for name in COMMANDS]),
-        ("events", list(EXCHANGES)),
-    ],
-    ids=["each method", "each command", "each exchange"],
-)
-def test_each_method_command_and_exchange_has_a_section(built: Path, page: str, anchors: list[str]) -> None:
-    html = (built / "reference" / f"{page}.html").read_text()
-    assert [anchor for anchor in anchors if f'id="{anchor}"' not in html] == []
-
-
-def test_each_setting_has_a_row_with_its_whole_help(built: Path) -> None:
-    html = (built / "reference" / "settings.html").read_text()
-    cells = re.findall(r'<tr class="row-\w+"><td><p><code[^>]*><span class="pre">([a-z0-9-]+)</span>', html)
-    assert cells == [wire_name(setting.name) for setting in DECLARED]
-    text = unescape(re.sub("<[^>]+>", "", html))
-    helps = {setting.name: setting.metadata["help"].replace("`", "") for setting in DECLARED}
-    assert [name for name, shown in helps.items() if shown not in text] == []
-
-
 @pytest.mark.parametrize("version", ["3.0.2", "113.2.0"])
 def test_the_methods_of_a_published_client_are_those_it_has(version: str) -> None:
     python = Path(sys.executable) if version == "3.0.2" else python_of_today()
     ran = subprocess.run([python, "-c", _METHODS], capture_output=True, text=True, check=True, timeout=LONG)
     listed = json.loads((ROOT / "docs" / "_ext" / "clients.json").read_text())
     assert json.loads(ran.stdout) == listed[version]
-
-
-def test_the_page_of_errors_has_each_error_with_its_status() -> None:
-    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
-    declared = [
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, QueueError)
-    ]
-    own = (kind for kind in declared if kind not in (QueueError, InjectedError))  # these have no code
-    known = {kind.__name__: str(kind.status) for kind in own}
-    assert rows == {**known, "InternalServerError": "500"}

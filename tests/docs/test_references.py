@@ -61,3 +61,9 @@ def test_each_path_that_a_page_names_exists(texts: dict[Path, str]) -> None:
         for file in re.findall(r"`((?:legacy_queue|azurite|tests|scripts|docs|deploy)/[\w./-]*[\w/])`", text)
     }
     assert [(page, file) for page, file in sorted(named) if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_each_file_that_is_linked_is_there(name: str) -> None:
+    linked = [link for link in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()) if "://" not in link]
+    assert [link for link in linked if not (ROOT / link).exists()] == []

@@ -10,23 +10,27 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.artifact import (
-    EXPIRED_FOR,
     MAX_BLOB_SIZE,
     MAX_UPLOAD_SIZE,
     MIN_PART_SIZE,
     UPLOAD_WINDOW,
     Artifact,
+    AzureArtifact,
+    LinkArtifact,
+    ReferenceArtifact,
+    S3Artifact,
+    UploadedArtifact,
     artifact_created,
     blob_etag,
     check_open,
     created_again,
     etags_are_right,
-    note_blob,
+    requested_artifact,
 )
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict, ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, MS, NOW, TASK_ID, pending, running
+from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, pending, running
 
 NAME = "public/logs/live.log"
 SHA, OTHER_SHA = "ab" * 32, "cd" * 32
@@ -41,9 +45,9 @@ GZIP = {**BLOB, "contentEncoding": "gzip", **TRANSFER}
 MIB = 1024**2
 
 
-def new_artifact(body: Mapping[str, Any], **changes: Any) -> Artifact:
+def new_artifact(body: Mapping[str, Any], **changes: Any) -> Any:
     body = {"expires": format_time(NOW + HOUR), **body, **changes}
-    return Artifact.from_wire(running(), 0, NAME, body, NOW)
+    return requested_artifact(running(), 0, NAME, body, NOW)
 
 
 def in_parts(*sizes: int, **changes: Any) -> dict[str, Any]:
@@ -55,26 +59,22 @@ def shut_down() -> Task:
     return transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW).task
 
 
-def type_of(value: object) -> str | None:
-    """The id of a parameter that is the body of a request."""
-    return str(value["storageType"]) if isinstance(value, dict) else None
-
-
 @pytest.mark.parametrize(
-    ("body", "details"),
+    ("body", "kind", "details"),
     [
-        (S3, {}),
-        ({**S3, "storageType": "azure"}, {}),
-        (REFERENCE, {"url": "https://example.com/a?b"}),
-        (LINK, {"artifact": "public/logs/live_backing.log"}),
+        (S3, S3Artifact, {}),
+        ({**S3, "storageType": "azure"}, AzureArtifact, {}),
+        (REFERENCE, ReferenceArtifact, {"url": "https://example.com/a?b"}),
+        (LINK, LinkArtifact, {"artifact": "public/logs/live_backing.log"}),
     ],
-    ids=["s3", "azure", "reference", "link"],
 )
-def test_an_artifact_has_the_fields_of_its_request(body: Mapping[str, Any], details: dict[str, Any]) -> None:
+def test_an_artifact_has_the_fields_of_its_request(
+    body: Mapping[str, Any], kind: type[Artifact], details: dict[str, Any]
+) -> None:
     artifact = new_artifact(body)
-    assert artifact == Artifact(
-        TASK_ID, 0, NAME, body["storageType"], "text/plain", NOW + HOUR, details, is_complete=True
-    )
+    assert type(artifact) is kind
+    assert (artifact.task_id, artifact.run_id, artifact.is_complete) == (TASK_ID, 0, True)
+    assert artifact.details() == details
     assert artifact.to_wire() == {
         "storageType": body["storageType"],
         "name": NAME,
@@ -83,82 +83,48 @@ def test_an_artifact_has_the_fields_of_its_request(body: Mapping[str, Any], deta
     }
 
 
-def test_an_error_artifact_has_the_content_type_json() -> None:
-    artifact = new_artifact(ERROR)
-    assert artifact.details == {"reason": "file-missing-on-worker", "message": "it is not there"}
-    assert artifact.content_type == "application/json"
-
-
-def test_a_link_without_a_content_type_is_binary() -> None:
+def test_a_link_without_a_content_type_is_binary_and_an_error_json() -> None:
     assert new_artifact({**LINK, "contentType": "text/html"}).content_type == "text/html"
     without = {name: value for name, value in LINK.items() if name != "contentType"}
     assert new_artifact(without).content_type == "application/binary"
+    assert new_artifact(ERROR).content_type == "application/json"
 
 
 def test_an_object_keeps_its_upload_id_and_never_shows_it() -> None:
     artifact = new_artifact(OBJECT)
     assert not artifact.is_complete
-    assert artifact.details == {"projectId": "none", "uploadId": artifact.details["uploadId"]}
+    assert artifact.details() == {"projectId": "none"}
     again = new_artifact(OBJECT)
-    assert again.details["uploadId"] != artifact.details["uploadId"]
+    assert again.upload_id != artifact.upload_id
     assert created_again(artifact, again, NOW) == artifact
     with pytest.raises(RequestConflict) as conflict:
         created_again(artifact, new_artifact(OBJECT, contentType="text/html"), NOW)
-    assert artifact.details["uploadId"] not in str(conflict.value.details)
-
-
-def test_a_complete_blob_and_a_finished_object_are_closed() -> None:
-    assert not any(new_artifact(body).is_closed for body in (S3, BLOB, OBJECT))
-    assert replace(new_artifact(BLOB), is_complete=True).is_closed
-    closed = new_artifact(OBJECT)
-    assert replace(closed, details={**closed.details, "hashes": {}}).is_closed
+    assert artifact.upload_id not in str(conflict.value.details)
 
 
 def test_a_blob_gets_defaults_for_the_fields_that_are_left_out() -> None:
     artifact = new_artifact(BLOB, contentSha256=SHA.upper(), contentLength=10.0)
     assert not artifact.is_complete
-    assert artifact.details == {
+    assert artifact.details() == {
         "contentLength": 10,
         "contentSha256": SHA,
         "transferLength": 10,
         "transferSha256": SHA,
         "contentEncoding": "identity",
     }
-    assert artifact.content_encoding is None
+    assert artifact.encoding is None
     assert new_artifact(BLOB, contentEncoding="identity", transferLength=10, transferSha256=SHA) == artifact
-
-
-def test_an_encoded_blob_keeps_its_content_and_its_transfer_fields() -> None:
-    artifact = new_artifact(GZIP)
-    assert artifact.content_encoding == "gzip"
-    assert artifact.details == {
-        "contentLength": 10,
-        "contentSha256": SHA,
-        **TRANSFER,
-        "contentEncoding": "gzip",
-    }
-
-
-def test_the_parts_of_a_blob_are_stored_as_a_count_and_a_hash() -> None:
-    sizes = (MIN_PART_SIZE, MAX_UPLOAD_SIZE, 1)
-    details = new_artifact(in_parts(*sizes)).details
-    etags = [blob_etag(SHA, size) for size in sizes]
-    assert details["partCount"] == 3
-    assert details["partsSha256"] == hashlib.sha256("\n".join(etags).encode()).hexdigest()
-    assert "parts" not in details
 
 
 @pytest.mark.parametrize(
     ("body", "kind", "message"),
     [
         ({**BLOB, "contentEncoding": "gzip"}, InputError, "needs transferLength and transferSha256"),
-        ({**BLOB, "contentEncoding": "br", "transferLength": 7}, InputError, "'br'"),
         ({**BLOB, **TRANSFER}, InputError, "must be the same, or left out"),
         ({**BLOB, "transferLength": 7}, InputError, "must be the same, or left out"),
         ({**BLOB, "contentLength": MAX_UPLOAD_SIZE + 1}, InputTooLarge, "send more in parts"),
         (in_parts(MIN_PART_SIZE - 1, 1), InputError, "the size of part 1 is 5242879:"),
         (in_parts(MIN_PART_SIZE, 0), InputError, "the size of part 2 is 0: .* 1 for the last"),
-        (in_parts(0), InputError, "the size of part 1 is 0:"),
         (in_parts(MAX_UPLOAD_SIZE + 1), InputTooLarge, "the size of part 1"),
         (in_parts(*[MAX_UPLOAD_SIZE] * 30, 1), InputTooLarge, f"at most {MAX_BLOB_SIZE} bytes"),
         (in_parts(6 * MIB, 1, contentLength=6 * MIB), InputError, "the parts have 6291457 bytes in total"),
@@ -173,42 +139,32 @@ def test_an_impossible_blob_is_refused(body: dict[str, Any], kind: type[Exceptio
 def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(expires: Any) -> None:
     body = {**S3, "expires": format_time(expires)}
     task = running(expires=format_time(NOW + DAY))
-    assert Artifact.from_wire(task, 0, NAME, body, NOW).expires == expires
+    assert requested_artifact(task, 0, NAME, body, NOW).expires == expires
 
 
 @pytest.mark.parametrize(
     ("expires", "message"),
     [
         (format_time(NOW - 15 * MINUTE), "more than 15 minutes ago, now is 2030-01-02T03:04:05.678Z"),
-        (format_time(NOW + DAY + MS), "must not be after the task's, 2030-01-03T03:04:05.678Z"),
+        (format_time(NOW + DAY + MS), "nor after the task's, 2030-01-03T03:04:05.678Z"),
         ("2030-02-30T00:00:00Z", "out of range"),
     ],
 )
 def test_an_expiry_out_of_range_is_refused(expires: str, message: str) -> None:
     with pytest.raises(InputError, match=f"expires.*{message}"):
-        Artifact.from_wire(running(expires=format_time(NOW + DAY)), 0, NAME, {**S3, "expires": expires}, NOW)
+        requested_artifact(running(expires=format_time(NOW + DAY)), 0, NAME, {**S3, "expires": expires}, NOW)
 
 
-@pytest.mark.parametrize(("expires", "until"), [(HOUR, HOUR), (-MINUTE, EXPIRED_FOR - MINUTE)])
-def test_uploads_end_when_the_artifact_expires_or_may_be_removed(
-    expires: timedelta, until: timedelta
-) -> None:
-    assert new_artifact(S3, expires=format_time(NOW + expires)).uploads_until(NOW) == NOW + until
+def test_the_blob_name_is_a_hash_of_the_artifact_name() -> None:
+    place = replace(new_artifact(S3), name="../../etc/passwd").blob_name
+    assert place == f"{TASK_ID}/0/{hashlib.sha256(b'../../etc/passwd').hexdigest()}"
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "//", ".", "a%2Fb", "a/b", "x" * 1024, " "])
-def test_the_blob_name_is_a_hash_of_the_artifact_name(name: str) -> None:
-    place = replace(new_artifact(S3), name=name).blob_name
-    assert place == f"{TASK_ID}/0/{hashlib.sha256(name.encode()).hexdigest()}"
-
-
-def test_artifacts_are_open_while_the_run_is_running() -> None:
+def test_artifacts_are_open_while_the_run_is_running_and_20_minutes_and_a_drift_after_an_exception() -> None:
     check_open(running(), 0, NOW + HOUR)
-
-
-@pytest.mark.parametrize("after", [0 * MS, UPLOAD_WINDOW])
-def test_artifacts_are_open_until_20_minutes_and_a_drift_after_an_exception(after: Any) -> None:
-    check_open(shut_down(), 0, NOW + after)
+    check_open(shut_down(), 0, NOW + UPLOAD_WINDOW)
+    with pytest.raises(ResourceNotFound, match="has no run 1"):
+        check_open(running(), 1, NOW)
 
 
 @pytest.mark.parametrize(
@@ -219,9 +175,7 @@ def test_artifacts_are_open_until_20_minutes_and_a_drift_after_an_exception(afte
         (shut_down(), 0, UPLOAD_WINDOW + MS, "run 0 of task .* is exception"),
         (transitions.cancel(pending(), NOW).task, 0, MS, "is exception"),
         (transitions.resolve(running(), 0, "completed", "completed", NOW).task, 0, MS, "is completed"),
-        (transitions.resolve(running(), 0, "failed", "failed", NOW).task, 0, MS, "is failed"),
     ],
-    ids=["pending", "retried", "too late", "never claimed", "completed", "failed"],
 )
 def test_artifacts_of_a_pending_or_resolved_run_are_closed(
     task: Task, run_id: int, after: Any, message: str
@@ -230,31 +184,7 @@ def test_artifacts_of_a_pending_or_resolved_run_are_closed(
         check_open(task, run_id, NOW + after)
 
 
-def test_artifacts_of_a_run_that_does_not_exist_are_not_found() -> None:
-    with pytest.raises(ResourceNotFound, match="has no run 1"):
-        check_open(running(), 1, NOW)
-
-
-def test_a_running_task_notes_its_newest_blob() -> None:
-    noted = note_blob(running(), new_artifact(BLOB), NOW)
-    assert noted.task == replace(running(), newest_blob=NAME)
-    assert (noted.events, noted.after, noted.hold) == ((), None, None)
-
-
-def test_a_blob_of_an_earlier_run_is_not_noted() -> None:
-    noted = note_blob(running(), new_artifact(BLOB), NOW).task
-    retried = transitions.resolve(noted, 0, "exception", "worker-shutdown", NOW).task
-    assert retried.newest_blob == ""
-    again = transitions.claim(retried, 1, BOB, None, None, CLAIM_TIMEOUT, NOW).task
-    assert note_blob(again, new_artifact(BLOB), NOW).task == again
-
-
-def test_a_blob_is_not_noted_on_a_resolved_task() -> None:
-    with pytest.raises(RequestConflict):
-        note_blob(transitions.resolve(running(), 0, "failed", "failed", NOW).task, new_artifact(BLOB), NOW)
-
-
-@pytest.mark.parametrize("body", [S3, REFERENCE, LINK, ERROR, BLOB, GZIP, in_parts(6 * MIB, 1)], ids=type_of)
+@pytest.mark.parametrize("body", [S3, REFERENCE, LINK, ERROR, BLOB, GZIP, in_parts(6 * MIB, 1)])
 def test_repeating_a_request_changes_only_the_expiry(body: dict[str, Any]) -> None:
     existing = replace(new_artifact(body), is_complete=True)
     assert created_again(existing, new_artifact(body), NOW) == existing
@@ -279,10 +209,9 @@ def test_a_reference_becomes_a_link_that_keeps_its_content_type() -> None:
 @pytest.mark.parametrize(
     ("body", "ago"),
     [
-        *((body, 10 * MINUTE) for body in (S3, BLOB, OBJECT, REFERENCE, LINK, ERROR)),
-        *((BLOB, ago) for ago in (0 * MS, 10 * MINUTE - MS, DAY)),
+        *((body, 10 * MINUTE) for body in (S3, BLOB, OBJECT, REFERENCE)),
+        (BLOB, 10 * MINUTE - MS),
     ],
-    ids=type_of,
 )
 def test_an_artifact_that_expired_10_minutes_ago_is_renewed_with_another_blob_name(
     body: dict[str, Any], ago: timedelta
@@ -290,21 +219,13 @@ def test_an_artifact_that_expired_10_minutes_ago_is_renewed_with_another_blob_na
     existing = replace(new_artifact(body), is_complete=True, expires=NOW - ago)
     renewed = created_again(existing, new_artifact(body), NOW)
     assert renewed.to_wire() == new_artifact(body).to_wire()
-    has_new_name = existing.has_bytes and ago >= 10 * MINUTE
-    assert (renewed.blob_name != existing.blob_name) is has_new_name
+    has_new_name = isinstance(existing, UploadedArtifact) and ago >= 10 * MINUTE
+    assert (getattr(renewed, "blob_name", "") != getattr(existing, "blob_name", "")) is has_new_name
     assert renewed.is_complete is (body not in (BLOB, OBJECT) or not has_new_name)
     again = created_again(renewed, new_artifact(body), NOW + MINUTE)
     assert again == renewed
     with pytest.raises(RequestConflict):
         created_again(existing, new_artifact(body, storageType="s3" if body != S3 else "azure"), NOW)
-
-
-def test_the_place_of_the_bytes_stays_when_the_artifact_is_created_again() -> None:
-    existing = new_artifact(S3).for_object_store()
-    assert existing.in_object_store
-    assert not new_artifact(S3).in_object_store
-    assert created_again(existing, new_artifact(S3), NOW) == existing
-    assert created_again(new_artifact(S3), new_artifact(S3), NOW) == new_artifact(S3)
 
 
 @pytest.mark.parametrize(
@@ -314,23 +235,15 @@ def test_the_place_of_the_bytes_stays_when_the_artifact_is_created_again() -> No
         (S3, {**S3, "storageType": "azure"}, ("s3", "azure")),
         (S3, {**S3, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
         (REFERENCE, {**REFERENCE, "contentType": "text/html"}, ("text/plain", "text/html")),
-        (REFERENCE, {**REFERENCE, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
         (REFERENCE, S3, ("reference", "s3")),
         (REFERENCE, {**LINK, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
         (LINK, {**LINK, "artifact": "another"}, ("live_backing", "another")),
         (LINK, REFERENCE, ("link", "reference")),
         (S3, LINK, ("s3", "link")),
-        (S3, OBJECT, ("s3", "object")),
         (ERROR, {**ERROR, "message": "another"}, ("it is not there", "another")),
         (BLOB, {**BLOB, "contentLength": 11}, ("10", "11")),
         (BLOB, GZIP, ("identity", "gzip")),
         (in_parts(6 * MIB, 7 * MIB), in_parts(7 * MIB, 6 * MIB), ("partsSha256", "partsSha256")),
-    ],
-    ids=[
-        *("content type", "storage type", "earlier expiry"),
-        *("content type of a reference", "earlier expiry of a reference", "reference to s3"),
-        *("earlier expiry of a link", "target of a link", "link to reference", "s3 to link", "s3 to object"),
-        *("message of an error", "length of a blob", "encoding of a blob", "parts of a blob"),
     ],
 )
 def test_another_artifact_of_the_same_name_is_a_conflict(
@@ -346,16 +259,10 @@ def test_the_message_artifact_created_names_the_run_of_the_artifact() -> None:
     """The message "artifactCreated" of "Queue AMQP Exchanges"."""
     task = shut_down()
     event = artifact_created(task, new_artifact(S3))
-    assert event.exchange == "artifact-created"
     assert event.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.provisioner.worker-Type_1.-.")
-    assert event.payload == {
-        "version": 1,
-        "status": task.status(),
-        "runId": 0,
-        "workerGroup": "group",
-        "workerId": "alice",
-        "artifact": new_artifact(S3).to_wire(),
-    }
+    worker = {"workerGroup": "group", "workerId": "alice"}
+    about = {"version": 1, "status": task.status(), "runId": 0, **worker}
+    assert event.payload == {**about, "artifact": new_artifact(S3).to_wire()}
 
 
 @pytest.mark.parametrize("written", ["{}", '"{}"', 'W/"{}"'])
@@ -366,9 +273,6 @@ def test_the_etags_of_a_blob_are_accepted_in_each_form(written: str) -> None:
     assert etags_are_right(parts, [written.format(blob_etag(SHA, size)) for size in (6 * MIB, 1)])
 
 
-@pytest.mark.parametrize(
-    "etags", [[], [""], ["NOETAG"], [blob_etag(SHA, 1)], [blob_etag(SHA, 1), blob_etag(SHA, 6 * MIB)]]
-)
-def test_wrong_etags_are_not_accepted(etags: list[str]) -> None:
-    assert not etags_are_right(new_artifact(in_parts(6 * MIB, 1)), etags)
-    assert not etags_are_right(new_artifact(BLOB), etags)
+def test_etags_in_another_order_are_not_accepted() -> None:
+    parts = new_artifact(in_parts(6 * MIB, 1))
+    assert not etags_are_right(parts, [blob_etag(SHA, 1), blob_etag(SHA, 6 * MIB)])

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.outcome import DeleteMessage, Hold, Outcome
-from legacy_queue.domain.priority import PRIORITIES, WorkQueue, direction
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import PriorityChange, Task
 from tests.domain.tasks import (
     CLAIM_TIMEOUT,
@@ -13,7 +13,6 @@ from tests.domain.tasks import (
     MINUTE,
     NOW,
     SECOND,
-    definition,
     pending,
     running,
 )
@@ -54,18 +53,9 @@ def test_a_repeated_change_publishes_and_offers_again() -> None:
     assert again == first
 
 
-def test_the_task_can_be_created_again_with_its_original_definition() -> None:
-    task = change(pending()).task
-    assert transitions.create_again(task, definition()).task == task
-
-
 def test_the_last_fifty_changes_are_kept() -> None:
     task = pending()
     for number in range(51):
         task = change(task, ("high", "low")[number % 2], number * SECOND).task
     assert len(task.priority_changes) == 50
     assert task.priority_changes[0] == PriorityChange("high", "low", NOW + SECOND)
-
-
-def test_a_direction_is_raise_or_lower_or_empty() -> None:
-    assert [direction("medium", priority) for priority in PRIORITIES] == ["raise"] * 3 + [""] + ["lower"] * 3

@@ -97,13 +97,6 @@ def test_credentials_of_the_javascript_client_are_accepted_and_equal_to_ours_if_
     assert same_as(theirs, name, scopes) == bool(scopes)
 
 
-def test_a_certificate_is_read_with_keys_in_any_order_and_unknown_keys() -> None:
-    wire = json.loads(ours("named").certificate)
-    reordered = dict(sorted(wire.items(), reverse=True)) | {"clientId": "whatever"}
-    expected = ours("named").access_token
-    assert Certificate.from_wire(reordered).access_token("named", ISSUER, ("*",), START) == expected
-
-
 def test_an_empty_issuer_is_the_same_as_none() -> None:
     assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
 
@@ -118,35 +111,22 @@ def test_a_drift_of_five_minutes_is_allowed_at_both_ends() -> None:
 
 def test_a_certificate_may_last_31_days_and_no_millisecond_more() -> None:
     assert token(ours(expiry=START + timedelta(days=31)))
-    with pytest.raises(ValueError, match="31 days"):
-        ours(expiry=START + timedelta(days=31) + MS)
-    longer = Certificate(SCOPES, 1520139967000, 1520139967001 + 31 * 86_400_000, SEED).signed_by(
-        ISSUER, "queue"
-    )
     with pytest.raises(AuthenticationFailed) as error:
-        longer.access_token("queue", ISSUER, ("*",), START)
+        token(ours(expiry=START + timedelta(days=31) + MS))
     assert error.value.reason == "certificate lasts longer than 31 days"
 
 
-def test_the_issuer_must_hold_the_scopes_that_it_gives() -> None:
-    assert token(ours(), held=SCOPES)
-    with pytest.raises(AuthenticationFailed):
-        token(ours(), held=SCOPES[1:])
-
-
-def test_the_issuer_must_hold_the_right_to_name_a_client() -> None:
+def test_the_issuer_must_hold_the_scopes_that_it_gives_and_the_right_to_name_a_client() -> None:
     assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
-    for held in (SCOPES, (*SCOPES, "auth:create-client:a/c"), (*SCOPES, "auth:create-client:a")):
+    for held in (SCOPES, (*SCOPES, "auth:create-client:a/c"), (*SCOPES[1:], "auth:create-client:a/*")):
         with pytest.raises(AuthenticationFailed):
             token(ours("a/b"), held=held)
 
 
 def test_a_certificate_signed_with_another_length_of_seed_is_refused() -> None:
-    certificate = Certificate.from_wire(json.loads(ours().certificate))
     for seed in (SEED[1:], SEED + "x"):
-        other = replace(certificate, seed=seed).signed_by(ISSUER, ISSUER.client_id)
         with pytest.raises(AuthenticationFailed):
-            Certificate.from_wire(json.loads(other.to_json()))
+            token(ours(seed=seed))
 
 
 def test_a_named_certificate_for_its_own_issuer_is_refused() -> None:
@@ -167,44 +147,27 @@ def test_a_named_certificate_is_refused_for_another_name() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"version": 2},
-        {"version": "1"},
         {"scopes": "*"},
-        {"scopes": None},
         {"scopes": [*SCOPES, "*"]},
-        {"scopes": list(SCOPES[1:])},
         {"scopes": []},
         {"scopes": [1]},
         {"scopes": ["é"]},
-        {"scopes": ["\ud800"]},
         {"start": 1520139967000.0},
-        {"start": "1520139967000"},
         {"start": 1520139966999},
         {"expiry": 1520143567001},
-        {"expiry": float("nan")},
         {"expiry": 10**4000},
         {"seed": SEED[:-1]},
         {"seed": SEED[:-1] + "B"},
-        {"seed": SEED[:-1] + "\ud800"},
         {"seed": 44},
-        {"signature": ""},
         {"signature": "\ud800"},
         {"signature": None},
         {"issuer": "another"},
-        {"issuer": "\ud800"},
         {"issuer": 1},
-        {"issuer": ["queue"]},
     ],
 )
 def test_a_changed_certificate_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(AuthenticationFailed):
         token(ours(), **changes)
-
-
-@pytest.mark.parametrize("wire", [None, "", [], {}, 1, "{}", {"version": 1}])
-def test_a_value_that_is_not_a_certificate_is_refused(wire: object) -> None:
-    with pytest.raises(AuthenticationFailed):
-        Certificate.from_wire(wire)
 
 
 def test_no_repr_shows_a_token_or_a_certificate() -> None:

@@ -1,7 +1,7 @@
-"""Hawk against the vectors of its README, and against mohawk and npm's hawk 2.3.1 and 6.0.2, both ways."""
+"""Hawk against mohawk and npm's hawk 2.3.1 and 6.0.2."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import mohawk
@@ -29,27 +29,6 @@ from tests.domain.signing import (
 HAWKS = pytest.mark.parametrize("version", ["2", "6"])
 
 
-def test_the_example_of_the_readme_has_the_mac_of_the_readme() -> None:
-    header = hawk.sign_header(
-        SignedRequest("GET", "/resource/1?b=1&a=2", "example.com", 8000),
-        "dh37fgj492je",
-        "werxhqb98rpaxn39848xrunpaw3489ruxnpa98w4rxn",
-        datetime.fromtimestamp(1353832234, UTC),
-        "j4h3g2",
-        "some-app-ext-data",
-    )
-    assert header == (
-        'Hawk id="dh37fgj492je", ts="1353832234", nonce="j4h3g2", ext="some-app-ext-data", '
-        'mac="6R4rV5iE+NPoym+WwjeHzjAGXUtLNIxmo1vpMofpLAE="'
-    )
-
-
-def test_the_payload_of_the_readme_has_the_hash_of_the_readme() -> None:
-    expected = "Yi9LfIIFRtBEPt74PVmbTF/xVAwPn7ub15ePICfgnuY="
-    assert hawk.payload_hash(b"Thank you for flying Hawk", "text/plain") == expected
-    assert hawk.payload_hash(b"Thank you for flying Hawk", "Text/Plain ; charset=utf-8") == expected
-
-
 @HAWKS
 def test_a_request_that_hawk_signs_is_accepted(version: str) -> None:
     options = {"timestamp": SECONDS, "nonce": "abcdef", "ext": EXT, "app": "my-app", "dlg": "d"}
@@ -64,29 +43,7 @@ def test_a_request_that_hawk_signs_is_accepted(version: str) -> None:
 
 
 @HAWKS
-def test_hawk_accepts_a_request_that_is_signed_here(version: str) -> None:
-    request = signed(body=REQUEST.body, content_type=REQUEST.content_type)
-    refusal = javascript(
-        "refusal",
-        hawk=version,
-        now=NOW.timestamp() * 1000,
-        credentials=CREDENTIALS,
-        request={
-            "method": request.method,
-            "url": request.target,
-            "headers": {
-                "host": f"{request.host}:{request.port}",
-                "authorization": request.authorization,
-                "content-type": request.content_type,
-            },
-        },
-        options={"payload": REQUEST.body.decode()},
-    )
-    assert refusal is None
-
-
-@HAWKS
-def test_a_bewit_of_hawk_is_accepted_and_hawk_accepts_ours(version: str) -> None:
+def test_a_bewit_of_hawk_is_accepted(version: str) -> None:
     for target in (TARGET, "/v1/ping", "/v1/ping?"):
         bewit = javascript(
             "bewit",
@@ -99,20 +56,7 @@ def test_a_bewit_of_hawk_is_accepted_and_hawk_accepts_ours(version: str) -> None
         mark = "&" if "?" in target else "?"
         theirs = SignedRequest("GET", f"{target}{mark}bewit={bewit}", REQUEST.host, REQUEST.port)
         assert verify(theirs).ext == EXT
-        ours = with_bewit(target, NOW + timedelta(seconds=60), ext=EXT)
-        assert ours == theirs
-        host = {"headers": {"host": f"{ours.host}:{ours.port}"}}
-        assert (
-            javascript(
-                "refusal",
-                hawk=version,
-                bewit=True,
-                now=NOW.timestamp() * 1000,
-                credentials=CREDENTIALS,
-                request={"method": "GET", "url": ours.target, **host},
-            )
-            is None
-        )
+        assert with_bewit(target, NOW + timedelta(seconds=60), ext=EXT) == theirs
 
 
 def mohawk_header(**options: Any) -> str:
@@ -135,22 +79,6 @@ def test_a_request_of_mohawk_is_accepted_and_mohawk_accepts_ours() -> None:
         seen_nonce=lambda *_: False,
         timestamp_skew_in_seconds=10**10,
     )
-
-
-def test_a_bewit_of_mohawk_is_accepted() -> None:
-    resource = mohawk.base.Resource(
-        credentials=CREDENTIALS | {"algorithm": "sha256"},
-        method="GET",
-        ext=EXT,
-        url=URL,
-        timestamp=SECONDS + 1,
-        nonce="",
-    )
-    bewit = mohawk.bewit.get_bewit(resource)
-    assert bewit == with_bewit(TARGET, NOW + timedelta(seconds=1), ext=EXT).target.partition("bewit=")[
-        2
-    ] + "=" * (-len(bewit.rstrip("=")) % 4)
-    assert verify(replace(with_bewit(), target=f"{TARGET}&bewit={bewit}")).ext == EXT
 
 
 @pytest.mark.parametrize("content_type", [None, "", "application/octet-stream"])

@@ -34,14 +34,9 @@ def encoded(*parts: str) -> str:
     [
         "",
         "!",
-        "A",
         "%ff",
-        "%",
-        encoded("a", "1"),
         encoded("a", "1", "mac", "", ""),
         encoded("", "1", "mac", ""),
-        encoded("a", "", "mac", ""),
-        encoded("a", "x", "mac", ""),
         encoded("a", "1.5", "mac", ""),
         encoded("a", "9" * 16, "mac", ""),
         encoded("a", "1", "", ""),
@@ -68,39 +63,23 @@ def test_the_fields_of_a_header_may_have_any_order_and_spacing() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        "",
-        "Hawk",
         "Hawk ",
         f"Bearer {GOOD}",
-        f"Hawkish {GOOD}",
-        f"Hawk\t{GOOD}",
-        f"Hawk,{GOOD}",
-        "Basic dXNlcjpwYXNz",
         *(f"Hawk {GOOD}".replace(f'{name}="{FIELDS[name]}"', f'{name}=""') for name in FIELDS),
-        *(f"Hawk {GOOD}".replace(f'{name}="', f'x{name}="') for name in FIELDS),
         *(f'Hawk {GOOD}, {name}="{FIELDS[name]}"' for name in FIELDS),
-        *(f"Hawk {GOOD}".replace(f'{name}="{FIELDS[name]}"', f'app="{name}"') for name in FIELDS),
-        f'Hawk {GOOD}, ext="a", ext="a"',
         f'Hawk {GOOD}, tsm="a"',
         f'Hawk {GOOD}, ="a"',
         f"Hawk {GOOD},",
         f"Hawk {GOOD} x",
-        f'Hawk {GOOD}"',
         f'Hawk {GOOD}, ext="a',
         f'Hawk {GOOD}, ext="a\\"b"',
-        f'Hawk {GOOD}, ext="a\\\\b"',
         f'Hawk {GOOD}, ext="é"',
         f'Hawk {GOOD}, ext="\ud800"',
-        f'Hawk {GOOD}, ext="\n"',
         f"Hawk {GOOD}, ext=a",
-        f'Hawk {GOOD}, ext ="a"',
         f'Hawk {GOOD} ext="a"',
-        f'Hawk {GOOD}; ext="a"',
         f'Hawk ,{GOOD}, ext="a"',
         f"Hawk {GOOD}".replace("1520139967", "x"),
-        f"Hawk {GOOD}".replace("1520139967", "-1"),
         f"Hawk {GOOD}".replace("1520139967", "1520139967.5"),
-        f"Hawk {GOOD}".replace("1520139967", "1e9"),
         f"Hawk {GOOD}".replace("1520139967", "9" * 16),
         f'Hawk {GOOD}, ext="{"x" * hawk.MAX_LENGTH}"',
         "Hawk " + '"' * 60_000,
@@ -126,33 +105,9 @@ def test_any_header_is_accepted_or_refused_and_raises_no_other_error(
             continue
 
 
-plain = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters='"\\'), min_size=1)
-paths = st.text("abc%2F/&=;-._~", max_size=20).map("/".__add__)
-
-
-@given(plain, paths, plain, plain, st.integers(1, 65535), st.binary(max_size=20), plain)
-def test_a_signed_request_is_verified(
-    client_id: str, target: str, nonce: str, ext: str, port: int, body: bytes, content_type: str
-) -> None:
-    request = SignedRequest("PUT", target, "localhost", port, None, content_type, body)
-    header = hawk.sign_header(request, client_id, KEY, NOW, nonce, ext)
-    signature = verify(replace(request, authorization=header))
-    assert (signature.client_id, signature.nonce, signature.ext) == (client_id, nonce, ext)
-
-
 def replaced(text: str, at: int, character: str) -> str:
     at %= len(text)
     return text[:at] + character + text[at + 1 :]
-
-
-@pytest.mark.parametrize("part", ["method", "host"])
-@given(at=st.integers(0, 200), character=st.characters(min_codepoint=0x21, max_codepoint=0x7E))
-def test_a_changed_character_in_the_method_or_host_is_refused(part: str, at: int, character: str) -> None:
-    request = signed()
-    changed = replaced(getattr(request, part), at, character)
-    assume(changed.lower() != getattr(request, part).lower())
-    change: dict[str, Any] = {part: changed}
-    refused(replace(request, **change))
 
 
 @pytest.mark.parametrize("part", ["target", "timestamp", "nonce", "payload_hash", "ext", "mac"])
@@ -167,11 +122,12 @@ def test_a_changed_character_in_a_signed_field_is_refused(part: str, at: int, ch
         hawk.verify(replace(signature, **change), request, KEY, NOW)
 
 
-def test_a_lone_surrogate_is_refused() -> None:
+def test_a_request_with_another_part_is_refused() -> None:
     request = signed(body=REQUEST.body, content_type="application/json")
     for part in ("method", "target", "host", "content_type"):
-        change: dict[str, Any] = {part: "\ud800"}
-        refused(replace(request, **change))
+        for value in ("\ud800", "other"):
+            change: dict[str, Any] = {part: value}
+            refused(replace(request, **change))
 
 
 def test_no_repr_shows_a_signature_or_a_secret() -> None:

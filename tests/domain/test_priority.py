@@ -1,26 +1,15 @@
 import pytest
 
-from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, work_queues
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, direction, work_queues
 
 
-def test_the_queues_of_a_pool_are_sorted_from_the_highest_priority() -> None:
+def test_priorities_are_ordered_from_the_highest_as_their_queues_are() -> None:
     queues = work_queues("provisioner", "worker-Type_1")
-    assert [queue.priority for queue in queues] == [
-        "highest",
-        "very-high",
-        "high",
-        "medium",
-        "low",
-        "very-low",
-        "lowest",
-    ]
-    assert [queue.name("queue")[-2:] for queue in queues] == [f"-{rank}" for rank in (7, 6, 5, 4, 3, 2, 1)]
-
-
-def test_at_least_a_priority_are_the_priority_and_all_higher_priorities() -> None:
-    assert at_least("highest") == ("highest",)
+    ranks = {queue.priority: queue.name("queue")[-2:] for queue in queues}
+    assert [*ranks] == [*PRIORITIES]
+    assert (ranks["highest"], ranks["very-low"], ranks["lowest"]) == ("-7", "-2", "-1")
     assert at_least("medium") == ("highest", "very-high", "high", "medium")
-    assert at_least("lowest") == PRIORITIES
+    assert [direction("medium", priority) for priority in PRIORITIES] == ["raise"] * 3 + [""] + ["lower"] * 3
 
 
 @pytest.mark.parametrize(

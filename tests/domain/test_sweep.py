@@ -1,7 +1,6 @@
 """The sweeper looks at a waiting task after 10 minutes, 20, 40, and so on."""
 
 import itertools
-from datetime import timedelta
 
 import pytest
 
@@ -20,17 +19,7 @@ def test_a_waiting_task_is_due_each_time_its_age_has_doubled(minutes: int) -> No
 def test_a_task_is_not_due_in_its_first_ten_minutes() -> None:
     for last_pass in (None, NOW - DAY, NOW):
         assert not is_due(NOW, last_pass, NOW + 10 * MINUTE - MS)
-
-
-@pytest.mark.parametrize("age", [10 * MINUTE, 15 * MINUTE, DAY])
-def test_every_task_older_than_ten_minutes_is_due_in_the_first_pass(age: timedelta) -> None:
-    assert is_due(NOW, None, NOW + age)
-
-
-def test_a_task_that_was_due_between_two_passes_is_due_in_the_next_pass() -> None:
-    assert is_due(NOW, NOW + 15 * MINUTE, NOW + 30 * MINUTE)
-    assert is_due(NOW, NOW - DAY, NOW + 15 * MINUTE)
-    assert not is_due(NOW, NOW + 21 * MINUTE, NOW + 39 * MINUTE)
+    assert is_due(NOW, None, NOW + 15 * MINUTE)
 
 
 def test_a_task_that_waits_for_a_day_is_due_eight_times_in_passes_of_ten_minutes() -> None:

@@ -50,25 +50,14 @@ def test_a_changed_ticket_is_refused(ticket: Ticket) -> None:
     "signature",
     [
         "",
-        "x",
         "ä",
         ticket_signature(WHOLE.text(), b"another secret"),
+        ticket_signature(WHOLE.text(), SECRET, "download"),
         ticket_signature(WHOLE.text(), SECRET)[:-1],
-        ticket_signature(WHOLE.text(), SECRET).upper(),
         message_signature(TASK_ID, 0, SECRET),
         hmac.new(SECRET, WHOLE.text().encode(), hashlib.sha256).hexdigest(),
-    ],
-    ids=[
-        *("empty", "one character", "no ASCII", "another secret", "shortened", "upper case"),
-        *("of a message", "in hexadecimal"),
     ],
 )
 def test_a_signature_of_no_listed_secret_is_refused(signature: str) -> None:
     with pytest.raises(AuthorizationFailed, match="not signed"):
         Ticket.verified(WHOLE.text(), signature, SECRETS, NOW)
-
-
-def test_a_secret_that_is_not_listed_any_more_is_refused() -> None:
-    text = WHOLE.text()
-    with pytest.raises(AuthorizationFailed):
-        Ticket.verified(text, ticket_signature(text, OLD_SECRET), [SECRET], NOW)

@@ -8,8 +8,19 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import MAX_TEXT, Timer, next_due, text_length, texts, timers_of
-from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, TASK_ID, definition, pending, running
+from legacy_queue.domain.timer import MAX_TEXT, Timer, next_due, texts, timers_of
+from tests.domain.tasks import (
+    ALICE,
+    CLAIM_TIMEOUT,
+    DAY,
+    HOUR,
+    MINUTE,
+    NOW,
+    TASK_ID,
+    definition,
+    pending,
+    running,
+)
 
 SHORT = Timer(TASK_ID, NOW)
 LONG = Timer(
@@ -30,64 +41,36 @@ def test_timers_are_read_as_written(timer: Timer) -> None:
     assert text.isascii()
 
 
-def test_empty_fields_of_a_timer_are_left_out() -> None:
-    ((text, _),) = texts([SHORT])
-    assert text == f'{{"timers":[{{"taskId":"{TASK_ID}","due":1893553445678}}]}}'
-
-
-def test_no_timers_need_no_message() -> None:
-    assert list(texts([])) == []
-
-
 def test_timers_share_as_few_messages_as_possible() -> None:
     timers = [replace(LONG, task_id=f"{number:04}{TASK_ID[4:]}") for number in range(1000)]
     written = list(texts(timers))
     assert [timer for text, _ in written for timer in timers_of(text)] == timers
     assert [timer for _, some in written for timer in some] == timers
     assert all(len(text) <= MAX_TEXT + 20 for text, _ in written)
-    assert len(written) == -(-sum(map(text_length, timers)) // MAX_TEXT)
+    assert all(len(text) > MAX_TEXT - 200 for text, _ in written[:-1])
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "nonsense",
-        "null",
         "[]",
-        "{}",
         "[" * 100_000,
         '{"timers": 1}',
-        '{"timers": "x"}',
         '{"timers": [1]}',
-        '{"timers": [{}]}',
-        f'{{"timers": [{{"taskId": "{TASK_ID}", "due": {"9" * 5000}}}]}}',
+        '{"timers": [[]]}',
+        f'{{"timers": [["{TASK_ID}", {"9" * 5000}, null, "", false]]}}',
         *(
-            json.dumps({"timers": [{**WIRE, **change}]})
-            for change in (
-                {"taskId": "a/b"},
-                {"taskId": "x" * 1000},
-                {"taskId": f"{TASK_ID[:-1]}'"},
-                {"taskId": f"{TASK_ID}\n"},
-                {"taskId": ["a"]},
-                {"taskId": "\ud800" * 22},
-                {"due": None},
-                {"due": "2030-01-02T03:04:05.678Z"},
-                {"due": float("inf")},
-                {"due": float("nan")},
-                {"due": -1},
-                {"due": 1.0},
-                {"due": True},
-                {"due": 10**15},
-                {"since": None},
-                {"since": "x"},
-                {"since": 10**15},
-                {"taskGroupId": ""},
-                {"taskGroupId": "a'b"},
-                {"taskGroupId": {"a": 1}},
-                {"hasArtifacts": 1},
-                {"hasArtifacts": None},
-                {"hasArtifacts": "true"},
+            json.dumps({"timers": [[*WIRE[:place], value, *WIRE[place + 1 :]]]})
+            for place, value in (
+                (0, f"{TASK_ID[:-1]}'"),
+                (0, f"{TASK_ID}\n"),
+                (0, ["a"]),
+                (1, None),
+                (1, float("inf")),
+                (1, 10**15),
+                (2, "x"),
+                (3, "a'b"),
             )
         ),
     ],
@@ -101,6 +84,10 @@ def unscheduled() -> Task:
     return transitions.create(TASK_ID, definition(), [TASK_ID], NOW).task
 
 
+RETRIED = transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW).task
+COMPLETED = transitions.resolve(running(), 0, "completed", "completed", NOW).task
+
+
 @pytest.mark.parametrize(
     ("task", "due"),
     [
@@ -108,11 +95,10 @@ def unscheduled() -> Task:
         (pending(), NOW + DAY),
         (running(), NOW + CLAIM_TIMEOUT),
         (running(deadline="2030-01-02T03:14:05.678Z"), NOW + 10 * MINUTE),
-        (transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW).task, NOW + DAY),
-        (transitions.resolve(running(), 0, "completed", "completed", NOW).task, None),
-        (transitions.cancel(pending(), NOW).task, None),
+        (RETRIED, NOW + DAY),
+        (transitions.claim(RETRIED, 1, ALICE, None, None, CLAIM_TIMEOUT, NOW).task, NOW + CLAIM_TIMEOUT),
+        (COMPLETED, None),
     ],
-    ids=["unscheduled", "pending", "running", "running to its end", "retried", "completed", "canceled"],
 )
 def test_a_task_is_due_at_the_end_of_its_claim_or_at_its_deadline(task: Task, due: datetime | None) -> None:
     assert next_due(task) == due

@@ -3,12 +3,9 @@
 What both storages have to show is in tests/stores/test_blobs.py. Every SAS is made by azure-storage-blob.
 """
 
-import base64
-import hashlib
 import socket
 import subprocess
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -16,13 +13,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 import requests
 from azure.storage.blob import (
-    AccountSasPermissions,
     BlobSasPermissions,
-    ContainerSasPermissions,
-    ResourceTypes,
-    generate_account_sas,
     generate_blob_sas,
-    generate_container_sas,
 )
 
 from legacy_queue.services.upload_slots import UploadSlots
@@ -36,7 +28,6 @@ RUN = NAME.rpartition("/")[0]
 CONTAINER = "q-artifacts"
 ACCOUNT = "embedded"
 FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
-SECOND = timedelta(seconds=1)
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 Answer = tuple[int, str | None]
@@ -105,16 +96,11 @@ def test_a_generated_blob_sas_has_the_expected_fields_and_is_granted(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sv", "2020-12-06"),
-        ("st", "2006-01-02T14:34:04Z"),
-        ("se", "2006-01-02T15:34:06Z"),
-        ("sp", "cw"),
         ("sp", "rcw"),
-        ("spr", "http"),
         ("sr", "c"),
-        ("sig", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
         *((name, "x") for name in ("si", "sip", "ses", "snapshot", "rscc", "rscd", "rsce", "rscl", "rsct")),
-        *((name, "") for name in FIELDS),
+        ("sr", ""),
+        ("rscd", ""),
     ],
 )
 def test_a_tampered_field_of_a_blob_sas_is_refused(
@@ -123,33 +109,11 @@ def test_a_tampered_field_of_a_blob_sas_is_refused(
     assert get(urlencode({**fields, name: value})) == UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_missing_or_doubled_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
-    assert get(f"{urlencode(fields)}&{urlencode({name: fields[name]})}") == UNAUTHENTICATED
-    del fields[name]
-    assert get(urlencode(fields)) == UNAUTHENTICATED
-
-
-def test_a_line_break_moved_between_fields_of_a_blob_sas_is_refused(fields: dict[str, str], get: Get) -> None:
-    for moved in (
-        {"sp": f"{fields['sp']}\n{fields['st']}", "st": ""},
-        {"sv": f"{fields['sv']}\n{fields['sr']}", "sr": ""},
-    ):
-        assert get(urlencode({**fields, **moved})) == UNAUTHENTICATED
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"container_name": f"{CONTAINER}x"},
         {"blob_name": f"{NAME}x"},
-        {"account_name": "devstoreaccount1"},
-        {"account_key": "AAAA"},
-        {"protocol": "https"},
-        {"ip": "127.0.0.1"},
-        {"policy_id": "policy"},
-        {"expiry": NOW},
-        {"start": NOW + SECOND},
         {"content_disposition": "inline"},
         {"content_type": "text/html"},
         {"snapshot": "2006-01-02T15:04:05.0000000Z"},
@@ -167,39 +131,6 @@ def test_a_blob_sas_with_another_resource_key_or_time_is_refused(
 @pytest.mark.parametrize("permission", ["c", "w", "cw", "a", "d", "t"])
 def test_a_sas_without_the_read_permission_is_refused(storage: Storage, get: Get, permission: str) -> None:
     assert get(sas(storage, permission=permission)) == DENIED
-
-
-def test_a_sas_of_the_container_or_the_account_is_refused(storage: Storage, get: Get) -> None:
-    life: dict[str, Any] = {"expiry": NOW + HALF_HOUR, "start": NOW - HALF_HOUR}
-    container = generate_container_sas(
-        storage.account.public_queues.account,
-        CONTAINER,
-        KEY_BASE64,
-        permission=ContainerSasPermissions(read=True),
-        **life,
-    )
-    account = generate_account_sas(
-        storage.account.public_queues.account,
-        KEY_BASE64,
-        ResourceTypes(object=True, service=True, container=True),
-        AccountSasPermissions(read=True),
-        **life,
-    )
-    assert [get(container), get(account)] == [UNAUTHENTICATED] * 2
-
-
-def test_a_sas_of_a_blob_is_refused_at_a_queue(download_url: str) -> None:
-    assert (
-        outcome(requests.get(download_url.replace(f"/{CONTAINER}/{NAME}?", "/q-queue/messages?"), timeout=30))
-        == UNAUTHENTICATED
-    )
-
-
-def test_a_url_ends_at_its_expiry_to_the_second(clock: FakeClock, get: Get, fields: dict[str, str]) -> None:
-    clock.advance(HALF_HOUR - timedelta(milliseconds=679))
-    assert get(urlencode(fields)) == GRANTED
-    clock.advance(timedelta(milliseconds=1))
-    assert get(urlencode(fields)) == UNAUTHENTICATED
 
 
 def test_html_is_served_as_a_sandboxed_attachment(upload_url: str, download_url: str) -> None:
@@ -263,14 +194,6 @@ def test_conditional_headers_of_a_download_are_respected(download_url: str) -> N
         assert outcome(requests.get(download_url, headers={name: value}, timeout=30)) == expected
     part = requests.get(download_url, headers={"range": "bytes=0-0", "if-range": '"other"'}, timeout=30)
     assert (part.status_code, part.content) == (200, b"content")
-
-
-def test_a_new_version_of_a_blob_has_another_etag(upload_url: str, download_url: str) -> None:
-    etags = set()
-    for _ in range(2):
-        assert put(upload_url) == (201, None)
-        etags.add(requests.head(download_url, timeout=30).headers["etag"])
-    assert len(etags) == 2
 
 
 @pytest.mark.parametrize(
@@ -346,36 +269,6 @@ def test_a_block_list_is_checked_before_it_makes_a_blob(
     assert (storage.blobs.properties(NAME) is not None) is (expected[0] == 201)
 
 
-def test_committed_and_uncommitted_blocks_are_separate(storage: Storage, upload_url: str) -> None:
-    def listed(kind: str) -> Answer:
-        return put(f"{upload_url}&comp=blocklist", f"<BlockList><{kind}>YQ==</{kind}></BlockList>".encode())
-
-    put(f"{upload_url}&comp=block&blockid=YQ%3D%3D", b"first")
-    assert listed("Uncommitted") == (201, None)
-    assert listed("Uncommitted") == (400, "InvalidBlockList")
-    put(f"{upload_url}&comp=block&blockid=YQ%3D%3D", b"second")
-    for kind, content in (("Latest", b"second"), ("Committed", b"second")):
-        assert listed(kind) == (201, None)
-        assert b"".join(storage.blobs.read(NAME)) == content
-
-
-def test_unlisted_blocks_expire_after_a_week(storage: Storage, clock: FakeClock) -> None:
-    storage.blobs.write_part(NAME, 1, [b"part"])
-    clock.advance(timedelta(days=7))
-    storage.blobs.write_part("other", 1, [b"part"])
-    storage.blobs.join_parts(NAME, 1, "text/plain", None)
-    storage.blobs.write_part(NAME, 2, [b"part"])
-    clock.advance(timedelta(days=7, milliseconds=1))
-    storage.blobs.write_part("other", 1, [b"part"])
-    with pytest.raises(KeyError):
-        storage.blobs.join_parts(NAME, 2, "text/plain", None)
-
-
-def test_the_right_md5_is_accepted(upload_url: str) -> None:
-    digest = base64.b64encode(hashlib.md5(b"content").digest()).decode()
-    assert put(upload_url, content_md5=digest) == (201, None)
-
-
 @pytest.mark.parametrize("method", ["DELETE", "POST", "PATCH", "OPTIONS"])
 def test_methods_other_than_get_head_and_put_are_refused(
     upload_url: str, download_url: str, method: str
@@ -391,8 +284,10 @@ def test_a_body_without_a_length_is_refused(upload_url: str, storage: Storage) -
     assert storage.blobs.properties(NAME) is None
 
 
-def test_a_body_larger_than_azure_takes_is_refused(upload_url: str) -> None:
+def test_a_body_or_a_block_larger_than_azure_takes_is_refused(upload_url: str) -> None:
     assert raw_put(upload_url, 5000 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")
+    block_url = f"{upload_url}&comp=block&blockid=YQ=="
+    assert raw_put(block_url, 16 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")
 
 
 def test_an_incomplete_body_stores_nothing(upload_url: str, storage: Storage) -> None:
@@ -472,8 +367,3 @@ def test_a_large_blob_is_stored_in_blocks_as_it_arrives_and_not_at_all_if_it_is_
     assert len(blocks.committed) == 4
     again = requests.put(upload_url, content, headers={**BLOCK_BLOB, "if-none-match": "*"}, timeout=30)
     assert outcome(again) == (409, "BlobAlreadyExists")
-
-
-def test_a_block_has_16_mib_at_most(upload_url: str) -> None:
-    url = f"{upload_url}&comp=block&blockid=YQ=="
-    assert raw_put(url, 16 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")

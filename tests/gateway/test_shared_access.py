@@ -96,33 +96,14 @@ def test_a_tampered_field_is_refused(fields: dict[str, str], get: Get, name: str
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_missing_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
-    del fields[name]
-    assert get(urlencode(fields)) == UNAUTHENTICATED
-
-
-@pytest.mark.parametrize("name", FIELDS)
 def test_a_doubled_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
     assert get(f"{urlencode(fields)}&{urlencode({name: fields[name]})}") == UNAUTHENTICATED
     assert get(f"{urlencode({name: ''})}&{urlencode(fields)}") == UNAUTHENTICATED
 
 
-def test_each_character_of_the_signature_counts(fields: dict[str, str], get: Get) -> None:
-    signature = fields["sig"]
-    for position, character in enumerate(signature):
-        changed = "A" if character != "A" else "B"
-        tampered = signature[:position] + changed + signature[position + 1 :]
-        assert get(urlencode({**fields, "sig": tampered})) == UNAUTHENTICATED
-    assert get(urlencode({**fields, "sig": signature + "A"})) == UNAUTHENTICATED
-
-
 def test_a_line_break_moved_between_fields_is_refused(fields: dict[str, str], get: Get) -> None:
     moved = {**fields, "sp": f"{fields['sp']}\n{fields['st']}", "st": ""}
     assert get(urlencode(moved)) == UNAUTHENTICATED
-
-
-def test_a_request_without_a_sas_is_refused(get: Get) -> None:
-    assert get("") == UNAUTHENTICATED
 
 
 def test_a_sas_with_other_percent_encoding_is_granted(urls: SignedUrls, get: Get) -> None:

@@ -24,6 +24,7 @@ from legacy_queue.config import Settings
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
@@ -458,134 +459,79 @@ _TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID, "projectId": "a/
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
 
 
-_ARTIFACT_PARAMS = {
-    **{f"{verb}Artifact": {"runId": "0", "name": NAME} for verb in ("create", "complete", "finish", "get")},
-    **{name: {"runId": "0", "name": NAME} for name in ("artifact", "artifactInfo")},
-    **{name: {"name": NAME} for name in ("getLatestArtifact", "latestArtifact", "latestArtifactInfo")},
-    "listArtifacts": {"runId": "0"},
-    "listLatestArtifacts": {},
+_EXPIRES = {"expires": format_time(NOW + timedelta(days=2))}
+_PARAMS = {
+    **POOL,
+    **WORKER,
+    "taskId": TASK_ID,
+    "taskGroupId": GROUP_ID,
+    "runId": "0",
+    "name": NAME,
+    "taskQueueId": quote(_QUEUE_ID, safe=""),
 }
-_ARTIFACT_BODIES: dict[str, dict[str, Any]] = {
+_BODIES: dict[str, Any] = {
+    **dict.fromkeys(("claimTask", "claimWork"), WORKER),
+    "statuses": {"taskIds": [TASK_ID]},
+    "tasks": {"taskIds": [TASK_ID]},
+    "changeTaskPriority": {"newPriority": "high"},
+    "changeTaskGroupPriority": {"newPriority": "high"},
+    "reportException": {"reason": "worker-shutdown"},
+    "taskQueueCountsBatch": {"taskQueueIds": [_QUEUE_ID]},
+    "declareProvisioner": {"description": "builds", "stability": "stable", "actions": [], **_EXPIRES},
+    "declareWorkerType": {"description": "builds", "stability": "stable", **_EXPIRES},
+    "declareWorker": _EXPIRES,
+    "quarantineWorker": {"quarantineUntil": _EXPIRES["expires"]},
     "createArtifact": artifact_body("s3"),
     "completeArtifact": {"etags": [BLOB_ETAG]},
     "finishArtifact": {"uploadId": TASK_ID},  # until there is an uploadId
 }
 
 
-_EXPIRES = {"expires": format_time(NOW + timedelta(days=2))}
-_DECLARED_BODIES = {
-    "declareProvisioner": {"description": "builds", "stability": "stable", "actions": [], **_EXPIRES},
-    "declareWorkerType": {"description": "builds", "stability": "stable", **_EXPIRES},
-    "declareWorker": _EXPIRES,
-    "quarantineWorker": {"quarantineUntil": _EXPIRES["expires"]},
-}
+def params_of(name: str) -> dict[str, Any]:
+    return {parameter: _PARAMS[parameter] for parameter in DECLARED[name].args}
 
 
-_GROUP: dict[str, Any] = {"taskGroupId": GROUP_ID}
-_OF_GROUPS: dict[str, tuple[dict[str, Any], Any]] = {
-    "statuses": ({}, {"taskIds": [TASK_ID]}),
-    "tasks": ({}, {"taskIds": [TASK_ID]}),
-    "changeTaskPriority": ({"taskId": TASK_ID}, {"newPriority": "high"}),
-    "changeTaskGroupPriority": (_GROUP, {"newPriority": "high"}),
-    **{f"{verb}TaskGroup": (_GROUP, None) for verb in ("list", "get", "seal", "cancel")},
-}
-
-
-def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Callable[[Queue], Any]]:
-    """The parameters, the body and the preparation for an endpoint of many tasks or of priorities."""
-
-    def prepare(queue: Queue) -> None:
-        queue.create(TASK_ID, **task)
-        if name == "cancelTaskGroup":
-            succeeded(queue.call("sealTaskGroup", **_GROUP))
-
-    return *_OF_GROUPS[name], prepare
-
-
-def of_workers(name: str) -> dict[str, Any]:
-    """The parameters of an endpoint about provisioners, worker types or workers."""
-    known = {**POOL, **WORKER}
-    return {param: known[param] for param in re.findall(r"<(\w+)>", DECLARED[name].route)}
-
-
-def with_artifact(queue: Queue, name: str, **task: Any) -> None:
-    """A running task with the artifact that the endpoint needs; completeArtifact and finishArtifact need an
-    uploaded one.
-    """
-    queue.running(TASK_ID, **task)
-    if name == "completeArtifact":
-        assert queue.uploaded_blob(TASK_ID, NAME) == [f'"{BLOB_ETAG}"']
+def _prepare(queue: Queue, name: str, task: Mapping[str, Any]) -> None:
+    match name:
+        case "createTask" | "defineTask":
+            return
+        case "scheduleTask":
+            queue.define(TASK_ID, **task)
+        case "rerunTask":
+            queue.canceled(TASK_ID, **task)
+        case "claimTask" | "claimWork":
+            queue.create(TASK_ID, **task)
+        case _:
+            queue.running(TASK_ID, **task)
+    if name == "cancelTaskGroup":
+        succeeded(queue.call("sealTaskGroup", taskGroupId=GROUP_ID))
+    elif name == "completeArtifact":
+        queue.uploaded_blob(TASK_ID, NAME)
     elif name == "finishArtifact":
-        _ARTIFACT_BODIES[name]["uploadId"] = queue.uploaded_object(TASK_ID, NAME)["uploadId"]
-    elif name != "createArtifact":
+        _BODIES[name]["uploadId"] = queue.uploaded_object(TASK_ID, NAME)["uploadId"]
+    elif "name" in DECLARED[name].args and name != "createArtifact":
         succeeded(queue.artifact(TASK_ID, NAME))
-
-
-_OF_TASK_QUEUES = (
-    *("taskQueueCounts", "taskQueueCountsBatch", "listPendingTasks", "listClaimedTasks"),
-    *("listTaskQueues", "getTaskQueue"),
-)
-
-
-def _of_task_queue(name: str) -> Scene:
-    params = {"taskQueueId": quote(_QUEUE_ID, safe="")} if "<" in DECLARED[name].route else {}
-    body = {"taskQueueIds": [_QUEUE_ID]} if name == "taskQueueCountsBatch" else None
-    fields = {"taskQueueId": _QUEUE_ID, "taskQueueIds": [_QUEUE_ID]}
-    return Scene(params, body, lambda queue: queue.running(TASK_ID), fields)
 
 
 def scene(name: str, priority: str = "lowest") -> Scene:
     """The scene of any endpoint, with a task of that priority."""
-    above = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
+    task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
+    body = task_body(**task) if name in ("createTask", "defineTask") else _BODIES.get(name)
     fields = {
-        **POOL,
+        **_PARAMS,
         **_TASK,
-        **WORKER,
         **_LISTS,
-        "name": NAME,
+        "taskQueueId": _QUEUE_ID,
+        "taskQueueIds": [_QUEUE_ID],
         "privateNames": [NAME],
         "projects": [_TASK["projectId"]],
-        "priorities": above[: above.index(priority) + 1],
+        "priorities": at_least("high" if name.startswith("change") else priority),
         "legacyPriority": ["lowest"] if priority == "lowest" else [],
         "schedulers": [_TASK["schedulerId"]],
         "directions": ["raise"],
+        "properties": sorted(body or ()),
     }
-    params: dict[str, Any] = {"taskId": TASK_ID}
-    task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
-    body: Any = None
-    prepare: Callable[[Queue], Any] = lambda queue: queue.create(TASK_ID, **task)  # noqa: E731
-    match name:
-        case "ping" | "lbheartbeat" | "heartbeat" | "version":
-            params, prepare = {}, lambda _queue: None
-        case "pollTaskUrls" | "pendingTasks" | "claimWork":
-            params, body = POOL, WORKER if name == "claimWork" else None
-        case _ if name in _OF_TASK_QUEUES:
-            return _of_task_queue(name)
-        case "createTask" | "defineTask":
-            body, prepare = task_body(**task), lambda _queue: None
-        case "scheduleTask" | "rerunTask":
-            before = "define" if name == "scheduleTask" else "canceled"
-            prepare = lambda queue: getattr(queue, before)(TASK_ID, **task)  # noqa: E731
-        case _ if name in _OF_GROUPS:
-            params, body, prepare = of_groups(name, task)
-            fields["priorities"] = above[:3]  # up to the new priority
-        case "claimTask":
-            params, body = {**params, "runId": "0"}, WORKER
-        case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":
-            params, prepare = {**params, "runId": "0"}, lambda queue: queue.running(TASK_ID, **task)
-            body = {"reason": "worker-shutdown"} if name == "reportException" else None
-        case _ if "artifact" in name.lower():
-            params, body = {**params, **_ARTIFACT_PARAMS[name]}, _ARTIFACT_BODIES.get(name)
-            prepare = lambda queue: with_artifact(queue, name, **task)  # noqa: E731
-        case _ if "Worker" in name or "Provisioner" in name:
-            params, body = of_workers(name), _DECLARED_BODIES.get(name)
-            prepare = lambda queue: queue.running(TASK_ID)  # noqa: E731
-            fields["properties"] = sorted(body or ())
-        case "task" | "status" | "cancelTask" | "listDependentTasks":
-            pass
-        case _:
-            raise AssertionError(f"no scene shows {name}")
-    return Scene(params, body, prepare, {**fields, **params})
+    return Scene(params_of(name), body, lambda queue: _prepare(queue, name, task), fields)
 
 
 def play(queue: Queue, name: str, credentials: Credentials | None = ROOT, **more: Any) -> TestResponse:

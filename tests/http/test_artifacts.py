@@ -7,28 +7,17 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
-from tests.clients.python import taskcluster
 from tests.http.calls import (
     BLOB,
-    BLOB_ETAG,
-    NOW,
-    PREFIXES,
-    ROOT,
     ROOT_URL,
     TASK_ID,
     Queue,
     artifact_body,
     blob_of,
-    claimed,
     refused,
     succeeded,
 )
 
-TYPES = ["s3", "azure", "blob", "object", "reference", "link", "error"]
-each_type = pytest.mark.parametrize("storage_type", TYPES)
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 GETS: list[tuple[str, dict[str, Any]]] = [("getArtifact", {"runId": 0}), ("getLatestArtifact", {})]
 each_get = pytest.mark.parametrize(("get", "of_run"), GETS, ids=[name for name, _ in GETS])
 STORED_TYPE = "x-taskcluster-artifact-storage-type"
@@ -40,26 +29,6 @@ def create(queue: Queue, task_id: str, body: Any, name: str = "a", run_id: Any =
 
 def complete(queue: Queue, task_id: str, etags: list[str], name: str = "a") -> Any:
     return queue.call("completeArtifact", {"etags": etags}, taskId=task_id, runId=0, name=name)
-
-
-def test_a_blob_is_stored_by_the_requests_of_the_answer(queue: Queue) -> None:
-    task_id = queue.running()
-    etags = queue.uploaded_blob(task_id, "public/a")
-    answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
-    refused(answer, 404, "ResourceNotFound", "is not complete")
-    assert complete(queue, task_id, etags, "public/a").status_code == 204
-    answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
-    assert answer.status_code == 303
-    sha256 = BLOB_ETAG.partition("-")[0]
-    assert {name: value for name, value in answer.headers.items() if name.startswith("x-task")} == {
-        STORED_TYPE: "blob",
-        "x-taskcluster-location-content-sha256": sha256,
-        "x-taskcluster-location-content-length": str(len(BLOB)),
-        "x-taskcluster-location-transfer-sha256": sha256,
-        "x-taskcluster-location-transfer-length": str(len(BLOB)),
-        "x-taskcluster-location-content-encoding": "identity",
-        "x-taskcluster-location-content-type": "text/plain",
-    }
 
 
 def location_of_blob(queue: Queue, content: bytes = BLOB, **encoded: Any) -> str:
@@ -117,15 +86,6 @@ def test_a_download_url_uploads_nothing_and_ends(queue: Queue) -> None:
     refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "the URL ended at")
 
 
-def test_a_blob_whose_bytes_are_gone_is_not_found(queue: Queue) -> None:
-    target = location_of_blob(queue)
-    storage = queue.server.storage
-    stored = storage.artifacts.load(TASK_ID, 0, "public/a")
-    assert stored
-    storage.blobs.remove(stored.artifact.blob_name)
-    refused(queue.send("GET", target, credentials=None), 404, "ResourceNotFound", "'public/a' is another")
-
-
 @each_get
 @pytest.mark.parametrize(
     "url",
@@ -180,29 +140,6 @@ def test_a_redirect_to_a_signed_url_is_not_cached(
     assert answer.get_json() == {"storageType": storage_type, "url": answer.headers["location"]}
 
 
-@pytest.mark.parametrize("of_run", ["runs/0/", ""])
-def test_a_head_request_is_redirected_as_a_get(queue: Queue, of_run: str) -> None:
-    task_id = queue.running()
-    succeeded(queue.artifact(task_id, "a", "reference"))
-    answer = queue.send("HEAD", f"/v1/task/{task_id}/{of_run}artifacts/a")
-    assert (answer.status_code, answer.data) == (303, b"")
-    assert answer.headers["location"] == "https://elsewhere.example.com/live.log"
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_bewit_gets_its_private_artifact_and_no_other(queue: Queue, prefix: str) -> None:
-    task_id = queue.running()
-    succeeded(queue.artifact(task_id, "private/a b", "reference"))
-    options: dict[str, Any] = {"baseUrl": ROOT_URL + prefix, "credentials": {"clientId": ROOT.client_id}}
-    options["credentials"]["accessToken"] = ROOT.access_token
-    client = taskcluster.Queue(options)
-    url = client.buildSignedUrl("getArtifact", task_id, 0, "private/a b", expiration=7 * 365 * 86400)
-    answer = queue.send("GET", url.removeprefix(ROOT_URL), credentials=None)
-    assert answer.status_code == 303
-    other = url.removeprefix(ROOT_URL).replace("a%20b", "a%20c")
-    refused(queue.send("GET", other, credentials=None), 401, "AuthenticationFailed")
-
-
 @each_get
 def test_only_names_that_begin_with_public_slash_need_no_scope(
     queue: Queue, get: str, of_run: dict[str, Any]
@@ -212,14 +149,6 @@ def test_only_names_that_begin_with_public_slash_need_no_scope(
         succeeded(queue.artifact(task_id, name, "reference"))
         answer = queue.call(get, taskId=task_id, name=name, credentials=None, **of_run)
         refused(answer, 403, "InsufficientScopes", f"`queue:get-artifact:{name}`")
-
-
-@each_type
-def test_the_credentials_of_a_claim_create_artifacts(queue: Queue, storage_type: str) -> None:
-    task_id = queue.create()
-    credentials = claimed(succeeded(queue.claim(task_id)))
-    succeeded(queue.artifact(task_id, "a", storage_type, credentials))
-    assert queue.published()[-1].exchange == "artifact-created"
 
 
 SHA256 = "0" * 64
@@ -234,27 +163,16 @@ SHA256 = "0" * 64
             "one of s3, azure, blob, object, reference, link, error is accepted",
         ),
         (artifact_body("s3", contentType=None), '"contentType" is a required property'),
-        (artifact_body("s3", expires=None), '"expires" is a required property'),
         (artifact_body("s3", expires="tomorrow"), "body/expires"),
-        (artifact_body("s3", contentType=""), "body/contentType"),
         (artifact_body("s3", contentType="text/plain\r\nx: y"), "body/contentType"),
-        (artifact_body("s3", contentType="t" * 256), "body/contentType"),
         (artifact_body("s3", url="https://example.com"), "body/url"),
-        (artifact_body("azure", parts=[]), "body/parts"),
         (artifact_body("reference", url=None), '"url" is a required property'),
         (artifact_body("reference", url="javascript:alert(1)"), "body/url"),
-        (artifact_body("reference", url="https://a b"), "body/url"),
-        (artifact_body("reference", url="https://\u00e4"), "body/url"),
         (artifact_body("error", contentType="text/plain"), "body/contentType"),
         (artifact_body("error", reason="because"), "file-missing-on-worker"),
-        (artifact_body("error", message="m" * 4097), "body/message"),
         (artifact_body("blob", contentLength=-1), "body/contentLength"),
-        (artifact_body("blob", contentLength=1.5), "body/contentLength"),
-        (artifact_body("blob", contentLength="1"), "body/contentLength"),
-        (artifact_body("blob", contentSha256="0" * 63), "body/contentSha256"),
         (artifact_body("blob", contentEncoding="g zip"), "body/contentEncoding"),
         (artifact_body("blob", parts=[]), "body/parts"),
-        (artifact_body("blob", parts=[{"sha256": SHA256}]), '"size" is a required property'),
         (artifact_body("blob", parts=[{"sha256": SHA256, "size": 1}] * 10001), "body/parts"),
         (artifact_body("blob", putUrl="x"), "putUrl"),
         ([], "body"),
@@ -264,86 +182,3 @@ def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue, body: An
     task_id = queue.running()
     refused(create(queue, task_id, body), 400, "InputValidationError", said)
     assert queue.call("getArtifact", taskId=task_id, runId=0, name="a").status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "status", "said"),
-    [
-        (
-            artifact_body("s3", expires=format_time(NOW - timedelta(minutes=15))),
-            "InputError",
-            400,
-            "15 minutes ago",
-        ),
-        (artifact_body("s3", expires="2099-01-01T00:00:00Z"), "InputError", 400, "not be after the task's"),
-        (artifact_body("s3", expires="2018-02-30T00:00:00Z"), "InputValidationError", 400, "expires"),
-        (artifact_body("blob", contentEncoding="gzip"), "InputError", 400, "transferLength"),
-        (artifact_body("blob", contentLength=2**53), "InputTooLarge", 413, "send more in parts"),
-    ],
-)
-def test_a_body_with_impossible_values_is_refused(
-    queue: Queue, body: Any, code: str, status: int, said: str
-) -> None:
-    refused(create(queue, queue.running(), body), status, code, said)
-
-
-def test_a_task_or_a_run_that_does_not_exist_has_no_artifacts(queue: Queue) -> None:
-    task_id = queue.running()
-    body = artifact_body("s3")
-    refused(create(queue, slugid(), body), 404, "ResourceNotFound", "there is no task")
-    refused(create(queue, task_id, body, run_id=1), 400, "InputError", "no run 1")
-    refused(create(queue, task_id, body, run_id="x"), 400, "InvalidRequestArguments", "runId")
-    refused(create(queue, task_id, body, run_id=1001), 400, "InvalidRequestArguments", "runId")
-    refused(create(queue, "x", body), 400, "InvalidRequestArguments", "taskId")
-    for name in ("listArtifacts", "getArtifact"):
-        refused(queue.call(name, taskId=task_id, runId=1, name="a"), 404, "ResourceNotFound")
-    for name in ("listLatestArtifacts", "getLatestArtifact"):
-        answer = queue.call(name, taskId=slugid(), name="a")
-        refused(answer, 404, "ResourceNotFound", "there is no task")
-        refused(queue.call(name, taskId=queue.define(), name="a"), 404, "ResourceNotFound", "no runs")
-    answer = queue.call("completeArtifact", {"etags": []}, taskId=task_id, runId=1, name="a")
-    refused(answer, 400, "InputError", "no run 1")
-    refused(complete(queue, task_id, []), 404, "ResourceNotFound", "no artifact 'a'")
-
-
-def test_an_expired_artifact_is_gone(queue: Queue) -> None:
-    task_id = queue.running()
-    etags = queue.uploaded_blob(task_id, "a")
-    queue.clock.advance(HOUR)
-    for name, of_run in GETS:
-        refused(queue.call(name, taskId=task_id, name="a", **of_run), 410, "ResourceExpired", "expired at")
-    refused(complete(queue, task_id, etags), 410, "ResourceExpired")
-
-
-@pytest.mark.parametrize("name", ["listArtifacts", "listLatestArtifacts"])
-def test_the_pages_of_a_list_hold_all_artifacts_in_order(queue: Queue, name: str) -> None:
-    task_id = queue.running()
-    of_run: dict[str, Any] = {"runId": 0} if name == "listArtifacts" else {}
-    long = 'x"\\' * 341
-    names = sorted(["public/a", "public/a/b", "private", long])
-    for artifact in names:
-        succeeded(queue.artifact(task_id, artifact))
-    whole = succeeded(queue.call(name, taskId=task_id, **of_run)).get_json()
-    assert [artifact["name"] for artifact in whole["artifacts"]] == names
-    assert "continuationToken" not in whole
-    path = f"/v1/task/{task_id}{'/runs/0' if of_run else ''}/artifacts?limit=1"
-    listed, page = [], succeeded(queue.send("GET", path)).get_json()
-    for _ in names[1:]:
-        listed += page["artifacts"]
-        token = page["continuationToken"]
-        assert len(token) < 3500
-        refused(queue.send("GET", f"{path}&continuationToken={token}x"), 400, "InvalidRequestArguments")
-        page = succeeded(queue.send("GET", f"{path}&continuationToken={token}")).get_json()
-    assert (listed, page) == (whole["artifacts"][:-1], {"artifacts": whole["artifacts"][-1:]})
-
-
-def test_the_pages_of_one_list_are_of_one_run(queue: Queue) -> None:
-    task_id = queue.running()
-    for name in ("a", "b"):
-        succeeded(queue.artifact(task_id, name))
-    path = f"/v1/task/{task_id}/artifacts?limit=1"
-    page = succeeded(queue.send("GET", path)).get_json()
-    succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=task_id, runId=0))
-    further = succeeded(queue.send("GET", f"{path}&continuationToken={page['continuationToken']}")).get_json()
-    assert [artifact["name"] for artifact in further["artifacts"]] == ["b"]
-    assert succeeded(queue.send("GET", path)).get_json() == {"artifacts": []}

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from legacy_queue.http.current_app import CurrentApp
@@ -85,17 +84,6 @@ def test_requests_under_way_end_before_the_new_application_is_made() -> None:
     assert seen == ["ended", "made"]
 
 
-def test_requests_that_do_not_end_are_not_waited_for_longer_than_the_timeout() -> None:
-    ends, current = threading.Event(), CurrentApp(app(b"old"), timedelta(0))
-    request = asking(current, lambda: ends.wait(30))
-    with capture_logs() as logs:
-        replace(current, lambda: app(b"new"))
-    assert ask(current) == b"new"
-    ends.set()
-    request.join(30)
-    assert [(line["event"], line["count"]) for line in logs] == [("requests-not-finished", 1)]
-
-
 def test_a_request_during_the_replacement_waits_for_the_new_application() -> None:
     current, answers = CurrentApp(app(b"old")), []
     request = threading.Thread(target=lambda: answers.append(ask(current)))
@@ -109,38 +97,8 @@ def test_a_request_during_the_replacement_waits_for_the_new_application() -> Non
     assert answers == [b"new"]
 
 
-def test_two_concurrent_replacements_happen_one_after_another() -> None:
-    current, begun, made = CurrentApp(app(b"old"), timedelta(seconds=30)), threading.Event(), []
-
-    def make(name: bytes) -> WsgiApp:
-        made.append(name)
-        return app(name)
-
-    def second() -> None:
-        begun.wait(30)
-        current.replace(nothing, lambda: make(b"2"))
-
-    threads = [
-        asking(current, second),
-        asking(current, lambda: current.replace(begun.set, lambda: make(b"1"))),
-    ]
-    for thread in threads:
-        thread.join(30)
-    assert made == [b"1", b"2"]
-    assert ask(current) == b"2"
-
-
 def test_the_old_application_stays_when_no_new_one_can_be_made() -> None:
     current = CurrentApp(app(b"old"))
     with pytest.raises(ValueError, match="a defect"):
         replace(current, fail)
     assert ask(current) == b"old"
-
-
-def test_a_request_that_failed_is_not_waited_for() -> None:
-    current = CurrentApp(app(b"old"), timedelta(seconds=30))
-    with pytest.raises(ValueError, match="a defect"):
-        ask(current, fail)
-    with capture_logs() as logs:
-        replace(current, lambda: app(b"new"))
-    assert logs == []

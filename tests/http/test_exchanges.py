@@ -1,17 +1,13 @@
 """The reference of the exchanges, compared with that of the original queue and with clients of its time."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import jsonschema_rs
 import pytest
 
-from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
+from legacy_queue.domain.events import EXCHANGES, group_resolved
 from legacy_queue.http.schemas import message_schema
 from tests.clients.javascript import javascript
-from tests.clients.python import taskcluster
 from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER, WORKER_TYPE, Queue, schema, succeeded
 from tests.http.published import check_event, exchanges
 from tests.topics import matches
@@ -109,23 +105,6 @@ def test_a_client_made_from_the_reference_binds_as_the_original_client(client: s
     assert "cannot contain dots" in ours[0][7]["refused"]
 
 
-def test_a_python_client_made_from_the_reference_binds_as_the_original_client() -> None:
-    made = taskcluster.client.createApiClient("QueueEvents", {"reference": exchanges()})()
-    theirs = taskcluster.QueueEvents()
-    for exchange in [exchange for name, exchange in EXCHANGES.items() if name not in LATER]:
-        for keys in ({}, {"taskGroupId": GROUP_ID, "schedulerId": "a-scheduler"}):
-            binding = getattr(made, exchange.entry)(keys)
-            assert binding == getattr(theirs, exchange.entry)(keys)
-            assert binding["exchange"] == exchange.full_name("taskcluster-queue")
-
-
-def test_another_project_has_the_same_exchanges() -> None:
-    ours = exchanges("another")
-    assert ours == {**exchanges(), "exchangePrefix": "exchange/another/v1/"}
-    bound = javascript("bindings", client="11", reference=ours, keys=[{}])
-    assert bound[1][0]["exchange"] == "exchange/another/v1/task-pending"
-
-
 # "Queue AMQP Exchanges": the properties of each message beside its version, required and optional
 PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
     "task-defined": ({"status"}, set()),
@@ -172,64 +151,6 @@ def retried(queue: Queue) -> None:
     succeeded(queue.claim(TASK_ID, 1))
 
 
-def malformed(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    succeeded(queue.call("reportException", {"reason": "malformed-payload"}, taskId=TASK_ID, runId=0))
-
-
-def canceled_unscheduled(queue: Queue) -> None:
-    queue.define(TASK_ID)
-    succeeded(queue.call("cancelTask", taskId=TASK_ID))
-
-
-def canceled_running(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    succeeded(queue.call("cancelTask", taskId=TASK_ID))
-
-
-def changed_with_its_group(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    succeeded(queue.call("changeTaskPriority", {"newPriority": "low"}, taskId=TASK_ID))
-    succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=TASK_ID))
-    succeeded(queue.call("sealTaskGroup", taskGroupId=TASK_ID))
-    succeeded(queue.call("cancelTaskGroup", taskGroupId=TASK_ID))
-
-
-def scheduled_and_rerun(queue: Queue) -> None:
-    queue.define(TASK_ID)
-    succeeded(queue.call("scheduleTask", taskId=TASK_ID))
-    succeeded(queue.call("cancelTask", taskId=TASK_ID))
-    succeeded(queue.call("rerunTask", taskId=TASK_ID))
-
-
-# what happens to a task, and the events about it in their order
-LIVES: dict[Callable[[Queue], Any], list[str]] = {
-    completed: ["task-defined", "task-pending", "task-running", "task-completed"],
-    failed: ["task-defined", "task-pending", "task-running", "task-failed"],
-    retried: ["task-defined", "task-pending", "task-running", "task-pending", "task-running"],
-    malformed: ["task-defined", "task-pending", "task-running", "task-exception"],
-    canceled_unscheduled: ["task-defined", "task-exception"],
-    canceled_running: ["task-defined", "task-pending", "task-running", "task-exception"],
-    changed_with_its_group: [
-        *("task-defined", "task-pending", "task-running"),
-        *("task-priority-changed", "task-priority-changed", "task-group-priority-changed"),
-        *("task-group-sealed", "task-exception"),
-    ],
-    scheduled_and_rerun: ["task-defined", "task-pending", "task-exception", "task-pending"],
-}
-
-
-@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
-def test_the_events_of_a_task_match_their_published_schemas(
-    queue: Queue, life: Callable[[Queue], Any]
-) -> None:
-    life(queue)
-    published = queue.published()
-    for event in published:
-        check_event(event)
-    assert [event.exchange for event in published if event.exchange != "task-group-resolved"] == LIVES[life]
-
-
 def test_a_binding_by_keys_gets_exactly_the_messages_with_these_keys(queue: Queue) -> None:
 
     retried(queue)
@@ -256,67 +177,3 @@ def test_a_binding_by_keys_gets_exactly_the_messages_with_these_keys(queue: Queu
 
 def test_the_event_of_a_resolved_group_matches_its_published_schema() -> None:
     check_event(group_resolved(GROUP_ID, "a-scheduler"))
-
-
-def artifact_created(queue: Queue, **changes: Any) -> Event:
-    completed(queue)
-    last = queue.published()[-1]
-    artifact = {
-        "storageType": "blob",
-        "name": "public/logs/live.log",
-        "expires": "2018-03-05T05:06:07.890Z",
-        "contentType": "text/plain",
-        **changes,
-    }
-    return replace(last, exchange="artifact-created", payload={**last.payload, "artifact": artifact})
-
-
-@pytest.mark.parametrize("kind", ["blob", "s3", "azure", "reference", "error"])
-def test_the_event_of_an_artifact_matches_its_published_schema(queue: Queue, kind: str) -> None:
-    check_event(artifact_created(queue, storageType=kind))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"storageType": "disk"}, {"name": "n" * 1025}, {"contentType": "c" * 256}, {"url": "http://h"}],
-)
-def test_an_artifact_of_another_form_does_not_match_the_published_schema(
-    queue: Queue, changes: dict[str, str]
-) -> None:
-    with pytest.raises(jsonschema_rs.ValidationError):
-        check_event(artifact_created(queue, **changes))
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda payload: payload.pop("version"),
-        lambda payload: payload.update(version=2),
-        lambda payload: payload.pop("status"),
-        lambda payload: payload.pop("runId"),
-        lambda payload: payload.pop("takenUntil"),
-        lambda payload: payload.update(takenUntil="soon"),
-        lambda payload: payload.update(runId="0"),
-        lambda payload: payload.update(more=1),
-        lambda payload: payload.update(status={**payload["status"], "state": "done"}),
-    ],
-)
-def test_a_payload_of_another_form_does_not_match_the_published_schema(
-    queue: Queue, spoil: Callable[[Any], Any]
-) -> None:
-    queue.running(TASK_ID)
-    running = queue.published()[-1]
-    payload = dict(running.payload)
-    check_event(replace(running, payload=payload))
-    spoil(payload)
-    with pytest.raises(jsonschema_rs.ValidationError):
-        check_event(replace(running, payload=payload))
-
-
-@pytest.mark.parametrize(
-    "key", ["primary", f"primary.{TASK_ID}.0.group._.p.w.-.{TASK_ID}._", f"other.{TASK_ID}.0.g.w.p.w.-.x._"]
-)
-def test_a_routing_key_of_another_form_fails_the_check(queue: Queue, key: str) -> None:
-    queue.running(TASK_ID)
-    with pytest.raises(AssertionError):
-        check_event(replace(queue.published()[-1], routing_key=key))

@@ -4,33 +4,9 @@ import re
 
 from click.testing import CliRunner
 from flask.cli import cli as flask_command
-from werkzeug.test import Client
 
 from legacy_queue.http.app import ENDPOINTS
-from legacy_queue.http.flask_app import FlaskApp
 from tests.http.calls import Queue, succeeded
-
-
-def app_of(*paths: str) -> FlaskApp:
-    """An application whose answers are the routes that were matched."""
-    app = FlaskApp(__name__)
-    for path in paths:
-        app.add_url_rule(path, path, lambda path=path, **params: f"{path} {params}")
-    return app
-
-
-def test_applications_with_the_same_routes_share_a_compiled_map() -> None:
-    first, second = app_of("/a", "/b/<name>"), app_of("/a", "/b/<name>")
-    for app in (first, second):
-        assert Client(app).get("/b/x").text == "/b/<name> {'name': 'x'}"
-    assert first.url_map.compiled is second.url_map.compiled
-
-
-def test_applications_with_different_routes_have_maps_of_their_own() -> None:
-    first, second = app_of("/a/<x>"), app_of("/a/<y>")
-    assert Client(first).get("/a/1").text == "/a/<x> {'x': '1'}"
-    assert Client(second).get("/a/1").text == "/a/<y> {'y': '1'}"
-    assert Client(second).get("/b").status_code == 404
 
 
 def test_flask_lists_each_route_of_the_api() -> None:

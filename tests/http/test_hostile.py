@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from legacy_queue.http.endpoint import Endpoint
 from tests.http.calls import Queue
 
 MAX_ANSWER = 16 * 1024  # bytes
@@ -112,75 +111,18 @@ def _certificate(scopes: list[str], **changes: Any) -> dict[str, Any]:
     return {"version": 1, "scopes": scopes, **times, "seed": "x" * 44, "signature": "x", **changes}
 
 
-def queries() -> Iterator[tuple[str, str]]:
-    """Of up to 8 KB, the maximum of a request line."""
-    yield "4,000 equal parameters", "&".join(["a"] * 3_900)
-    yield "2,000 parameters", "&".join(f"{number:x}" for number in range(1_600))
-    yield "7,800 &", "&" * 7_800
-    yield "1,900 bewits", "&".join(["bewit"] * 1_200)
-    yield "a bewit of 7,800", "bewit=" + "A" * 7_800
-    yield "a bewit of 2,600 escapes", "bewit=" + "%41" * 2_500
-    yield "a parameter of 7,800", "x" * 7_800 + "=1"
-    yield "2,600 escapes", "limit=" + "%ff" * 2_500
-    yield "2,600 broken escapes", "limit=" + "%zz" * 2_500
-    yield "a continuationToken of 7,800", "continuationToken=" + "A" * 7_800
-    yield "a continuationToken of 3,500", "continuationToken=" + "W1tb" * 870
-    yield "a routingKey of 128 #", "routingKey=" + ".".join(["%23"] * 128)
-    yield "a routingKey of 60 #.*", "routingKey=" + ".".join(["%23.*"] * 60)
-    yield "a routingKey of 7,000", "routingKey=" + "*." * 3_500
-    yield "an exchange of 7,800", "exchange=" + "x" * 7_800
-    yield "a lastEventId of 250", "lastEventId=" + "9" * 250
-    yield "a doubled sig", "sig=x&sig=" + "%00" * 2_500
-    yield "a since of 7,800", "since=" + "1" * 7_800
-
-
-def segments() -> Iterator[tuple[str, str]]:
-    """In place of each parameter of a path."""
-    yield "a name of 1,024", "x" * 1_024
-    yield "a name of 7,500", "x" * 7_500
-    yield "a name of 7,500 slashes", "/" * 7_500
-    yield "a name of 2,500 escapes", "%41" * 2_500
-    yield "a name of 2,500 zero bytes", "%00" * 2_500
-    yield "a name of 2,500 bytes that are no text", "%ff" * 2_500
-    yield "a broken escape", "x" * 7_000 + "%"
-    yield "artifacts in artifacts", "runs/0/artifacts/" * 400
-
-
-def target(endpoint: Endpoint, **changed: str) -> str:
-    prefix = "/api/object/v1" if endpoint.service == "object" else "/v1"
-    words = {**_SEGMENTS, **changed}
-    return prefix + re.sub(r"<(\w+)>", lambda match: words.get(match[1], "x"), endpoint.route)
-
-
-def send(queue: Queue, endpoint: Endpoint, what: str, kind: str, value: Any) -> None:
-    """Send it to the endpoint, which may answer a call that needs no credentials."""
-    query = value if kind == "query" else ""
-    segment = value if kind == "segment" else ""
-    sent = {kind: value} if kind in ("data", "headers") else {}
-    changed = dict.fromkeys(endpoint.args, segment) if segment else {}
-    raw = target(endpoint, **changed) + (f"?{query}" if query else "")
-    answer = queue.send(endpoint.method, raw, credentials=None, **sent)
-    assert answer.status_code < 500, (endpoint.name, what)
-    assert len(answer.data) <= MAX_ANSWER, (endpoint.name, what)
-
-
-# each is sent to one endpoint, and each endpoint gets some of them
-@pytest.mark.parametrize(
-    ("kind", "hostile"),
-    [
-        ("data", bodies),
-        ("headers", authorizations),
-        ("query", queries),
-        ("segment", segments),
-    ],
-    ids=["bodies", "credentials", "queries", "paths"],
-)
+@pytest.mark.parametrize(("kind", "hostile"), [("data", bodies), ("Authorization", authorizations)])
 def test_a_hostile_request_is_answered_in_few_bytes_and_never_with_a_5xx(
     queue: Queue, kind: str, hostile: Any
 ) -> None:
-    every = [endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS) if endpoint.args or kind != "segment"]
+    """Each is sent to an endpoint, and each endpoint gets one."""
+    every = (*ENDPOINTS, *OBJECT_ENDPOINTS)
     requests = list(hostile())
     count = max(len(every), len(requests))
     for _, endpoint, (what, value) in zip(range(count), cycle(every), cycle(requests), strict=False):
-        sent = {"Authorization": value} if kind == "headers" else value
-        send(queue, endpoint, what, kind, sent)
+        prefix = "/api/object/v1" if endpoint.service == "object" else "/v1"
+        target = prefix + re.sub(r"<(\w+)>", lambda match: _SEGMENTS.get(match[1], "x"), endpoint.route)
+        sent: dict[str, Any] = {"data": value} if kind == "data" else {"headers": {kind: value}}
+        answer = queue.send(endpoint.method, target, credentials=None, **sent)
+        assert answer.status_code < 500, (endpoint.name, what)
+        assert len(answer.data) <= MAX_ANSWER, (endpoint.name, what)

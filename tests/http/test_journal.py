@@ -12,18 +12,14 @@ from werkzeug.test import TestResponse
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
-from legacy_queue.http.request_journal import Journal, shown_target
-from legacy_queue.http.request_log import RequestRecord
+from legacy_queue.http.request_journal import shown_target
 from tests.http.calls import (
-    BLOB,
-    NAME,
     POOL,
     PROVISIONER,
     ROOT,
     ROOT_URL,
     WORKER,
     WORKER_TYPE,
-    Credentials,
     Queue,
     hawk,
     succeeded,
@@ -96,28 +92,6 @@ def test_a_request_without_an_endpoint_is_recorded(queue: Queue) -> None:
     assert last(queue)["endpoint"] == "ready"
 
 
-def test_a_refusal_is_recorded_with_the_first_line_of_its_message(queue: Queue) -> None:
-    task_id = queue.running()
-    queue.claim(task_id, workerId="bob")
-    request = last(queue)
-    assert (request["status"], request["code"], request["workerId"]) == (409, "RequestConflict", "bob")
-    assert request["reason"].startswith(f"task {task_id}")
-    assert "\n" not in request["reason"]
-
-
-def test_the_journal_says_why_credentials_are_refused(queue: Queue) -> None:
-    wrong = Credentials("mere", "another-token-than-that-of-the-client")
-    queue.call("pollTaskUrls", credentials=wrong, **POOL)
-    request = last(queue)
-    assert (request["status"], request["code"], request["reason"]) == (
-        401,
-        "AuthenticationFailed",
-        request["reason"],
-    )
-    assert request["reason"].startswith("wrong key")
-    assert "clientId" not in request
-
-
 def test_a_fault_is_recorded(queue: Queue) -> None:
     body = json.dumps({"endpoint": "ping", "status": 503}).encode()
     fault_id = succeeded(queue.send("POST", "/control/v1/faults", body)).get_json()["faultId"]
@@ -155,69 +129,6 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
     assert request["reason"] == "The specified message does not exist."
 
 
-def test_a_delete_with_a_receipt_that_is_not_encoded_is_recorded_with_its_task(queue: Queue) -> None:
-    """The + of an Azure receipt is read as a space."""
-    task_id = queue.create()
-    ((_, _, message_id, _, _),) = queue.messages()
-    target = poll_target(queue, "signedDeleteUrl").replace("{{messageId}}", message_id)
-    queue.send("DELETE", target.replace("{{popReceipt}}", "AA+A"), credentials=None)
-    request = last(queue)
-    assert (request["endpoint"], request["status"], request["taskId"]) == ("azure.delete", 400, task_id)
-    assert "'popreceipt' is not a URI-encoded receipt" in request["reason"]
-
-
-def test_claim_work_is_recorded_with_the_claimed_tasks(queue: Queue) -> None:
-    several = sorted(queue.create() for _ in range(2))
-    queue.call("claimWork", {**WORKER, "tasks": 2}, **POOL)
-    claimed = last(queue)
-    assert (claimed["endpoint"], sorted(claimed["taskIds"])) == ("claimWork", several)
-    assert (claimed["workerGroup"], claimed["workerId"]) == ("group", "alice")
-
-
-def test_uploads_are_recorded_with_their_tasks(queue: Queue) -> None:
-    task_id = queue.running()
-    for storage_type, status in (("s3", 200), ("azure", 201)):
-        created = succeeded(queue.artifact(task_id, f"{NAME}/{storage_type}", storage_type)).get_json()
-        queue.upload(created["putUrl"], BLOB, x_ms_blob_type="BlockBlob")
-        request = last(queue)
-        assert (request["endpoint"], request["status"], request["taskId"], request["runId"]) == (
-            "upload",
-            status,
-            task_id,
-            0,
-        )
-        assert "sig" not in request["path"]
-
-
-def test_a_blob_of_no_run_is_recorded_without_a_task(queue: Queue) -> None:
-    blobs = queue.server.storage.blobs
-    soon = queue.clock.now() + timedelta(hours=1)
-    queue.upload(blobs.upload_url("a/b", soon), BLOB, x_ms_blob_type="BlockBlob")
-    assert (last(queue)["status"], "taskId" in last(queue)) == (201, False)
-    queue.send("GET", blobs.download_url("a/b", soon).removeprefix(ROOT_URL), credentials=None)
-    assert (last(queue)["endpoint"], last(queue)["status"]) == ("download", 200)
-
-
-def test_a_refused_signed_url_is_recorded_with_a_reason_that_the_answer_lacks(queue: Queue) -> None:
-    past = queue.clock.now() - timedelta(hours=1)
-    expired = queue.server.storage.blobs.download_url("a/b", past).removeprefix(ROOT_URL)
-    for endpoint, refused, reason in (
-        ("azure.receive", poll_target(queue).replace("sig=", "sig=A"), "the URL is not signed by this"),
-        ("azure.receive", poll_target(queue).replace("/embedded/", "/foreign/"), "of another account"),
-        ("download", expired, f"Z until {past:%Y-%m-%dT%H:%M:%S}Z"),
-        ("download", f"{expired}&si=x", "the URL is not signed by this server's key"),
-    ):
-        answer = queue.send("GET", refused, credentials=None)
-        assert reason not in answer.text
-        request = last(queue)
-        assert (request["endpoint"], request["status"], request["code"]) == (
-            endpoint,
-            403,
-            "AuthenticationFailed",
-        )
-        assert reason in request["reason"]
-
-
 def test_requests_of_control_and_of_event_streams_are_not_recorded(queue: Queue) -> None:
     assert requests(queue) == []
     for target in ("/control/v1/clock", "/control/v1/faults", "/events"):
@@ -239,15 +150,6 @@ def test_requests_are_listed_oldest_first_and_followed_by_their_numbers(queue: Q
     assert numbers("?after=100") == [*range(101, 151)]
     assert numbers("?after=150") == []
     assert queue.send("GET", "/control/v1/requests?after=-1").status_code == 400
-
-
-def test_only_the_last_10_000_requests_are_kept() -> None:
-    journal = Journal(frozenset())
-    record = RequestRecord({"REQUEST_METHOD": "GET", "RAW_URI": "/v1/ping"})
-    for _ in range(10_003):
-        journal.answered(record)
-    kept = journal.requests(20_000, None)
-    assert [kept[0]["sequence"], kept[-1]["sequence"], len(kept)] == [4, 10_003, 10_000]
 
 
 # --- secrets
@@ -292,28 +194,3 @@ def test_the_journal_holds_no_secret(queue: Queue) -> None:
 
 def messages(queue: Queue) -> Any:
     return succeeded(queue.send("GET", f"/control/v1/messages/{PROVISIONER}/{WORKER_TYPE}")).get_json()
-
-
-def test_messages_are_listed_without_receiving_them(queue: Queue) -> None:
-    low, high = queue.create(), queue.create(priority="high")
-    claimed = queue.running()
-    for _ in range(2):
-        seen = messages(queue)
-        assert (seen["taskQueueId"], seen["hidden"]) == (f"{PROVISIONER}/{WORKER_TYPE}", 0)
-        listed = [
-            (message["taskId"], message["runId"], message["priority"], message["visibleIn"])
-            for message in seen["messages"]
-        ]
-        assert {message["dequeueCount"] for message in seen["messages"]} == {0}
-        assert listed == [
-            (high, 0, "high", 0),
-            (low, 0, "lowest", 0),
-            (claimed, 0, "lowest", 0),
-            (claimed, 1, "lowest", 1200),
-        ]
-        assert len({message["messageId"] for message in seen["messages"]}) == 4
-
-
-def test_a_worker_type_without_work_has_no_messages(queue: Queue) -> None:
-    assert messages(queue)["messages"] == []
-    assert list(queue.server.storage.account.queues("lq-")) == [], "no queue was created"

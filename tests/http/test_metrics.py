@@ -1,11 +1,8 @@
 """The metrics: how many requests were answered, and how many wait for work now."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.http.calls import POOL, WORKER, Queue, succeeded
-from tests.system.processes import wait_until
+from tests.http.calls import Queue, succeeded
 
 
 def metric(queue: Queue, name: str, **labels: str) -> float | None:
@@ -24,14 +21,3 @@ def test_answered_requests_are_counted_by_endpoint_and_status() -> None:
     assert metric(queue, name, endpoint="ping", status="200") == 2
     assert metric(queue, name, endpoint="task", status="400") == 1
     assert metric(queue, name, endpoint="none", status="404") == 2
-
-
-def test_requests_of_claim_work_are_counted_while_they_wait() -> None:
-    queue = Queue()
-    assert metric(queue, "legacy_queue_waiting_requests") == 0
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(queue.call, "claimWork", {**WORKER, "tasks": 1}, **POOL)
-        assert wait_until(lambda: metric(queue, "legacy_queue_waiting_requests") == 1)
-        queue.create()
-        assert len(waiting.result(60).get_json()["tasks"]) == 1
-    assert metric(queue, "legacy_queue_waiting_requests") == 0

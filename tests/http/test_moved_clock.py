@@ -1,27 +1,21 @@
-"""Each row of docs/explanation/clock.md: an advance changes it, or does not change it."""
+"""What an advance of the clock changes, and what keeps the real time. Source: docs/explanation/clock.md."""
 
-import re
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.services.event_feed import FedEvent
 from tests.http.calls import (
     NOW,
     POOL,
-    PROVISIONER,
     ROOT,
     ROOT_URL,
     WORKER,
-    WORKER_TYPE,
     Queue,
     artifact_body,
     claimed,
@@ -33,29 +27,8 @@ from tests.http.calls import (
 from tests.services.ports import event_of
 from tests.system.processes import wait_until
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "clock.md"
-MOVED, NOT_MOVED = (
-    re.findall(r"^\| (?!what \|)(?!---)(.+?) \|", part, re.MULTILINE)
-    for part in PAGE.read_text().partition("## What does not")[::2]
-)
-ELSEWHERE = {  # no advance reaches them: they read a clock of their own
-    "lines of the log": "legacy_queue/server/logs.py",
-    "TLS certificates": "legacy_queue/server/tls.py",
-    "what a test waits for": "legacy_queue/testing/legacy_queue.py",
-}
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLAIM = Settings().claim_timeout
-
-Check = Callable[[Queue], None]
-CHECKS: dict[str, Check] = {}
-
-
-def row(name: str) -> Callable[[Check], Check]:
-    def decorate(check: Check) -> Check:
-        CHECKS[name] = check
-        return check
-
-    return decorate
 
 
 @pytest.fixture
@@ -78,55 +51,7 @@ def visible(queue: Queue) -> list[tuple[str, int]]:
     return [(task_id, run_id) for task_id, run_id, *_ in queue.messages()]
 
 
-@pytest.mark.parametrize("name", [*MOVED, *NOT_MOVED])
-def test_each_row_of_the_page_is_true(name: str, queue: Queue) -> None:
-    if name not in ELSEWHERE:
-        CHECKS[name](queue)
-
-
-def test_each_check_has_a_row_on_the_page() -> None:
-    assert {*CHECKS, *ELSEWHERE} == {*MOVED, *NOT_MOVED}
-    for path in ELSEWHERE.values():
-        source = (PAGE.parents[2] / path).read_text()
-        assert re.search(r"datetime\.now|monotonic\(\)", source)
-        assert "clock.now" not in source
-
-
-@row("claims")
-def claims(queue: Queue) -> None:
-    task_id = queue.running(retries=0)
-    advance(queue, CLAIM)
-    assert runs(queue, task_id) == [("exception", "claim-expired")]
-
-
-@row("retries")
-def retries(queue: Queue) -> None:
-    task_id = queue.running(retries=1)
-    advance(queue, CLAIM)
-    assert runs(queue, task_id) == [("exception", "claim-expired"), ("pending", None)]
-
-
-@row("deadlines")
-def deadlines(queue: Queue) -> None:
-    task_id = queue.create()
-    advance(queue, DAY)
-    assert runs(queue, task_id) == [("exception", "deadline-exceeded")]
-
-
-@row("dependencies and groups")
-def dependencies(queue: Queue) -> None:
-    group = slugid()
-    first = queue.create(taskGroupId=group)
-    later = format_time(NOW + 2 * DAY)
-    second = queue.create(taskGroupId=group, dependencies=[first], requires="all-resolved", deadline=later)
-    advance(queue, DAY)
-    assert queue.state(second) == "pending"
-    advance(queue, DAY)
-    assert queue.published()[-1].exchange == "task-group-resolved"
-
-
-@row("messages that are invisible")
-def invisible(queue: Queue) -> None:
+def test_messages_are_visible_again_after_an_advance(queue: Queue) -> None:
     task_id = queue.create()
     assert (visible(queue), visible(queue)) == ([(task_id, 0)], [])
     advance(queue, Settings().poll_visibility)
@@ -136,28 +61,7 @@ def invisible(queue: Queue) -> None:
     assert (task_id, 1) in visible(queue)
 
 
-@row("messages that end")
-def ending(queue: Queue) -> None:
-    queue.create()
-    advance(queue, DAY)
-    assert visible(queue) == []
-
-
-@row("quarantine of a worker")
-def quarantine(queue: Queue) -> None:
-    worker = {**POOL, **WORKER}
-    call = {"tasks": 1, **WORKER}
-    succeeded(queue.call("claimWork", call, **POOL))
-    until = {"quarantineUntil": format_time(NOW + HOUR)}
-    succeeded(queue.call("quarantineWorker", until, **worker))
-    task_id = queue.create()
-    refused(queue.claim(task_id), 409, "RequestConflict", "quarantined")
-    advance(queue, HOUR)
-    succeeded(queue.claim(task_id))
-
-
-@row("`created` and `deadline` in createTask")
-def created(queue: Queue) -> None:
+def test_created_and_deadline_are_checked_by_the_moved_clock(queue: Queue) -> None:
     advance(queue, HOUR)
     refused(queue.call("createTask", task_body(), taskId=slugid()), 400, "InputError", "created")
     succeeded(queue.call("createTask", task_body(NOW + HOUR), taskId=slugid()))
@@ -165,36 +69,7 @@ def created(queue: Queue) -> None:
     succeeded(queue.call("createTask", task_body(NOW + HOUR, **late), taskId=slugid()))
 
 
-@row("`expires` of artifacts")
-def expired_artifacts(queue: Queue) -> None:
-    task_id = queue.running()
-    succeeded(queue.artifact(task_id, "public/log", "error"))
-    advance(queue, HOUR)
-    assert queue.call("getArtifact", taskId=task_id, runId=0, name="public/log").status_code in (404, 410)
-    advance(queue, 2 * DAY)
-    assert queue.server.storage.artifacts.load(task_id, 0, "public/log") is None
-
-
-@row("`expires` of tasks")
-def expired_tasks(queue: Queue) -> None:
-    task_id = queue.create(expires=format_time(NOW + 2 * DAY))
-    advance(queue, 4 * DAY)
-    refused(queue.call("status", taskId=task_id), 404, "ResourceNotFound")
-    refused(queue.call("listTaskGroup", taskGroupId=task_id), 404, "ResourceNotFound")
-
-
-@row("periodic jobs")
-def periodic(queue: Queue) -> None:
-    task_id = queue.create()
-    assert visible(queue) == [(task_id, 0)]
-    lost = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest").name(queue.settings.queue_prefix)
-    queue.server.storage.account.queue(lost).remove()
-    advance(queue, HOUR)
-    assert visible(queue) == [(task_id, 0)]
-
-
-@row("times in answers and events")
-def times(queue: Queue) -> None:
+def test_answers_and_events_have_moved_times(queue: Queue) -> None:
     advance(queue, HOUR)
     later = format_time(NOW + HOUR)
     task_id = queue.running(created=later)
@@ -204,18 +79,7 @@ def times(queue: Queue) -> None:
     assert queue.call("status", taskId=slugid()).get_json()["requestInfo"]["time"] == later
 
 
-@row("times of calls")
-def times_of_calls(queue: Queue) -> None:
-    queue.messages()
-    advance(queue, 3 * HOUR)
-    queue.messages()
-    queue.server.services.usage.flush()
-    ((_, calls),) = queue.server.storage.usage.since(NOW - DAY, None, None)
-    assert calls.last - calls.first == 3 * HOUR
-
-
-@row("Hawk signatures")
-def signatures(queue: Queue) -> None:
+def test_hawk_signatures_keep_the_real_time(queue: Queue) -> None:
     advance(queue, DAY)
     path = "/control/v1/clock"
     succeeded(queue.send("GET", path))  # signed at the real time
@@ -223,8 +87,7 @@ def signatures(queue: Queue) -> None:
     refused(queue.send("GET", path, headers=signed), 401, "AuthenticationFailed")
 
 
-@row("temporary credentials")
-def credentials(queue: Queue) -> None:
+def test_temporary_credentials_keep_the_real_time(queue: Queue) -> None:
     task_id = queue.create()
     given = claimed(succeeded(queue.claim(task_id)))
     advance(queue, CLAIM + HOUR)
@@ -236,8 +99,7 @@ def credentials(queue: Queue) -> None:
     refused(queue.call("reclaimTask", **reclaim), 401, "AuthenticationFailed")
 
 
-@row("signed URLs of queues")
-def queue_urls(queue: Queue) -> None:
+def test_signed_urls_of_queues_keep_the_real_time(queue: Queue) -> None:
     advance(queue, DAY)
     urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
     assert parse_time(urls["expires"]) == NOW + Settings().sas_life
@@ -248,8 +110,7 @@ def queue_urls(queue: Queue) -> None:
     assert queue.send("GET", target, credentials=None).status_code == 403
 
 
-@row("signed URLs of artifacts")
-def artifact_urls(queue: Queue) -> None:
+def test_signed_urls_of_artifacts_keep_the_real_time(queue: Queue) -> None:
     queue = Queue(control=True, claim_timeout=4 * DAY)
     task_id = queue.running(deadline=format_time(NOW + 5 * DAY))
     body = artifact_body("s3", expires=format_time(NOW + 5 * DAY))
@@ -267,8 +128,7 @@ def artifact_urls(queue: Queue) -> None:
     assert queue.send("GET", location, credentials=None).status_code == 403
 
 
-@row("claimWork that waits for work")
-def claim_work(queue: Queue) -> None:
+def test_claim_work_waits_in_real_time_and_gets_what_a_move_offers(queue: Queue) -> None:
     queue = Queue(control=True)  # it waits for 20 s; the real time stands still here
     task_id = queue.create()
     assert visible(queue) == [(task_id, 0)]
@@ -288,8 +148,7 @@ def claim_work(queue: Queue) -> None:
     assert [claim["status"]["taskId"] for claim in answers[0]["tasks"]] == [task_id]
 
 
-@row("event streams")
-def event_streams(queue: Queue) -> None:
+def test_a_move_is_in_an_open_event_stream(queue: Queue) -> None:
     task_id = queue.create()
     stream = queue.server.services.event_feed.follow(None, "#", "")
     assert next(stream) is None
@@ -300,16 +159,7 @@ def event_streams(queue: Queue) -> None:
     assert (event.exchange, event.payload["status"]["taskId"]) == ("task-exception", task_id)
 
 
-@row("`delay` of a fault")
-def delay(queue: Queue) -> None:
-    fault = b'{"endpoint": "status", "delay": "1ms", "times": 1}'
-    succeeded(queue.send("POST", "/control/v1/faults", fault))
-    succeeded(queue.send("POST", "/control/v1/clock", b'{"freeze": true}'))
-    succeeded(queue.call("status", taskId=queue.create()))  # though the queue's time stands still
-
-
-@row("times of requests")
-def journal(queue: Queue) -> None:
+def test_recorded_requests_have_the_real_time(queue: Queue) -> None:
     advance(queue, 2 * DAY)
     queue.messages()
     requests = succeeded(queue.send("GET", "/control/v1/requests")).get_json()["requests"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import BLOB, ROOT_URL, Credentials, Queue, refused, succeeded
+from tests.http.calls import BLOB, Credentials, Queue, refused, succeeded
 
 NAME = "private/a b"
 HASHES = {"sha256": hashlib.sha256(BLOB).hexdigest(), "sha512": hashlib.sha512(BLOB).hexdigest()}
@@ -63,25 +63,6 @@ def uploaded(unfinished: Object) -> Object:
     return unfinished
 
 
-def test_an_object_is_uploaded_and_downloaded_by_the_urls_of_the_answers(unfinished: Object) -> None:
-    answer = succeeded(unfinished.create_upload(TO_PUT)).get_json()
-    request = answer["uploadMethod"]["putUrl"]
-    assert answer == {
-        **unfinished.upload,
-        "expires": unfinished.created["expires"],
-        "uploadMethod": {"putUrl": request},
-    }
-    put = unfinished.queue.upload(request["url"], BLOB, request["headers"]["content-type"])
-    assert put.status_code == 200
-    assert succeeded(unfinished.finish_upload()).get_json() == {}
-    assert succeeded(unfinished.finish()).status_code == 204
-    accepted = {"acceptDownloadMethods": {"getUrl": True}}
-    answer = succeeded(unfinished.download("PUT", "start-download", accepted)).get_json()
-    assert (answer["method"], answer["hashes"]) == ("getUrl", HASHES)
-    got = unfinished.queue.send("GET", answer["url"].removeprefix(ROOT_URL), credentials=None)
-    assert (got.data, got.content_type) == (BLOB, "text/html")
-
-
 def test_an_object_is_described_and_redirected_to(uploaded: Object) -> None:
     metadata = succeeded(uploaded.download("GET", "metadata")).get_json()
     assert metadata == {"projectId": "a/project", "expires": uploaded.created["expires"], "hashes": HASHES}
@@ -92,29 +73,6 @@ def test_an_object_is_described_and_redirected_to(uploaded: Object) -> None:
     )
     redirect = uploaded.queue.call("getArtifact", taskId=uploaded.task_id, runId=0, name=NAME)
     assert redirect.headers["x-taskcluster-artifact-storage-type"] == "object"
-
-
-def test_an_unknown_download_method_is_refused(uploaded: Object) -> None:
-    answer = uploaded.download("PUT", "start-download", {"acceptDownloadMethods": {}})
-    refused(answer, 406, "NoMatchingMethod", "getUrl or simple")
-    answer = uploaded.download("PUT", "start-download", {"acceptDownloadMethods": {"HTTP:GET": True}})
-    refused(answer, 400, "InputValidationError", "HTTP:GET")
-
-
-def test_an_unfinished_object_is_not_found(unfinished: Object) -> None:
-    for method, call, body in (
-        ("PUT", "start-download", {"acceptDownloadMethods": {"simple": True}}),
-        ("GET", "metadata", None),
-        ("GET", "download", None),
-    ):
-        refused(
-            unfinished.queue.object(method, call, unfinished.name, body),
-            404,
-            "ResourceNotFound",
-            "finish its upload",
-        )
-    refused(unfinished.finish(), 400, "InputError", "call finishUpload")
-    refused(unfinished.finish_upload(), 409, "RequestConflict", "not uploaded yet")
 
 
 def test_credentials_are_valid_for_one_object_and_one_direction(uploaded: Object) -> None:
@@ -137,18 +95,9 @@ def test_credentials_are_valid_for_one_object_and_one_direction(uploaded: Object
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "t/x/0/a", "t/VLdaX5vAQ0iW8JIr3sGQZw/1001/a", "t/VLdaX5vAQ0iW8JIr3sGQZw/0/"]
-)
-def test_an_object_name_that_is_not_of_an_artifact_is_refused(queue: Queue, name: str) -> None:
-    refused(queue.object("GET", "metadata", name), 400, "InvalidRequestArguments", "objectName")
-
-
-@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"uploadId": "x"}, "body/uploadId"),
-        ({"projectId": "a b"}, "body/projectId"),
-        ({"expires": "soon"}, "body/expires"),
         ({"proposedUploadMethods": {"ftp": {}}}, "ftp"),
         (
             {"proposedUploadMethods": {"putUrl": {**TO_PUT["putUrl"], "contentLength": 5 * 1024**3 + 1}}},
@@ -162,8 +111,3 @@ def test_an_upload_that_does_not_match_the_schema_is_refused(
     unfinished: Object, changes: Any, said: str
 ) -> None:
     refused(unfinished.create_upload(INLINE, **changes), 400, "InputValidationError", said)
-
-
-def test_the_object_service_answers_a_ping(queue: Queue) -> None:
-    answer = succeeded(queue.send("GET", "/api/object/v1/ping", credentials=None)).get_json()
-    assert answer["alive"] is True

@@ -8,10 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from legacy_queue.http.control_schemas import CONTROL_SCHEMAS
-from legacy_queue.http.object_schemas import OBJECT_SCHEMAS
 from legacy_queue.http.references import api_reference
-from legacy_queue.http.schemas import SCHEMAS
 from tests.clients.python import taskcluster
 from tests.http.calls import (
     DECLARED,
@@ -20,11 +17,9 @@ from tests.http.calls import (
     Queue,
     play,
     reference,
-    refused,
     schema,
     served_schema,
     succeeded,
-    task_body,
 )
 from tests.http.published import exchanges
 from tests.http.test_scopes import CONTRACT
@@ -57,14 +52,6 @@ def test_an_entry_of_the_reference_equals_that_of_the_client(name: str) -> None:
         assert ours["input"].endswith(theirs["input"].rpartition("/")[2])
 
 
-def test_each_entry_has_a_title_a_description_and_the_arguments_of_its_route() -> None:
-    for entry in ENTRIES.values():
-        assert entry["type"] == "function"
-        assert len(entry["title"]) > 5
-        assert entry["description"].endswith(".")
-        assert re.findall(r"<(\w+)>", entry["route"]) == entry["args"]
-
-
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_names_the_scopes_of_the_contract(name: str) -> None:
     if (name, "lowest") not in CONTRACT:
@@ -89,29 +76,6 @@ def test_each_schema_of_the_reference_is_served_and_valid(ref: str) -> None:
     assert served["$id"] == ROOT_URL + ref
     jsonschema_rs.meta.validate(served)
     assert served["additionalProperties"] is False
-
-
-def test_each_schema_is_in_a_reference_or_used_by_another_service() -> None:
-    entries = [*ENTRIES.values(), *exchanges()["entries"]]
-    used = {ref.rpartition("/")[2] for entry in entries for ref in schemas_of(entry)}
-    # those of /migration, of other services' stubs and of objects are not in the queue's reference
-    others = ("migration-response", "scope-set", "purge-requests-response")
-    beside = (*others, *OBJECT_SCHEMAS, *CONTROL_SCHEMAS)
-    assert used | {f"{name}.json#" for name in beside} == {f"{name}.json#" for name in SCHEMAS}
-
-
-def test_an_unknown_schema_is_not_found(queue: Queue) -> None:
-    for name in ("nothing", "task.json", "..", "Task"):
-        answer = queue.send("GET", f"/schemas/queue/v1/{name}.json", credentials=None)
-        refused(answer, 404, "ResourceNotFound", "create-task-request")
-
-
-def test_a_served_schema_refuses_what_the_server_refuses() -> None:
-    validator = jsonschema_rs.validator_for(schema(ENTRIES["createTask"]["input"]), validate_formats=True)
-    assert validator.is_valid(task_body())
-    wrong: dict[str, Any]
-    for wrong in ({"retries": 50}, {"routes": ["r", "r"]}, {"metadata": {}}, {"created": "today"}, {"x": 1}):
-        assert not validator.is_valid(task_body(**wrong))
 
 
 @pytest.mark.parametrize("name", ENTRIES)

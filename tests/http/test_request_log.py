@@ -11,20 +11,16 @@ import pytest
 from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
-from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from tests.http.calls import (
     NOW,
     POOL,
-    PROVISIONER,
     ROOT,
     ROOT_URL,
     TASK_ID,
     WORKER,
-    WORKER_TYPE,
     Credentials,
     Queue,
-    hawk,
     refused,
     succeeded,
     task_body,
@@ -64,81 +60,6 @@ def test_a_line_has_the_client_the_endpoint_and_the_status(queue: Queue) -> None
         }
 
 
-def test_the_line_of_a_request_without_credentials_has_no_client(queue: Queue) -> None:
-    _, line = logged(queue, "GET", "/v1/ping", credentials=None)
-    assert line == {"method": "GET", "path": "/v1/ping", "endpoint": "ping", "status": 200}
-
-
-def test_the_line_of_a_refusal_has_the_code_and_the_request_id_of_its_body(queue: Queue) -> None:
-    answer, line = logged(queue, "status", call=True, taskId=slugid())
-    refused(answer, 404, "ResourceNotFound")
-    assert (line["status"], line["code"]) == (404, "ResourceNotFound")
-    _, line = logged(queue, "GET", "/nowhere?limit=1", credentials=None)
-    reason = "there is no GET /nowhere; /references/queue/v1/api.json lists the endpoints"
-    assert line == {
-        "method": "GET",
-        "path": "/nowhere",
-        "status": 404,
-        "code": "ResourceNotFound",
-        "reason": reason,
-    }
-
-
-def test_the_line_of_a_conflict_says_why(queue: Queue) -> None:
-    task_id = queue.running()
-    bob = {**WORKER, "workerId": "bob"}
-    answer, line = logged(queue, "claimTask", bob, call=True, taskId=task_id, runId=0)
-    refused(answer, 409, "RequestConflict")
-    assert (line["status"], line["code"]) == (409, "RequestConflict")
-    assert line["reason"].startswith(f"task {task_id}: run 0 is running")
-    assert "\n" not in line["reason"]
-
-
-@pytest.mark.parametrize(
-    ("sent", "status", "reason"),
-    [
-        ({"deadline": SECRET}, 400, "body/deadline is ***: "),
-        ({"metadata": {"name": "it's", "description": f"\"{SECRET}'", "owner": SECRET, "source": SECRET}},
-         400, "body/metadata/owner is ***: "),
-        ({"priority": f"{SECRET} it's {SECRET}", "schedulerId": f"{SECRET} {SECRET}" * 50},
-         400, "; body/schedulerId is ***: "),
-        ({SECRET: 1}, 400, "body: Additional properties are not allowed (*** was unexpected)"),
-        ({"scopes": [f"{SECRET}**"]}, 400, "the scope *** ends in ***"),
-        ({"payload": {"env": {"TOKEN": SECRET}}}, 409, "exists with another definition: payload"),
-        (f'[{{"{SECRET}": 1, "{SECRET}": 1}}]', 400, "the body is not JSON: the key *** stands twice"),
-    ],
-)  # fmt: skip
-def test_a_reason_does_not_repeat_what_the_body_holds(
-    queue: Queue, sent: Any, status: int, reason: str
-) -> None:
-    task_id = queue.create()
-    if isinstance(sent, str):
-        target = f"/v1/task/{task_id}"
-        answer, line = logged(queue, "PUT", target, sent.encode())
-    else:
-        answer, line = logged(queue, "createTask", {**task_body(), **sent}, call=True, taskId=task_id)
-    assert (answer.status_code, line["status"]) == (status, status)
-    assert reason in line["reason"]
-    assert SECRET not in str(line)
-
-
-def test_the_line_of_a_refused_poll_has_its_operation_and_the_reason(queue: Queue) -> None:
-    queues = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"]
-    poll = queues[0]["signedPollUrl"].removeprefix(ROOT_URL)
-    foreign = poll.replace("/azure/embedded/", "/azure/foreign/")
-    for method, target, endpoint in (
-        ("GET", foreign, "azure.receive"),
-        ("GET", poll.replace("sig=", "sig=A"), "azure.receive"),
-        ("DELETE", poll.replace("messages", "messages/x", 1), "azure.delete"),
-        ("PUT", poll, "azure.other"),
-        ("GET", "/azure/embedded", "azure.other"),
-    ):
-        answer, line = logged(queue, method, target, credentials=None)
-        assert (line["endpoint"], line["code"]) == (endpoint, answer.headers["x-ms-error-code"])
-        assert line["reason"]
-        assert "sig=" not in str(line)
-
-
 ENDED = temporary(ROOT, ["x"], None, NOW - timedelta(hours=2), NOW - timedelta(hours=1))
 WHY = [
     (Credentials("nobody", SECRET), "no such client", "nobody"),
@@ -160,20 +81,6 @@ def test_only_the_log_says_why_credentials_are_refused(
     assert SECRET not in str(line)
 
 
-def test_the_log_says_by_how_much_a_clients_clock_is_wrong(queue: Queue) -> None:
-    target = f"/v1/poll-task-url/{PROVISIONER}/{WORKER_TYPE}"
-    signed = hawk(ROOT, "GET", ROOT_URL + target, NOW - timedelta(minutes=20))
-    _, line = logged(queue, "GET", target, credentials=None, headers={"Authorization": signed})
-    assert line["reason"] == "clock off by 1200 s (behind)"
-
-
-def test_the_log_says_which_scope_is_missing() -> None:
-    queue = Queue(Client("mere", SECRET, ("queue:nothing",)))
-    _, line = logged(queue, "pollTaskUrls", call=True, credentials=Credentials("mere", SECRET), **POOL)
-    assert (line["status"], line["code"], line["client_id"]) == (403, "InsufficientScopes", "mere")
-    assert f"queue:poll-task-urls:{PROVISIONER}/{WORKER_TYPE}" in line["reason"]
-
-
 @pytest.mark.parametrize("given", ["a", "an-Id_0", "a" * 64])
 def test_a_plain_request_id_of_the_client_is_used(queue: Queue, given: str) -> None:
     for target in ("/v1/ping", "/v1/no-such"):
@@ -189,16 +96,6 @@ def test_an_invalid_request_id_is_replaced_by_a_new_one(queue: Queue, given: str
         made.add(answer.headers["x-request-id"])
     assert len(made) == 2
     assert all(re.fullmatch("[A-Za-z0-9_-]{12}", request_id) for request_id in made)
-
-
-def test_a_stream_of_events_has_one_line_when_it_ends(queue: Queue) -> None:
-    with capture_logs() as logs:
-        answer = queue.http.get("/events", base_url=ROOT_URL, environ_overrides={"RAW_URI": "/events"})
-        assert next(iter(answer.iter_encoded())).startswith(b"retry:")
-        assert logs == []
-        answer.close()
-    [line] = logs
-    assert (line["endpoint"], line["status"]) == ("events", 200)
 
 
 def test_the_line_of_a_redirect_does_not_say_where_it_leads(queue: Queue) -> None:
@@ -270,3 +167,31 @@ def test_no_secret_is_in_the_log_wherever_it_was_sent(
     assert [line["event"] for line in logs if line["event"] != "authentication-ignored"] == ["request"] * 4
     text = json.dumps(logs)
     assert [mark for mark in (SECRET, sent, *SECRET_MARKS) if mark in text] == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "reason"),
+    [
+        ({"deadline": SECRET}, 400, "body/deadline is ***: "),
+        ({"metadata": {"name": "it's", "description": f"\"{SECRET}'", "owner": SECRET, "source": SECRET}},
+         400, "body/metadata/owner is ***: "),
+        ({"priority": f"{SECRET} it's {SECRET}", "schedulerId": f"{SECRET} {SECRET}" * 50},
+         400, "; body/schedulerId is ***: "),
+        ({SECRET: 1}, 400, "body: Additional properties are not allowed (*** was unexpected)"),
+        ({"scopes": [f"{SECRET}**"]}, 400, "the scope *** ends in ***"),
+        ({"payload": {"env": {"TOKEN": SECRET}}}, 409, "exists with another definition: payload"),
+        (f'[{{"{SECRET}": 1, "{SECRET}": 1}}]', 400, "the body is not JSON: the key *** stands twice"),
+    ],
+)  # fmt: skip
+def test_a_reason_does_not_repeat_what_the_body_holds(
+    queue: Queue, sent: Any, status: int, reason: str
+) -> None:
+    task_id = queue.create()
+    if isinstance(sent, str):
+        target = f"/v1/task/{task_id}"
+        answer, line = logged(queue, "PUT", target, sent.encode())
+    else:
+        answer, line = logged(queue, "createTask", {**task_body(), **sent}, call=True, taskId=task_id)
+    assert (answer.status_code, line["status"]) == (status, status)
+    assert reason in line["reason"]
+    assert SECRET not in str(line)

@@ -17,26 +17,28 @@ from werkzeug.test import Client, TestResponse
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.wiring import build, served_file
 from tests.http.calls import (
     NOW,
     POOL,
-    PROVISIONER,
     ROOT_URL,
-    WORKER,
-    WORKER_TYPE,
     Queue,
     refused,
     succeeded,
 )
-from tests.http.test_control import clock, move
+from tests.http.test_control import clock
 from tests.system.processes import wait_until
 
 
 def reset(queue: Queue) -> TestResponse:
     return queue.send("POST", "/control/v1/reset")
+
+
+def move(queue: Queue, **body: Any) -> TestResponse:
+    return queue.send("POST", "/control/v1/clock", json.dumps(body).encode())
 
 
 def control(queue: Queue, what: str) -> Any:
@@ -46,28 +48,6 @@ def control(queue: Queue, what: str) -> Any:
 @pytest.fixture
 def queue() -> Queue:
     return Queue(control=True)
-
-
-def test_a_reset_removes_everything(queue: Queue) -> None:
-    task_id = queue.running()
-    queue.create()
-    succeeded(queue.artifact(task_id, "public/a"))
-    succeeded(queue.send("POST", "/control/v1/faults", b'{"endpoint": "createTask", "status": 503}'))
-    succeeded(move(queue, advance="1h"))
-    succeeded(move(queue, freeze=True))
-    assert succeeded(reset(queue)).get_json() == {}
-    assert control(queue, "requests") == {"requests": []}
-    calls: dict[str, dict[str, Any]] = {"status": {}, "listArtifacts": {"runId": 0}}
-    for name, ids in calls.items():
-        refused(queue.call(name, taskId=task_id, **ids), 404, "ResourceNotFound")
-    refused(queue.call("getWorkerType", **POOL), 404, "ResourceNotFound")
-    assert control(queue, "tasks?state=all") == {"tasks": []}
-    assert control(queue, f"messages/{PROVISIONER}/{WORKER_TYPE}")["messages"] == []
-    assert control(queue, "faults") == {"faults": []}
-    assert queue.published() == []
-    state = clock(queue)
-    assert (state["offset"], state["frozen"]) == (0, False)
-    assert 'status="404"' in queue.send("GET", "/metrics", credentials=None).text
 
 
 def test_the_server_works_again_after_a_reset(queue: Queue) -> None:
@@ -112,35 +92,6 @@ def test_signed_urls_from_before_a_reset_go_on_working(queue: Queue, tmp_path: P
         assert goes_on_polling(queue)
 
 
-def test_on_azurite_signed_urls_from_before_a_reset_go_on_working(on_azurite: Queue) -> None:
-    assert goes_on_polling(on_azurite)
-
-
-def test_artifacts_from_before_a_reset_are_gone(queue: Queue) -> None:
-    task_id = queue.running()
-    put_url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
-    succeeded(queue.upload(put_url, b"content"))
-    location = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a").headers["location"]
-    succeeded(reset(queue))
-    refused(queue.upload(put_url, b"content"), 404, "ResourceNotFound")
-    answer = queue.send("GET", location.removeprefix(ROOT_URL), credentials=None)
-    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (404, "BlobNotFound")
-
-
-def test_a_reset_answers_requests_that_wait_for_work(queue: Queue) -> None:
-    answers = []
-
-    def wait() -> None:
-        answers.append(queue.call("claimWork", {**WORKER, "tasks": 1}, **POOL))
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    assert wait_until(lambda: queue.server.services.pollers.waiting() == 1)
-    succeeded(reset(queue))
-    thread.join(30)
-    assert succeeded(answers[0]).get_json() == {"tasks": []}
-
-
 def test_a_reset_ends_event_streams(queue: Queue) -> None:
     stream = queue.http.get("/events", base_url=ROOT_URL, environ_overrides={"RAW_URI": "/events"})
     chunks = iter(stream.iter_encoded())
@@ -173,11 +124,6 @@ def test_the_background_works_after_a_reset(running: Queue) -> None:
     running.clock.advance(timedelta(minutes=21))
     assert wait_until(lambda: running.state(task_id) == "pending")
     assert wait_until(lambda: threading.active_count() <= before)
-
-
-def test_a_server_whose_background_was_not_started_has_none_after_a_reset(queue: Queue) -> None:
-    succeeded(reset(queue))
-    assert not queue.server.background.is_running
 
 
 def test_an_azure_account_is_not_reset(queue: Queue) -> None:
@@ -216,6 +162,7 @@ def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else
     succeeded(queue.upload(put_url, b"content"))
     stored = queue.server.storage.artifacts.load(task_id, 0, "public/a")
     assert stored
+    assert isinstance(stored.artifact, UploadedArtifact)
     blob = stored.artifact.blob_name
     assert account.container.properties(blob)
     succeeded(reset(queue))

@@ -1,32 +1,28 @@
 """Claims, reclaims and reports over HTTP: their answers, and with which credentials they are made."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
 import pytest
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Storage
 from tests.http.calls import (
     NOW,
     POOL,
-    PROVISIONER,
     ROOT_URL,
     SECRETS,
     TASK_ID,
     WORKER,
-    WORKER_TYPE,
     Credentials,
     Queue,
     claimed,
     refused,
     succeeded,
-    task_body,
 )
 from tests.memory_server import FakeClock, memory_storage
 
@@ -94,39 +90,6 @@ def test_the_credentials_of_a_claim_may_reclaim_and_report_its_run(queue: Queue,
         succeeded(queue.call("reportCompleted", None, again, taskId=TASK_ID, runId=0))
 
 
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_the_credentials_of_a_claim_may_not_act_on_another_task(queue: Queue, name: str) -> None:
-    mine, other = queue.create(), queue.running()
-    credentials = claimed(queue.claim(mine))
-    answer = queue.call(name, WITH_A_CLAIM[name], credentials, taskId=other, runId=0)
-    refused(answer, 403, "InsufficientScopes", f"queue:claim-task:{other}/0")
-    assert queue.state(other) == "running"
-
-
-def test_the_credentials_of_a_claim_have_the_scopes_of_the_task_and_no_others(queue: Queue) -> None:
-    queue.create(TASK_ID, scopes=["queue:poll-task-urls:p/w"])
-    credentials = claimed(queue.claim(TASK_ID))
-    succeeded(queue.call("pollTaskUrls", None, credentials, provisionerId="p", workerType="w"))
-    refused(
-        queue.call("pollTaskUrls", None, credentials, provisionerId="p", workerType="x"),
-        403,
-        "InsufficientScopes",
-    )
-    refused(queue.call("createTask", task_body(), credentials, taskId=slugid()), 403, "InsufficientScopes")
-
-
-def test_the_credentials_of_a_claim_end_soon_after_it(queue: Queue) -> None:
-    queue.create(TASK_ID)
-    credentials = claimed(queue.claim(TASK_ID))
-    made = certificate(credentials)
-    until = (NOW + 20 * MINUTE).timestamp() * 1000
-    assert until <= made["expiry"] <= until + 15 * 60 * 1000
-    assert made["start"] <= NOW.timestamp() * 1000 - 5 * 60 * 1000
-    queue.clock.advance(41 * MINUTE)
-    answer = queue.call("reportCompleted", None, credentials, taskId=TASK_ID, runId=0)
-    refused(answer, 401, "AuthenticationFailed")
-
-
 @pytest.mark.parametrize(("name", "narrow"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
 def test_a_worker_keeps_its_claim_when_the_signing_secret_is_rotated(name: str, narrow: bool) -> None:
     """The credentials of claims are issued under a signing secret. The previous one stays valid."""
@@ -141,28 +104,9 @@ def test_a_worker_keeps_its_claim_when_the_signing_secret_is_rotated(name: str, 
     succeeded(after.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=0))
 
 
-def test_the_credentials_of_a_claim_end_with_the_removal_of_their_secret() -> None:
-    clock = FakeClock(NOW)
-    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    before = Queue(clock=clock, storage=memory)
-    before.create(TASK_ID)
-    credentials = claimed(before.claim(TASK_ID))
-    after = Queue(clock=clock, storage=memory, signing_secrets=("a-new-signing-secret-of-today",))
-    answer = after.call("reclaimTask", None, credentials, taskId=TASK_ID, runId=0)
-    refused(answer, 401, "AuthenticationFailed")
-
-
 def as_a_worker_of_2015(**more: Any) -> Queue:
     scopes = ("queue:claim-task", "queue:resolve-task", "assume:worker-id:group/alice")
     return Queue(Client(PERMANENT.client_id, PERMANENT.access_token, scopes), **more)
-
-
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_permanent_credentials_may_act_on_the_claim_of_their_worker(name: str) -> None:
-    """As generic-worker does it: see docs/explanation/legacy-clients.md#requests."""
-    queue = as_a_worker_of_2015()
-    queue.running(TASK_ID)
-    succeeded(queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0))
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
@@ -172,15 +116,6 @@ def test_permanent_credentials_may_not_act_on_the_claim_of_another_worker(name: 
     succeeded(queue.claim(TASK_ID, workerId="bob"))
     answer = queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
     refused(answer, 403, "InsufficientScopes", "`assume:worker-id:group/bob`")
-
-
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_permanent_credentials_may_not_act_on_an_unclaimed_run(name: str) -> None:
-    queue = as_a_worker_of_2015()
-    queue.create(TASK_ID)
-    answer = queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
-    assert answer.status_code in (403, 409)
-    assert queue.state(TASK_ID) == "pending"
 
 
 @pytest.mark.parametrize(("name", "retried"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
@@ -257,54 +192,6 @@ def test_a_report_resolves_the_task_and_may_be_repeated(
     assert succeeded(queue.call(name, body, taskId=TASK_ID, runId=0)).get_json() == first
 
 
-@pytest.mark.parametrize(
-    ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
-)
-def test_a_run_that_may_be_retried_is_followed_by_another(queue: Queue, reason: str, created: str) -> None:
-    queue.running(TASK_ID, retries=1)
-    answer = succeeded(queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=0))
-    status = answer.get_json()["status"]
-    assert (status["state"], status["retriesLeft"]) == ("pending", 0)
-    assert status["runs"][1]["reasonCreated"] == created
-    succeeded(queue.claim(TASK_ID, 1))
-    answer = succeeded(queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=1))
-    assert answer.get_json()["status"]["state"] == "exception"
-
-
-@pytest.mark.parametrize("success", ["false", 0, None, 1, []])
-def test_a_success_that_is_not_a_boolean_is_refused(queue: Queue, success: Any) -> None:
-    queue.running(TASK_ID)
-    answer = queue.call("reportCompleted", {"success": success}, taskId=TASK_ID, runId=0)
-    refused(answer, 400, "InputValidationError", "body/success")
-    assert queue.state(TASK_ID) == "running"
-
-
-def test_the_required_policy_accepts_a_claim_with_its_message() -> None:
-    queue = Queue(worker_types={"provisioner/worker-Type_1": "required"})
-    queue.create(TASK_ID)
-    ((_, run_id, message_id, receipt, signature),) = queue.messages()
-    succeeded(queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature))
-
-
-def test_a_signature_by_a_removed_secret_is_refused() -> None:
-    clock = FakeClock(NOW)
-    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    Queue(clock=clock, storage=memory, signing_secrets=("a-signing-secret-of-last-year",)).create(TASK_ID)
-    queue = Queue(clock=clock, storage=memory)
-    ((_, run_id, message_id, receipt, signature),) = queue.messages()
-    answer = queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature)
-    refused(answer, 403, "AuthorizationFailed")
-
-
-def test_a_signature_by_the_previous_secret_is_accepted() -> None:
-    clock = FakeClock(NOW)
-    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    Queue(clock=clock, storage=memory, signing_secrets=(SECRETS[1],)).create(TASK_ID)
-    queue = Queue(clock=clock, storage=memory)
-    ((_, run_id, message_id, receipt, signature),) = queue.messages()
-    succeeded(queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature))
-
-
 def test_the_settings_change_the_claim_and_the_poll_urls() -> None:
     queue = Queue(
         claim_timeout=timedelta(seconds=6),
@@ -317,24 +204,3 @@ def test_the_settings_change_the_claim_and_the_poll_urls() -> None:
     assert urls["expires"] == format_time(NOW + 10 * MINUTE)
     assert len(urls["queues"]) == 7
     assert all("visibilitytimeout=7&" in entry["signedPollUrl"] + "&" for entry in urls["queues"])
-
-
-def test_pending_tasks_counts_all_pending_tasks_of_the_worker_type(queue: Queue) -> None:
-    named = {**POOL, "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
-    assert queue.call("pendingTasks", **POOL).get_json() == {**POOL, "pendingTasks": 0}
-    queue.clock.advance(timedelta(seconds=2))  # the count is cached for so long
-    for priority in ("highest", "low", "low"):
-        queue.create(priority=priority)
-    queue.create(workerType="another")
-    answer = queue.send("GET", f"/api/queue/v1/pending/{PROVISIONER}/{WORKER_TYPE}", credentials=None)
-    assert answer.get_json() == {**named, "pendingTasks": 3}
-    answer = queue.send("GET", f"/api/queue/v1/pending/{PROVISIONER}%2Fanother", credentials=None)
-    assert answer.get_json()["pendingTasks"] == 1
-
-
-def test_a_claim_may_last_beyond_the_deadline() -> None:
-    queue = Queue()
-    queue.clock.advance(datetime(2018, 3, 4, 6, tzinfo=UTC) - NOW)
-    queue.create(TASK_ID, deadline="2018-03-04T06:07:00.000Z")
-    answer = succeeded(queue.claim(TASK_ID, **WORKER)).get_json()
-    assert answer["takenUntil"] == "2018-03-04T06:20:00.000Z"

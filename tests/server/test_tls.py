@@ -1,6 +1,5 @@
 """TLS as the worker serves it: handshakes, ends, and the answer to a client without TLS."""
 
-import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -80,37 +79,6 @@ def test_a_client_is_served_while_the_oldest_half_handshakes_are_closed() -> Non
         assert [read_all(connection) for connection in half[:180]] == [b""] * 180
 
 
-@pytest.mark.usefixtures("tls")
-def test_a_record_that_arrives_byte_by_byte_gets_no_more_time() -> None:
-    with serving(idle=0.3) as served:
-        connection = served.connect()
-        raw = socket.fromfd(connection.fileno(), connection.family, connection.type)
-        ended = False
-        raw.settimeout(0.01)
-        with raw:
-            raw.sendall(b"\x17\x03\x03\x40\x00")
-            while not ended:
-                try:
-                    raw.sendall(b"x")
-                    ended = raw.recv(65536) == b""
-                except TimeoutError:
-                    continue
-                except ConnectionError:
-                    ended = True
-
-
-def test_a_client_with_tls_1_2_alone_is_served(served: Served, tls: Tls) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(
-        cadata=ssl.DER_cert_to_PEM_cert(tls.client.get_ca_certs(binary_form=True)[0])
-    )
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with context.wrap_socket(plain(served), server_hostname="localhost") as connection:
-        assert connection.version() == "TLSv1.2"
-        connection.sendall(GET + b"\r\n")
-        assert answer(connection).startswith(b"HTTP/1.1 200")
-
-
 def test_the_application_sees_https_and_an_answer_ends_with_close_notify(served: Served, tls: Tls) -> None:
     with tls.client.wrap_socket(
         plain(served), server_hostname="localhost", suppress_ragged_eofs=False
@@ -118,15 +86,6 @@ def test_the_application_sees_https_and_an_answer_ends_with_close_notify(served:
         connection.sendall(closing(GET))
         assert read_all(connection).startswith(b"HTTP/1.1 200")
     assert served.application.environs[-1]["wsgi.url_scheme"] == "https"
-
-
-def test_a_long_answer_and_a_long_body_are_whole(served: Served) -> None:
-    served.application.answer = sent = os.urandom(3_000_000)
-    try:
-        post = closing(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n")
-        assert read_all(served.connect(post + sent)).partition(b"\r\n\r\n")[2] == sent
-    finally:
-        served.application.answer = b""
 
 
 def configured(folder: Path) -> Settings:
@@ -137,8 +96,7 @@ def configured(folder: Path) -> Settings:
 
 
 def opened(settings: Settings) -> ServerTls:
-    assert settings.tls_files
-    return ServerTls(settings, settings.tls_files, lambda: NOW)
+    return ServerTls(settings, lambda: NOW)
 
 
 def shown(server: ServerTls) -> bytes:
@@ -157,8 +115,7 @@ def shown(server: ServerTls) -> bytes:
 def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> None:
     now = [NOW]
     settings = Settings(tls="auto", data_dir=tmp_path)
-    assert settings.tls_files
-    server = ServerTls(settings, settings.tls_files, lambda: now[0])
+    server = ServerTls(settings, lambda: now[0])
     before = shown(server)
     now[0] += timedelta(days=59)
     server.refresh()

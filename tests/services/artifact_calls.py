@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import ObjectStore
 from legacy_queue.services import Services
@@ -19,6 +20,14 @@ TEXT = "text/plain"
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def blob_name(harness: Harness, task_id: str, name: str = NAME) -> str:
+    """Of an artifact of run 0, as it is stored now."""
+    stored = harness.storage.artifacts.load(task_id, 0, name)
+    assert stored
+    assert isinstance(stored.artifact, UploadedArtifact)
+    return stored.artifact.blob_name
 
 
 def etag(content: bytes) -> str:

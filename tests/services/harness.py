@@ -11,7 +11,7 @@ from typing import Any
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.events import Event
+from legacy_queue.domain.events import EVER, Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
@@ -22,11 +22,10 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services import Services
-from legacy_queue.services.assembly import build_services
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.service_settings import ServiceSettings
-from legacy_queue.stores import ReceivedMessage, Storage, TaskStore
+from legacy_queue.stores import Storage, TaskStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.ports import (
     FakeBroker,
@@ -95,10 +94,11 @@ class Message:
         return ClaimProof(self.lease.message_id, self.lease.receipt, self.signature)
 
     @property
-    def received(self) -> ReceivedMessage:
+    def received(self) -> QueuedMessage:
         """The same message, as the poller of claimWork receives it."""
         wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
-        return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode())
+        text = base64.b64encode(json.dumps(wire).encode()).decode()
+        return QueuedMessage(self.lease, text, EVER, EVER, None, 1)
 
 
 def call_through(_name: str, call: Callable[[], Any]) -> Any:
@@ -173,9 +173,8 @@ class Harness:
             UPLOAD_URL,
             self._required,
             resolves,
-            renew_interval=24 * HOUR,  # of real time: a test on a busy machine never reaches it
         )
-        return build_services(storage, broker, clock or self.clock, settings, self.objects, threads)
+        return Services(storage, broker, clock or self.clock, settings, self.objects, threads)
 
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""

@@ -23,7 +23,6 @@ from legacy_queue.stores import (
     Storage,
     TaskStore,
     TimerStore,
-    UsageStore,
     WorkerStore,
     WorkQueues,
 )
@@ -187,6 +186,5 @@ def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
         leases=intercept_port(LeaseStore, storage.leases, intercept, "lease."),
         artifacts=intercept_port(ArtifactStore, storage.artifacts, intercept, "artifact."),
         blobs=intercept_port(Blobs, storage.blobs, intercept, "blob."),
-        usage=intercept_port(UsageStore, storage.usage, intercept, "usage."),
         workers=intercept_port(WorkerStore, storage.workers, intercept, "worker."),
     )

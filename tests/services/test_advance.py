@@ -8,7 +8,6 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Next
@@ -69,14 +68,6 @@ def defined(harness: Harness, **changes: Any) -> str:
 # effects that it repeats
 
 
-def test_a_complete_task_that_is_not_due_costs_one_read(harness: Harness) -> None:
-    for task_id, due in ((harness.claimed(), CLAIM_TIMEOUT + MARGIN), (harness.create(), DAY)):
-        calls = CallRecorder()
-        harness.events()
-        assert advance(harness, task_id, services=harness.replica(calls)) == Next(NOW + due)
-        assert (calls.names, harness.events()) == (["load"], [])
-
-
 def test_a_task_whose_server_died_after_the_insert_is_published_and_offered(harness: Harness) -> None:
     task_id = slugid()
     dies_after(harness, "insert", lambda server: server.tasks.create(task_id, task_body()))
@@ -84,21 +75,6 @@ def test_a_task_whose_server_died_after_the_insert_is_published_and_offered(harn
     assert advance(harness, task_id, NOW) == Next(NOW + DAY)
     assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
     assert harness.offered_runs() == [(0, NO_DELAY)]
-
-
-def test_a_waiting_task_whose_server_died_is_registered_and_rechecked(harness: Harness) -> None:
-    first, second = harness.create(), harness.create()
-    task_id = slugid()
-    body = task_body(dependencies=[first, second])
-    dies_after(harness, "insert", lambda server: server.tasks.create(task_id, body))
-    harness.run(first)
-    harness.run_timers()
-    assert harness.task(task_id).waits_for == (first, second)
-    advance(harness, task_id, NOW)
-    assert harness.task(task_id).waits_for == (second,)
-    harness.run(second)
-    harness.run_timers()
-    assert harness.states(task_id) == ["pending"]
 
 
 def test_only_events_since_the_given_time_are_published_again_in_order(harness: Harness) -> None:
@@ -128,16 +104,6 @@ def test_an_unpublished_artifact_that_exists_is_published(harness: Harness) -> N
     assert harness.events() == [("artifact-created", task_id, 0)]
     advance(harness, task_id, since, has_artifacts=True, is_published=True)
     assert harness.events() == []
-
-
-def test_published_events_are_not_published_again(harness: Harness) -> None:
-    group = slugid()
-    task_id = harness.claimed(taskGroupId=group)
-    harness.complete(task_id)
-    harness.events()
-    calls = CallRecorder()
-    assert advance(harness, task_id, NOW, is_published=True, services=harness.replica(calls)) == Next()
-    assert harness.events() == [("task-group-resolved", group, None)]
 
 
 def test_a_task_that_this_process_has_just_resolved_is_not_read(harness: Harness) -> None:
@@ -178,30 +144,6 @@ def test_a_resolved_task_releases_its_dependents_and_resolves_its_group(harness:
     assert (harness.states(waiting), harness.states(needs_both)) == (["pending"], [])
 
 
-def test_a_rerun_task_releases_the_dependents_of_its_first_end(harness: Harness) -> None:
-    task_id = harness.claimed()
-    waiting = harness.create(dependencies=[task_id])
-    dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server))
-    harness.clock.advance(SECOND)
-    harness.services.tasks.rerun(task_id)
-    harness.events()
-    advance(harness, task_id, NOW)
-    assert harness.states(waiting) == ["pending"]
-    events = [event for event in harness.events() if event[1] == task_id]
-    assert events[-2:] == [("task-completed", task_id, 0), ("task-pending", task_id, 1)]
-
-
-def test_effects_of_an_earlier_end_are_not_repeated(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.complete(task_id)
-    harness.run_timers()
-    harness.clock.advance(SECOND)
-    harness.events()
-    calls = CallRecorder()
-    advance(harness, task_id, harness.clock.now(), services=harness.replica(calls))
-    assert (harness.events(), calls.names) == ([], ["load"])
-
-
 def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> None:
     group, task_id = slugid(), harness.create()
     done = harness.create(taskGroupId=group)
@@ -212,19 +154,6 @@ def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> Non
     harness.events()
     assert harness.storage.groups.is_active(group)
     advance(harness, task_id, harness.clock.now() + SECOND, group=group)
-    assert harness.events() == [("task-group-resolved", group, None)]
-
-
-def test_a_resolved_task_that_was_created_again_ends_in_its_group_again(harness: Harness) -> None:
-    group, task_id = slugid(), slugid()
-    asked_for = task_body(taskGroupId=group)
-    harness.services.tasks.create(task_id, asked_for)
-    harness.run(task_id)
-    harness.run_timers()
-    harness.clock.advance(SECOND)
-    dies_after(harness, "join", lambda server: server.tasks.create(task_id, asked_for))
-    harness.events()
-    advance(harness, task_id, harness.clock.now(), group=group)
     assert harness.events() == [("task-group-resolved", group, None)]
 
 
@@ -245,11 +174,6 @@ def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
     harness.clock.advance(SECOND)
     assert advance(harness, task_id, services=server) == Next(NOW + DAY if retries else None)
     assert harness.task(task_id).state == state
-
-
-def test_a_claim_ends_at_the_deadline_of_its_task(harness: Harness) -> None:
-    task_id = harness.claimed(deadline=format_time(NOW + CLAIM_TIMEOUT + SECOND))
-    assert advance(harness, task_id) == Next(NOW + CLAIM_TIMEOUT + SECOND)
 
 
 def test_a_claim_of_this_process_ends_in_time(harness: Harness) -> None:

@@ -8,22 +8,30 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.domain.artifact import BlobArtifact
 from legacy_queue.domain.errors import (
     InputError,
     RequestConflict,
-    ResourceExpired,
     ResourceNotFound,
-    ServiceUnavailable,
 )
-from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.services import Services
 from legacy_queue.stores import StoredArtifact
 from tests.memory_server import kept
 from tests.services import interleaving
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
-from tests.services.harness import HOUR, MINUTE, NOW, CallRecorder, FaultAt, Harness, failing
+from tests.services.artifact_calls import (
+    CONTENT,
+    NAME,
+    TEXT,
+    blob_name,
+    create,
+    etag,
+    in_parts,
+    sha256,
+    upload,
+)
+from tests.services.harness import HOUR, MINUTE, NOW, CallRecorder, FaultAt, Harness
 from tests.services.interleaving import every_order, run
 
 PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
@@ -89,21 +97,9 @@ def test_the_parts_are_joined_in_their_order() -> None:
     encoding |= {"transferSha256": sha256(b"".join(PARTS)), "contentLength": 7}
     task_id = in_parts_uploaded(harness, **encoding)
     complete(harness, task_id, *(f'"{etag}"' for etag in ETAGS))
-    name = stored(harness, task_id).artifact.blob_name
+    name = blob_name(harness, task_id)
     assert b"".join(harness.storage.blobs.read(name)) == b"".join(PARTS)
     assert kept(harness.storage.blobs, name) == (sum(map(len, PARTS)), TEXT, "gzip")
-
-
-def test_an_empty_blob_can_be_completed() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    nothing: dict[str, Any] = {"contentLength": 0, "contentSha256": sha256(b"")}
-    (request,) = create(harness, task_id, "blob", **nothing)["requests"]
-    assert request["headers"]["content-length"] == "0"
-    assert upload(harness, request["url"], b"") == etag(b"")
-    complete(harness, task_id, etag(b""))
-    name = stored(harness, task_id).artifact.blob_name
-    assert kept(harness.storage.blobs, name) == (0, TEXT, None)
 
 
 def test_parts_that_do_not_make_the_announced_content_are_a_conflict() -> None:
@@ -167,17 +163,6 @@ def test_only_a_blob_can_be_completed_with_etags(storage_type: str) -> None:
         complete(harness, task_id)
 
 
-def test_an_unknown_or_expired_blob_cannot_be_completed() -> None:
-    harness = Harness()
-    task_id = uploaded(harness)
-    for unknown, run_id, name in ((task_id, 0, "x"), (task_id, 1, NAME), (slugid(), 0, NAME)):
-        with pytest.raises(ResourceNotFound):
-            harness.services.artifacts.complete(unknown, run_id, name, [etag(CONTENT)])
-    harness.clock.advance(HOUR)
-    with pytest.raises(ResourceExpired):
-        complete(harness, task_id)
-
-
 def test_a_blob_cannot_be_completed_after_its_run_failed() -> None:
     harness = Harness()
     task_id = uploaded(harness)
@@ -204,8 +189,8 @@ def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -
 
     def begin_anew() -> None:
         before = stored(harness, task_id)
-        details = {**before.artifact.details, "begunAnew": "-1"}
-        harness.storage.artifacts.replace(before, replace(before.artifact, details=details))
+        assert isinstance(before.artifact, BlobArtifact)
+        harness.storage.artifacts.replace(before, replace(before.artifact, blob_suffix="-1"))
 
     with pytest.raises(RequestConflict, match="created again"):
         complete(
@@ -229,33 +214,6 @@ def test_a_blob_is_published_when_created_and_at_each_completion() -> None:
     harness.events()
     complete(harness, task_id)
     assert harness.events() == [event]
-
-
-def test_a_completion_while_the_broker_is_away_is_published_when_it_is_back() -> None:
-    harness = Harness()
-    task_id = uploaded(harness)
-    harness.events()
-    harness.broker.capacity = 0
-    complete(harness, task_id)
-    assert stored(harness, task_id).artifact.is_complete
-    harness.broker.capacity = None
-    harness.run_timers(MINUTE)
-    assert ("artifact-created", task_id, 0) in harness.events()
-
-
-def test_a_repeated_completion_publishes_if_the_timer_was_not_stored() -> None:
-    """Only the worker's next call publishes the complete blob."""
-    harness = Harness()
-    task_id = uploaded(harness)
-    harness.events()
-    harness.broker.capacity = 0
-    away = FaultAt(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
-    with pytest.raises(ServiceUnavailable):
-        complete(harness, task_id, services=harness.replica(away))
-    assert stored(harness, task_id).artifact.is_complete
-    harness.broker.capacity = None
-    complete(harness, task_id)
-    assert harness.events() == [("artifact-created", task_id, 0)]
 
 
 def test_a_concurrent_extension_keeps_the_completion() -> None:

@@ -9,17 +9,14 @@ from structlog.testing import capture_logs
 
 from legacy_queue.domain.artifact import UPLOAD_WINDOW, Artifact
 from legacy_queue.domain.errors import (
-    AuthorizationFailed,
-    RequestConflict,
     ResourceExpired,
     ResourceNotFound,
     ServiceUnavailable,
 )
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.services.pages import Page
 from legacy_queue.stores import StoredArtifact
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, body, create, upload
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, blob_name, create, upload
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
@@ -38,7 +35,7 @@ def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
 def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
     """Create an artifact of that type with content. Returns the name of its blob."""
     create(harness, task_id, storage_type)
-    name = stored(harness, task_id).artifact.blob_name
+    name = blob_name(harness, task_id)
     harness.storage.blobs.write(name, [CONTENT], TEXT, None)
     return name
 
@@ -54,12 +51,6 @@ def test_creating_an_s3_or_azure_artifact_answers_an_upload_url(storage_type: st
         "expires": format_time(NOW + URL_LIFE),
         "putUrl": "",
     }
-
-
-@pytest.mark.parametrize("storage_type", ["reference", "link", "error"])
-def test_creating_an_artifact_without_bytes_answers_its_type_alone(storage_type: str) -> None:
-    harness = Harness()
-    assert create(harness, harness.claimed(), storage_type) == {"storageType": storage_type}
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
@@ -96,61 +87,6 @@ def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str)
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
 
 
-def test_an_unknown_task_gets_no_artifact() -> None:
-    harness = Harness()
-    with pytest.raises(ResourceNotFound):
-        create(harness, slugid())
-
-
-@pytest.mark.parametrize("storage_type", ["s3", "blob"])
-def test_an_unknown_run_gets_no_artifact(storage_type: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    with pytest.raises(ResourceNotFound):
-        harness.services.artifacts.create(task_id, 1, NAME, body(storage_type))
-    assert harness.storage.artifacts.load(task_id, 1, NAME) is None
-
-
-@pytest.mark.parametrize(
-    ("storage_type", "state"), [("s3", "pending"), ("blob", "completed"), ("reference", "failed")]
-)
-def test_a_pending_or_resolved_run_gets_no_artifact(storage_type: str, state: str) -> None:
-    harness = Harness()
-    task_id = harness.create()
-    if state != "pending":
-        harness.run(task_id, state)
-    harness.events()
-    with pytest.raises(RequestConflict):
-        create(harness, task_id, storage_type)
-    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
-    assert harness.events() == []
-
-
-@pytest.mark.parametrize("storage_type", ["s3", "blob"])
-def test_artifacts_can_be_created_for_20_minutes_and_5_of_clock_drift_after_an_exception(
-    storage_type: str,
-) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.shut_down(task_id)
-    harness.clock.advance(20 * MINUTE + 5 * MINUTE)
-    create(harness, task_id, storage_type)
-    harness.clock.advance(SECOND)
-    with pytest.raises(RequestConflict):
-        create(harness, task_id, storage_type)
-
-
-@each_type
-def test_a_repeated_create_may_extend_the_expiry_but_not_shorten_it(storage_type: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id, storage_type)
-    create(harness, task_id, storage_type, expires=format_time(NOW + 2 * HOUR))
-    assert stored(harness, task_id).artifact.expires == NOW + 2 * HOUR
-    with pytest.raises(RequestConflict, match="exists"):
-        create(harness, task_id, storage_type)
-
-
 def test_an_equal_create_writes_nothing() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -178,33 +114,6 @@ def test_a_create_renews_an_expired_artifact(storage_type: str, after: timedelta
     assert harness.events() == [("artifact-created", task_id, 0)]
 
 
-def test_an_expired_live_log_can_be_redirected_to_its_backing_log() -> None:
-    """generic-worker 8.1.1 posts live.log twice, both times with expires = started + maxRunTime."""
-    harness = Harness()
-    task_id, ends = harness.claimed(), format_time(NOW + MINUTE)
-    create(harness, task_id, "reference", expires=ends)
-    harness.clock.advance(MINUTE + 5 * SECOND)
-    backing = "https://queue.test/live_backing.log"
-    assert create(harness, task_id, "reference", expires=ends, url=backing) == {"storageType": "reference"}
-    assert stored(harness, task_id).artifact.details["url"] == backing
-    with pytest.raises(ResourceExpired):
-        harness.services.artifacts.find(task_id, 0, NAME)
-
-
-@pytest.mark.parametrize("storage_type", ["s3", "blob"])
-def test_an_artifact_created_after_its_expiry_takes_uploads_until_its_removal(
-    storage_type: str,
-) -> None:
-    harness = Harness()
-    answer = create(harness, harness.claimed(), storage_type, expires=format_time(NOW - MINUTE))
-    assert answer["expires"] == format_time(NOW + 14 * MINUTE)
-    url = answer["putUrl"] if storage_type == "s3" else answer["requests"][0]["url"]
-    upload(harness, url)
-    harness.clock.advance(14 * MINUTE)
-    with pytest.raises(AuthorizationFailed):
-        upload(harness, url)
-
-
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
 def test_expiry_of_old_content_leaves_content_uploaded_meanwhile(storage_type: str) -> None:
     harness = Harness()
@@ -220,7 +129,7 @@ def test_expiry_of_old_content_leaves_content_uploaded_meanwhile(storage_type: s
         with_bytes(harness, task_id, storage_type)
 
     harness.replica(FaultAt(0, of="blob.remove", before=renew)).artifacts.remove_expired("", 10, None)
-    new = stored(harness, task_id).artifact.blob_name
+    new = blob_name(harness, task_id)
     assert harness.storage.blobs.properties(new)
     assert harness.storage.blobs.properties(old) is None
 
@@ -242,21 +151,6 @@ def test_an_artifact_removed_during_a_create_is_created_again() -> None:
     remove = lambda: harness.storage.artifacts.remove(stored(harness, task_id))  # noqa: E731
     create(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.load", before=remove)))
     assert stored(harness, task_id).artifact.storage_type == "s3"
-
-
-def test_a_repeated_create_publishes_after_a_crash_before_publishing() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.events()
-    with pytest.raises(Crash):
-        create(
-            harness,
-            task_id,
-            services=harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash()))),
-        )
-    assert harness.events() == []
-    create(harness, task_id)
-    assert harness.events() == [("artifact-created", task_id, 0)]
 
 
 @pytest.mark.parametrize(("storage_type", "dies"), [("s3", False), ("blob", True)])
@@ -330,7 +224,7 @@ def test_find_returns_the_artifact_and_its_url() -> None:
         return found.url
 
     for name in ("s3", "azure"):
-        assert f"/{stored(harness, task_id, name).artifact.blob_name}?" in url(name)
+        assert f"/{blob_name(harness, task_id, name)}?" in url(name)
     assert url("reference") == "https://elsewhere.example.com/live.log"
     assert url("error") is None
     assert url("link") is None
@@ -345,16 +239,6 @@ def test_an_expired_artifact_is_refused_with_its_expiry() -> None:
         harness.services.artifacts.find(task_id, 0, NAME)
 
 
-@pytest.mark.parametrize(("run_id", "name"), [(0, "public/logs"), (0, f"{NAME}/"), (1, NAME)])
-def test_an_unknown_artifact_is_not_found(run_id: int, name: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id)
-    for unknown in (task_id, slugid()):
-        with pytest.raises(ResourceNotFound, match="there is no artifact"):
-            harness.services.artifacts.find(unknown, run_id, name)
-
-
 def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -366,36 +250,8 @@ def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
         harness.services.artifacts.latest_run(slugid())
 
 
-def test_pages_hold_all_artifacts_in_order_and_the_last_has_no_continuation() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    for name in ("c", "a", "b/"):
-        create(harness, task_id, name=name)
-
-    def names(after: str, limit: int) -> tuple[list[str], str | None]:
-        page = harness.services.artifacts.list(
-            task_id, 0, after, limit, lambda artifact: artifact.name.encode()
-        )
-        return [name.decode() for name in page.items], page.after
-
-    assert names("", 2) == (["a", "b/"], "b/")
-    assert names("", 3) == (["a", "b/", "c"], None)
-    assert names("b/", 2) == (["c"], None)
-    assert names("c", 2) == ([], None)
-    assert names("", 1000) == (["a", "b/", "c"], None)
-
-
 def repr_of(artifact: Artifact) -> bytes:
     return repr(artifact).encode()
-
-
-def test_a_run_without_artifacts_lists_none_and_an_unknown_run_is_not_found() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    assert harness.services.artifacts.list(task_id, 0, "", 10, repr_of) == Page([], None)
-    for unknown, run_id in ((task_id, 1), (slugid(), 0)):
-        with pytest.raises(ResourceNotFound):
-            harness.services.artifacts.list(unknown, run_id, "", 10, repr_of)
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
@@ -485,20 +341,6 @@ def test_a_pass_asks_an_object_store_that_is_away_once_and_removes_all_else() ->
     assert len(objects.removed) == 1
 
 
-def test_expired_artifacts_are_removed_in_pages() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    for number in range(5):
-        create(harness, task_id, name=f"{number}")
-    harness.clock.advance(HOUR + DRIFT + SECOND)
-    after: str | None = ""
-    pages = 0
-    while after is not None:
-        after, pages = harness.services.artifacts.remove_expired(after, 2, None), pages + 1
-    assert pages == 3
-    assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
-
-
 def test_an_artifact_that_another_process_changed_is_not_removed() -> None:
     """A process whose clock is more than 15 minutes behind extends the expiry."""
     harness = Harness()
@@ -519,7 +361,7 @@ def test_the_object_store_takes_s3_artifacts_and_no_others() -> None:
     harness = Harness(objects=objects)
     task_id = harness.claimed()
     answer = create(harness, task_id)
-    name = stored(harness, task_id).artifact.blob_name
+    name = blob_name(harness, task_id)
     until = format_time(NOW + URL_LIFE)
     assert answer["putUrl"] == f"https://objects/{name}?put={TEXT}&until={until}"
     assert create(harness, task_id) == answer

@@ -4,23 +4,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background, Pace
 from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,
     MINUTE,
-    PROVISIONER,
     SECOND,
-    WORKER_TYPE,
     FaultAt,
     Harness,
     failing,
@@ -28,7 +25,7 @@ from tests.services.harness import (
 )
 from tests.system.processes import wait_until
 
-OFTEN = Pace(*[SECOND / 100] * 5)
+OFTEN = Pace(*[SECOND / 100] * 4)
 MAX_WAIT = 30  # seconds, after which a test that waits fails
 
 
@@ -87,32 +84,12 @@ def test_the_threads_release_the_dependents_of_a_resolved_task() -> None:
 
 def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
     harness = Harness()
-    harness.claimed()  # by a dead process
-    ended = CallCounter("replace", 3)
-    server = harness.replica(ended)
+    task_ids = [harness.claimed()]  # by a dead process
+    server = harness.replica()
     with running(server):
-        claimed_by(server, harness)
+        task_ids.append(claimed_by(server, harness))
         harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
-        ended.wait()
-    unresolved = harness.storage.tasks.unresolved("", 9)[0]
-    assert [len(stored.task.runs) for stored in unresolved] == [2, 2]
-
-
-def test_the_threads_do_periodic_jobs_and_flush_records() -> None:
-    harness = Harness()
-    swept = CallCounter("lease.renew")
-    server, other = harness.replica(swept), harness.replica()
-    path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
-
-    def is_written() -> bool:
-        with suppress(ResourceNotFound):
-            return bool(other.workers.describe(path)["recentTasks"])
-        return False
-
-    with running(server):
-        claimed_by(server, harness)
-        swept.wait()
-        wait_until(is_written)
+        wait_until(lambda: all(len(harness.task(task_id).runs) == 2 for task_id in task_ids))
 
 
 def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> None:
@@ -126,6 +103,26 @@ def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> Non
         while not published.happened.wait(0.01):
             harness.clock.advance(SECOND)  # then it is retried
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
+
+
+def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end() -> None:
+    harness = Harness()
+    written = CallCounter("worker.insert", 3)
+    server = harness.replica(written)
+    with running(server):
+        server.workers.record_activity(("scheduler", "b2", "g", "first"))
+        written.wait()
+    background = server.background(Pace())
+    server.workers.record_activity(("scheduler", "b2", "g", "last"))
+    background.stop()
+    for name in ("first", "last"):
+        assert harness.replica().workers.load(("scheduler", "b2", "g", name))
+
+
+def test_the_threads_do_periodic_jobs() -> None:
+    swept = CallCounter("lease.renew")
+    with running(Harness().replica(swept)):
+        swept.wait()
 
 
 @pytest.mark.parametrize(
@@ -175,9 +172,9 @@ def test_a_process_that_does_not_resolve_has_two_threads_fewer() -> None:
     harness = Harness()
     before = threading.active_count()
     with running(harness.replica(resolves=False)):
-        assert threading.active_count() == before + 7
+        assert threading.active_count() == before + 5
     with running(harness.replica()):
-        assert threading.active_count() >= before + 9
+        assert threading.active_count() >= before + 7
     assert threading.active_count() == before
 
 

@@ -11,7 +11,6 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
 from legacy_queue.ports.queue import QueueNotFound
-from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,
@@ -92,26 +91,6 @@ def test_claim_work_claims_a_raised_task_first(harness: Harness) -> None:
     assert claim_work(harness) == [task_id]
 
 
-def test_claim_work_claims_a_lowered_task_last_and_deletes_its_old_message(harness: Harness) -> None:
-    lowered = harness.create(priority="highest")
-    change(harness, lowered, "low", "highest")
-    other = harness.create(priority="medium")
-    assert claim_work(harness) == [other]
-    assert runs_in(harness) == {"medium": [1], "low": [0, 0]}
-    assert claim_work(harness) == [lowered]
-    assert claim_all(harness) == []
-    assert runs_in(harness) == {"medium": [1], "low": [1]}
-
-
-def test_a_message_of_a_running_run_is_not_moved(harness: Harness) -> None:
-    task_id = harness.create(priority="highest")
-    change(harness, task_id, "low", "highest")
-    harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    harness.receive(queue=QUEUES["low"])
-    assert claim_all(harness) == []
-    assert runs_in(harness) == {"low": [0, 1]}
-
-
 def test_a_task_whose_change_of_priority_crashed_before_the_write_can_be_claimed() -> None:
     harness = Harness()
     task_id = harness.create(priority="highest")
@@ -144,16 +123,6 @@ def test_a_process_that_remembers_the_old_priority_claims_with_the_new_message()
     assert other.claims.claim_polled(QUEUES["high"], message.received, ALICE)
 
 
-def test_a_worker_that_polled_the_old_message_may_claim_with_it(harness: Harness) -> None:
-    task_id = harness.create()
-    (message,) = harness.receive()
-    change(harness, task_id)
-    harness.claim(message)
-    held = harness.task(task_id).held
-    assert held
-    assert held.message_id in [message.lease.message_id for message in harness.messages(QUEUES["high"])]
-
-
 def test_the_held_message_moves_to_the_queue_of_the_new_priority(harness: Harness) -> None:
     task_id = harness.claimed()
     change(harness, task_id)
@@ -172,15 +141,6 @@ def test_a_retry_is_offered_with_the_new_priority(harness: Harness) -> None:
     harness.shut_down(task_id)
     (message,) = harness.receive(queue=QUEUES["high"])
     assert harness.claim(message, BOB)["runId"] == 1
-
-
-def test_an_expired_claim_is_in_the_queue_of_the_new_priority(harness: Harness) -> None:
-    task_id = harness.claimed()
-    change(harness, task_id)
-    harness.clock.advance(CLAIM_TIMEOUT)
-    (message,) = harness.receive(queue=QUEUES["high"])
-    assert harness.claim(message, BOB)["runId"] == 1
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
 def test_the_sweeper_offers_in_the_queue_of_the_new_priority(harness: Harness) -> None:
@@ -210,14 +170,6 @@ def test_changes_while_the_broker_is_away_are_published_in_order_later(harness: 
     harness.broker.capacity = None
     harness.run_timers(MINUTE)
     assert published_changes(harness) == [("lowest", "high"), ("high", "low")]
-
-
-def test_the_original_definition_creates_the_same_task_again(harness: Harness) -> None:
-    task_id, body = slugid(), task_body()
-    harness.services.tasks.create(task_id, body)
-    change(harness, task_id)
-    assert harness.services.tasks.create(task_id, body).status() == harness.task(task_id).status()
-    assert set(runs_in(harness)) == {"lowest", "high"}
 
 
 def test_a_change_from_an_outdated_priority_is_a_conflict(harness: Harness) -> None:
@@ -313,16 +265,6 @@ def test_two_concurrent_changes_end_with_one_priority_and_its_message() -> None:
         assert 0 in runs_in(harness)[harness.task(task_id).priority]
 
     assert every_order(scene) > 10
-
-
-def test_a_claim_after_a_change_holds_a_new_message_in_the_new_queue(harness: Harness) -> None:
-    task_id = harness.create()
-    (message,) = harness.receive()
-    change(harness, task_id)
-    harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    assert sorted(runs_in(harness)["high"]) == [0, 1]
-    with pytest.raises(RequestConflict):
-        harness.claim(message, BOB)
 
 
 def test_an_event_of_a_change_has_its_routes(harness: Harness) -> None:

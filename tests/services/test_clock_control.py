@@ -1,5 +1,6 @@
 """Moving the clock: timers fire in order, once, and before the move returns."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +16,8 @@ from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnava
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.times import format_time
-from legacy_queue.services.assembly import build_services
+from legacy_queue.domain.times import epoch_milliseconds, format_time
+from legacy_queue.services import Services
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.gate import Gate
@@ -91,7 +92,7 @@ class Server:
             resolves=resolves,
             page_pause=timedelta(0),
         )
-        self.services = build_services(self.storage, self.broker, self.clock, settings)
+        self.services = Services(self.storage, self.broker, self.clock, settings)
         self.control = self.services.clock_control()
 
     def create(self, task_id: str | None = None, deadline: timedelta = DAY, **changes: Any) -> str:
@@ -144,39 +145,6 @@ def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
     assert server.clock.now() > server.wall.wall_time() + HOUR - MINUTE
 
 
-def test_a_timer_that_is_due_later_does_not_fire(server: Server) -> None:
-    task_id = server.claim(server.create())
-    server.control.advance(CLAIM_TIMEOUT - MS)
-    assert server.runs(task_id) == [(None, None)]
-    server.control.advance(MS)
-    assert server.runs(task_id) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
-
-
-def test_a_move_of_a_week_ends_every_task_once(server: Server) -> None:
-    held = [server.claim(server.create(retries=0, deadline=2 * DAY)) for _ in range(3)]
-    waiting = [server.create(deadline=n * DAY) for n in (1, 3, 5)]
-    group = slugid()
-    required = server.claim(server.create(retries=0, taskGroupId=group))
-    after = {"dependencies": [required], "requires": "all-resolved"}
-    dependent = server.create(None, 5 * DAY, taskGroupId=group, **after)
-    for _ in range(2):
-        server.control.advance(WEEK)
-    assert sorted(server.ended_runs()) == sorted(
-        (task_id, 0) for task_id in (*held, *waiting, required, dependent)
-    )
-    assert server.runs(dependent) == [("deadline-exceeded", 5 * DAY)]
-
-
-def test_timers_of_calls_between_two_moves_fire(server: Server) -> None:
-    for day in range(5):
-        task_id = server.claim(server.create())
-        server.control.advance(DAY / 2)
-        assert server.runs(task_id)[0] == ("claim-expired", day * DAY + CLAIM_TIMEOUT)
-        server.control.advance(DAY / 2)
-        assert server.runs(task_id)[-1] == ("deadline-exceeded", (day + 1) * DAY)
-    assert server.storage.tasks.unresolved("", 10) == ([], None)
-
-
 times = st.integers(min_value=1, max_value=100).map(lambda number: number * MINUTE)
 stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=1, max_size=4)
 
@@ -215,14 +183,6 @@ def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None
     server.wall.advance(SECOND)
     state = server.control.state()
     assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE + SECOND, MINUTE - HOUR, False)
-
-
-def test_calls_work_while_the_clock_is_frozen(server: Server) -> None:
-    server.control.freeze()
-    server.wall.advance(HOUR)
-    task_id = server.claim(server.create())
-    server.services.tasks.report(task_id, 0, "completed", "completed")
-    assert server.runs(task_id) == [("completed", timedelta(0))]
 
 
 def test_only_the_clock_of_memory_storage_can_be_moved() -> None:
@@ -271,14 +231,6 @@ def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
     assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in tasks)
 
 
-def test_a_task_ends_at_its_deadline_while_the_broker_is_away() -> None:
-    server = Server()
-    server.broker.capacity = 0
-    task_id = server.create(deadline=HOUR)
-    server.control.advance(WEEK)
-    assert server.runs(task_id) == [("deadline-exceeded", HOUR)]
-
-
 @contextmanager
 def background(server: Server) -> Iterator[Background]:
     running = server.services.background(OFTEN)
@@ -296,16 +248,6 @@ def test_background_threads_do_not_disturb_the_order_of_a_move(server: Server) -
             server.control.advance(5 * MINUTE)
     assert [task_id for task_id, _ in server.ended_runs()] == expected
     assert [server.runs(task_id)[0][1] for task_id in expected] == [n * MINUTE for n in range(1, 40)]
-
-
-def test_concurrent_moves_happen_one_after_another(server: Server) -> None:
-    with background(server):
-        threads = [threading.Thread(target=server.control.advance, args=[MINUTE]) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert server.clock.now() == NOW + 8 * MINUTE
 
 
 def test_a_move_fails_when_the_server_stops(server: Server) -> None:
@@ -377,11 +319,17 @@ def test_a_gate_closes_when_the_last_thread_has_left_and_then_admits_none() -> N
     assert seen == ["first", "closed", "second"]
 
 
-def test_a_gate_opens_after_a_failure() -> None:
-    gate = Gate()
-    with pytest.raises(ValueError, match="a defect"), gate.closed(lambda: None):
-        raise ValueError("a defect")
-    with gate.pass_through(), pytest.raises(ZeroDivisionError), gate.pass_through():
-        raise ZeroDivisionError
-    with gate.closed(lambda: None):
-        pass
+def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> None:
+    server.control.advance(WEEK)
+    task = server.services.tasks.load(server.create())
+    claim = server.services.claims.claim(task, 0, ALICE, ClaimProof())
+    expires = json.loads(claim["credentials"]["certificate"])["expiry"]
+    assert expires == epoch_milliseconds(server.wall.wall_time() + CLAIM_TIMEOUT + 15 * MINUTE)
+
+
+def test_a_task_ends_at_its_deadline_while_the_broker_is_away() -> None:
+    server = Server()
+    server.broker.capacity = 0
+    task_id = server.create(deadline=HOUR)
+    server.control.advance(WEEK)
+    assert server.runs(task_id) == [("deadline-exceeded", HOUR)]

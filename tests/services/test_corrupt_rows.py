@@ -6,15 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.worker_record import Path, WorkerRecord
 from legacy_queue.ports import Corrupt
 from legacy_queue.services import Services
 from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.harness import (
     ALICE,
-    BOB,
     MINUTE,
     PROVISIONER,
     WORKER_TYPE,
@@ -24,7 +21,6 @@ from tests.services.harness import (
 )
 from tests.services.ports import DelegatingTasks
 
-NO_TIME = timedelta(0)
 CORRUPT = Corrupt("the row cannot be read")
 
 
@@ -118,14 +114,6 @@ def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
     assert [entry["event"] for entry in logs] == ["sweep-failed"] * (error is not CORRUPT)
 
 
-def test_a_sweep_of_groups_ends_while_storage_is_away() -> None:
-    harness = Harness()
-    harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + timedelta(days=1))
-    services = harness.replica(FaultAt(0, of="load", before=failing(ServiceUnavailable("storage is away"))))
-    with pytest.raises(ServiceUnavailable):
-        harness.sweep(11 * MINUTE, services)
-
-
 def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
@@ -138,16 +126,6 @@ def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
     assert [entry["event"] for entry in logs] == ["work-message-dropped"]
 
 
-def test_a_worker_of_a_corrupt_worker_type_can_be_quarantined() -> None:
-    harness = Harness()
-    replica = harness.replica(FaultAt(2, of="worker.load", before=failing(CORRUPT)))
-    worker: Path = (PROVISIONER, WORKER_TYPE, "group", "alice")
-    harness.services.workers.declare(worker, {})
-    until = harness.clock.now() + MINUTE
-    assert "quarantineUntil" in replica.workers.quarantine(worker, until)
-    assert replica.workers.quarantined_until(PROVISIONER, WORKER_TYPE, ALICE)
-
-
 def test_a_group_whose_row_is_corrupt_is_listed() -> None:
     harness = Harness()
     task_id = harness.create()
@@ -157,21 +135,3 @@ def test_a_group_whose_row_is_corrupt_is_listed() -> None:
     assert replica.groups.find(group_id) is None
     assert fault.happened
     assert replica.listing.group(group_id, "", 9, name_of).items == [task_id.encode()]
-
-
-def test_a_flush_writes_the_other_workers_if_the_row_of_one_is_corrupt(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
-    harness = Harness()
-    fault = FaultAt(2, of="worker.load", before=failing(CORRUPT))
-    workers = harness.replica(fault).workers
-    for worker in (ALICE, BOB):
-        workers.record_activity(PROVISIONER, WORKER_TYPE, worker)
-    workers.flush()
-    assert fault.happened
-    assert logs == []
-    pool: Path = (PROVISIONER, WORKER_TYPE)
-    stored = harness.storage.workers.list(pool, (), 9)
-    assert [known.path for known in stored] == [
-        WorkerRecord.new((*pool, "group", "bob"), harness.clock.now()).path
-    ]

@@ -6,7 +6,6 @@ from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotF
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     MINUTE,
-    NOW,
     SECOND,
     CallRecorder,
     FaultAt,
@@ -34,12 +33,6 @@ def test_a_message_expires_at_the_deadline_of_its_task() -> None:
     assert 0 * SECOND <= left < SECOND
 
 
-def test_a_task_created_within_a_second_of_its_deadline_gets_no_message() -> None:
-    harness = Harness()
-    harness.create(deadline="2030-01-02T03:04:06.100Z")
-    assert harness.messages() == []
-
-
 def test_a_repeated_create_answers_the_same_and_offers_the_task_once() -> None:
     harness = Harness()
     task_id = slugid()
@@ -58,13 +51,6 @@ def test_a_create_that_is_repeated_after_a_lost_answer_offers_the_task_once() ->
     server.tasks.create(task_id, task_body())
     harness.run_timers(MINUTE, services=server)
     assert [run_id for run_id, _ in harness.offered_runs()] == [0]
-
-
-def test_a_repeated_create_of_a_claimed_task_offers_nothing() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    assert harness.services.tasks.create(task_id, task_body()).state == "running"
-    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_another_definition_under_the_same_task_id_is_a_conflict() -> None:
@@ -99,14 +85,3 @@ def test_a_task_that_was_never_created_is_not_found() -> None:
     for find in (services.tasks.load, services.tasks.recall, services.tasks.cancel):
         with pytest.raises(ResourceNotFound, match="there is no task"):
             find(slugid())
-
-
-def test_recall_returns_the_remembered_task_although_its_runs_are_outdated() -> None:
-    harness = Harness()
-    services = harness.replica(caches_tasks=True)
-    task_id = harness.create()
-    assert services.tasks.recall(task_id).state == "pending"
-    harness.claim(harness.receive_one())
-    assert services.tasks.recall(task_id).state == "pending"
-    assert services.tasks.load(task_id).state == "running"
-    assert services.tasks.recall(task_id).runs[0].started == NOW

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict
+from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Dependent
 from tests.services.harness import (
-    CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
     NOW,
@@ -84,18 +83,6 @@ def test_a_retried_run_releases_no_dependent(harness: Harness) -> None:
     assert harness.task(waiting).state == "unscheduled"
 
 
-def test_the_last_task_of_a_diamond_is_pending_once(harness: Harness) -> None:
-    top = harness.create()
-    left, right = harness.create(dependencies=[top]), harness.create(dependencies=[top])
-    bottom = harness.create(dependencies=[left, right])
-    for task_id in (top, left, right):
-        assert harness.task(bottom).state == "unscheduled"
-        harness.run(task_id)
-        harness.run_timers()
-    assert harness.states(bottom) == ["pending"]
-    assert harness.events().count(("task-pending", bottom, 0)) == 1
-
-
 def test_a_task_may_have_100_dependencies_and_150_dependents(harness: Harness) -> None:
     required = [harness.create() for _ in range(100)]
     waiting = [harness.create(dependencies=required[:1]) for _ in range(150)]
@@ -122,23 +109,6 @@ def test_a_task_that_depends_on_itself_waits_until_it_is_scheduled(harness: Harn
     harness.run_timers(HOUR)
     assert harness.task(task_id).state == "unscheduled"
     assert harness.services.tasks.schedule(task_id).state == "pending"
-
-
-@pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
-def test_a_task_that_depends_on_itself_is_not_written_again_when_it_is_resolved(
-    harness: Harness, requires: str
-) -> None:
-    task_id, other = slugid(), harness.create()
-    body = task_body(dependencies=[other, task_id], requires=requires)
-    harness.services.tasks.create(task_id, body)
-    harness.services.tasks.schedule(task_id)
-    harness.run(task_id)
-    stored = harness.storage.tasks.load(task_id)
-    waiting = harness.create(dependencies=[task_id])
-    harness.run_timers()
-    harness.sweep(HOUR)
-    assert harness.storage.tasks.load(task_id) == stored
-    assert harness.task(waiting).state == "pending"
 
 
 def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required: str) -> None:
@@ -178,13 +148,6 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 
-def test_of_many_missing_dependencies_ten_are_named(harness: Harness) -> None:
-    missing = [slugid() for _ in range(13)]
-    with pytest.raises(InputError, match="and 3 more") as error:
-        harness.create(dependencies=missing)
-    assert [task_id in str(error.value) for task_id in missing] == [True] * 10 + [False] * 3
-
-
 def resolved_at(call: str) -> Callable[[Harness, str], Any]:
     return lambda harness, required: FaultAt(
         0, of=call, before=lambda: (harness.run(required), harness.run_timers())
@@ -222,31 +185,6 @@ def test_the_timer_satisfies_the_task_if_the_server_dies_while_creating_it(
     assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
-def test_a_satisfied_task_is_a_dependent_though_the_server_died(harness: Harness) -> None:
-    required, task_id = harness.create(), slugid()
-    harness.run(required)
-    dies = FaultAt(0, of="insert", after=failing(Crash()))
-    with pytest.raises(Crash):
-        harness.replica(dies).tasks.create(task_id, task_body(dependencies=[required]))
-    harness.run_timers(MINUTE)
-    assert dependents(harness, required) == [task_id]
-
-
-def test_a_duplicate_timer_releases_a_dependent_once(harness: Harness) -> None:
-    required = harness.create()
-    waiting = harness.create(dependencies=[required])
-    harness.run(required)
-    harness.duplicate_timers()
-    harness.run_timers()
-    harness.run(waiting)
-    harness.duplicate_timers()
-    harness.run_timers(MINUTE)
-    harness.events()
-    harness.run_timers(MINUTE)
-    assert harness.states(waiting) == ["completed completed"]
-    assert not [event for event in harness.events() if event[0] in ("task-pending", "task-running")]
-
-
 def test_a_rerun_of_a_dependency_leaves_released_dependents_pending(harness: Harness) -> None:
     required = harness.create()
     early = harness.create(dependencies=[required])
@@ -273,27 +211,6 @@ def test_a_failed_dependency_releases_its_dependents_when_a_rerun_completes(harn
     assert harness.task(waiting).state == "pending"
 
 
-def test_the_completed_first_run_releases_dependents_though_the_rerun_failed(harness: Harness) -> None:
-    required = harness.create()
-    waiting = harness.create(dependencies=[required])
-    harness.run(required, "completed")
-    harness.services.tasks.rerun(required)
-    harness.run(required, "failed")
-    harness.run_timers()
-    assert harness.task(waiting).state == "pending"
-
-
-def test_a_repeated_create_of_a_waiting_task_answers_its_current_state(harness: Harness) -> None:
-    required, task_id = harness.create(), slugid()
-    body = task_body(dependencies=[required])
-    first = harness.services.tasks.create(task_id, body)
-    assert harness.services.tasks.create(task_id, body) == first
-    harness.run(required)
-    harness.run_timers()
-    again = harness.services.tasks.create(task_id, body)
-    assert (again.state, again.runs) == ("pending", harness.task(task_id).runs)
-
-
 def test_a_repeated_create_satisfies_dependencies_whose_timer_was_lost(harness: Harness) -> None:
     """The timer of its dependency, which was resolved, was lost."""
     required, task_id = harness.create(), slugid()
@@ -301,31 +218,6 @@ def test_a_repeated_create_satisfies_dependencies_whose_timer_was_lost(harness: 
     harness.services.tasks.create(task_id, body)
     harness.run(required)
     assert harness.services.tasks.create(task_id, body).state == "pending"
-
-
-def test_a_refused_definition_leaves_the_dependencies_of_the_task(
-    harness: Harness,
-) -> None:
-    kept, other, task_id = harness.create(), harness.create(), slugid()
-    harness.services.tasks.create(task_id, task_body(dependencies=[kept]))
-    timers = harness.timers()
-    with pytest.raises(RequestConflict, match="dependencies differs"):
-        harness.services.tasks.create(task_id, task_body(dependencies=[kept, other]))
-    assert (dependents(harness, kept), dependents(harness, other)) == ([task_id], [])
-    harness.run_timers()
-    assert harness.timers() == timers
-    harness.run(kept)
-    harness.run_timers()
-    assert harness.states(task_id) == ["pending"]
-
-
-def test_a_missing_dependent_does_not_block_the_others(harness: Harness) -> None:
-    required = harness.create()
-    harness.storage.dependencies.add(required, Dependent("-" * 22, "all-completed"), NOW + DAY)
-    waiting = harness.create(dependencies=[required])
-    harness.run(required)
-    harness.run_timers()
-    assert harness.states(waiting) == ["pending"]
 
 
 def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> None:
@@ -370,10 +262,3 @@ def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> 
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
-
-
-def test_a_waiting_task_has_no_message(harness: Harness) -> None:
-    waiting = harness.create(dependencies=[harness.create()])
-    assert waiting not in [message.task_id for message in harness.receive()]
-    harness.run_timers(CLAIM_TIMEOUT)
-    assert waiting not in [message.task_id for message in harness.receive()]

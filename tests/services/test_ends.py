@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.timers import LEASE
+from legacy_queue.services.timers import TIMER_LEASE
 from tests.memory_server import FakeClock
 from tests.services.harness import (
     ALICE,
@@ -55,12 +55,12 @@ def restarted(harness: Harness) -> None:
 def killed(harness: Harness) -> None:
     """Kill the process, and start another some seconds later."""
     harness.services = harness.replica()
-    harness.run_timers(LEASE)
+    harness.run_timers(TIMER_LEASE)
 
 
 def let_timers_wait(harness: Harness) -> None:
     """All effects are applied, and the timers are in messages that are hidden until they are due."""
-    harness.run_timers(LEASE)
+    harness.run_timers(TIMER_LEASE)
 
 
 def in_turn(*mishaps: Mishap) -> Mishap:
@@ -131,26 +131,6 @@ def test_a_reclaimed_claim_expires_later_and_a_reclaim_puts_no_timer(harness: Ha
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-def test_the_timer_of_an_old_claim_does_not_end_the_claim_of_its_retry(harness: Harness) -> None:
-    task_id = harness.claimed(ALICE)
-    harness.clock.advance(CLAIM_TIMEOUT)
-    harness.claim(harness.receive_one(), BOB)
-    harness.run_timers(10 * MINUTE)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-    harness.run_timers(10 * MINUTE)
-    assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired", "pending"]
-
-
-def test_without_timers_the_held_message_makes_an_expired_claim_available(harness: Harness) -> None:
-    task_id = harness.claimed(ALICE)
-    harness.lose_timers()
-    harness.services = harness.replica()
-    harness.run_timers(CLAIM_TIMEOUT + MARGIN)
-    assert harness.states(task_id) == ["running by alice"]
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-
-
 def test_without_a_resolver_a_claim_expires_when_its_message_is_claimed(harness: Harness) -> None:
     """The promise of the draft: no timer fires, and there are no periodic_jobs."""
     server = harness.replica(resolves=False)
@@ -179,7 +159,7 @@ def test_the_timer_of_an_unwritten_claim_ends_the_expired_claim_after_the_margin
     message = harness.receive_one()
     with pytest.raises(Crash):
         harness.claim(message, BOB, harness.replica(FaultAt(0, of="timer.put", after=failing(Crash()))))
-    harness.run_timers(LEASE - SECOND)
+    harness.run_timers(TIMER_LEASE - SECOND)
     assert harness.states(task_id) == ["running by alice"]
     harness.run_timers(MARGIN)  # but what has ended is ended by any timer
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
@@ -236,20 +216,6 @@ def test_an_unresolved_task_ends_once_at_its_deadline(harness: Harness, state: s
     assert (harness.messages(), harness.timers()) == ([], [])
 
 
-def test_the_event_of_a_deadline_names_the_worker_of_the_run(harness: Harness) -> None:
-    harness.claimed(deadline=format_time(NOW + MINUTE))
-    harness.run_timers(MINUTE)
-    event = harness.broker.published[-2]
-    assert (event.exchange, event.payload["workerId"]) == ("task-exception", "alice")
-
-
-@pytest.mark.parametrize("lasts", [3 * SECOND, 20 * SECOND])
-def test_a_deadline_in_some_seconds_ends_the_task_on_time(harness: Harness, lasts: timedelta) -> None:
-    task_id = harness.create(deadline=format_time(NOW + lasts))
-    harness.run_timers(lasts)
-    assert harness.task(task_id).runs[0].resolved == NOW + lasts
-
-
 def test_a_task_ends_when_a_server_starts_after_its_deadline(harness: Harness) -> None:
     task_id = harness.create()
     harness.delete(harness.receive_one())
@@ -290,14 +256,6 @@ def test_a_task_that_lives_some_seconds_needs_one_timer_message(harness: Harness
     assert harness.timers() == []
 
 
-def test_timers_of_a_running_task_publish_no_event_again(harness: Harness) -> None:
-    harness.claimed()
-    harness.events()
-    for _ in range(19):
-        harness.run_timers(MINUTE)
-    assert harness.events() == []
-
-
 # effects of a resolution
 
 
@@ -322,35 +280,15 @@ def test_the_effects_of_a_resolution_follow_within_the_lease_of_a_dead_process(h
     with pytest.raises(Crash):
         harness.complete(task_id, services=harness.replica(FaultAt(0, of="replace", after=failing(Crash()))))
     harness.events()
-    harness.run_timers(LEASE)
+    harness.run_timers(TIMER_LEASE)
     events = [event for event in harness.events() if event[0] not in ("task-defined", "task-running")]
     assert events[-1] == ("task-group-resolved", task_id, None)
     assert events.index(("task-completed", task_id, 0)) < events.index(("task-pending", waiting, 0))
 
 
-def test_the_timer_of_an_unwritten_resolution_publishes_nothing(harness: Harness) -> None:
-    task_id = harness.claimed()
-    with pytest.raises(Crash):
-        harness.complete(task_id, services=harness.replica(FaultAt(0, of="replace", before=failing(Crash()))))
-    for _ in range(19):
-        harness.run_timers(MINUTE)
-    assert harness.states(task_id) == ["running by alice"]
-    assert ("task-completed", task_id, 0) not in harness.events()
-    assert len({timer.task_id for timer, _ in harness.timers()}) == len(harness.timers()) == 1
-
-
 def lost(harness: Harness) -> Services:
     """The SDK repeats the first write, as its answer was lost, and finds a newer ETag: its own."""
     return harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
-
-
-def test_a_claim_whose_answer_was_lost_expires_on_time(harness: Harness) -> None:
-    task_id = harness.create()
-    server = lost(harness)
-    harness.claim(harness.receive_one(), services=server)
-    harness.run_timers(CLAIM_TIMEOUT, server)
-    harness.run_timers(MARGIN, server)
-    assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
 def test_a_claim_whose_answer_was_lost_is_published_though_the_task_was_canceled_meanwhile(
@@ -378,35 +316,7 @@ def test_a_claim_whose_answer_was_lost_is_published_though_the_task_was_canceled
     }
 
 
-def test_a_transition_whose_timer_cannot_be_stored_does_not_happen(harness: Harness) -> None:
-    task_id = harness.create()
-    away = FaultAt(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
-    with pytest.raises(ServiceUnavailable):
-        harness.replica(away).tasks.cancel(task_id)
-    assert harness.states(task_id) == ["pending"]
-
-
 # while the broker is away
-
-
-def test_transitions_while_the_broker_is_away_are_published_in_order_when_it_is_back(
-    harness: Harness,
-) -> None:
-    harness.broker.capacity = 0
-    task_id = harness.claimed()
-    harness.run_timers(MINUTE)
-    harness.complete(task_id)
-    harness.run_timers(MINUTE)
-    assert harness.events() == []
-    harness.broker.capacity = None
-    harness.services.tasks.rerun(task_id)  # not before what happened before
-    assert harness.events() == []
-    harness.run_timers(2 * SECOND)
-    expected = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
-    assert [(event, run_id) for event, _, run_id in harness.events() if event != "task-group-resolved"] == [
-        *expected,
-        ("task-pending", 1),
-    ]
 
 
 @pytest.mark.parametrize("end", [killed, restarted], ids=["killed", "stopped"])
@@ -445,14 +355,6 @@ def test_a_repeated_report_is_published_though_its_server_ended_while_the_broker
     harness.run_timers(HOUR)
     harness.run_timers(2 * SECOND)
     assert ("task-completed", task_id, 0) in harness.events()
-
-
-def test_a_claim_expires_and_its_retry_is_offered_while_the_broker_is_away(harness: Harness) -> None:
-    harness.broker.capacity = 0
-    task_id = harness.claimed()
-    harness.run_timers(CLAIM_TIMEOUT + MARGIN)
-    assert harness.states(task_id) == ["exception claim-expired", "pending"]
-    assert harness.offered_runs() == [(1, AT_ONCE)]
 
 
 def test_dependents_are_released_while_the_broker_is_away(harness: Harness) -> None:
@@ -499,16 +401,6 @@ def test_a_completion_that_was_rerun_at_once_has_all_its_effects(
     assert ("task-completed", task_id, 0) in events
 
 
-def test_a_write_that_raised_after_it_was_stored_has_its_effects(harness: Harness) -> None:
-    task_id = slugid()
-    server = harness.replica(FaultAt(0, of="insert", after=failing(ValueError("a defect"))))
-    with pytest.raises(ValueError, match="a defect"):
-        server.tasks.create(task_id, task_body())
-    harness.run_timers(LEASE, server)
-    assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-    assert harness.offered_runs() == [(0, AT_ONCE)]
-
-
 class TickingClock(FakeClock):
     """A millisecond passes at each look."""
 
@@ -530,7 +422,7 @@ def test_an_expired_claim_or_deadline_resolves_the_group_though_time_passes_mean
     )
     if ends == "claim":
         harness.claim(harness.receive_one(), ALICE, server)
-    for advance in (LEASE, CLAIM_TIMEOUT if ends == "claim" else HOUR):
+    for advance in (TIMER_LEASE, CLAIM_TIMEOUT if ends == "claim" else HOUR):
         clock.advance(advance)
         harness.run_timers(advance, server)
     assert harness.task(task_id).is_resolved

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Generator, Iterator, MutableMapping
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ from tests.system.processes import wait_until
 BEGINNING = "0" * 16
 TICK = timedelta(milliseconds=20)
 Following = Iterator[FedEvent | BeginsAnew | None]
-AWAY = ServiceUnavailable("it is away")
 
 
 def event(
@@ -122,13 +120,6 @@ def test_a_stream_begins_after_the_given_id(process: Place) -> None:
     assert numbers(feed, None, "#", "") == []
 
 
-def test_a_stream_with_an_end_ends_after_the_events_in_memory(process: Place) -> None:
-    process.publish_numbers(*range(250))
-    stream = process.feed.follow(None, "#", BEGINNING, is_endless=False)
-    process.publish_numbers(250)
-    assert take(stream, 1_000) == list(range(250))
-
-
 def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(process: Place) -> None:
     feed = process.feed
     process.publish_numbers(0)
@@ -138,16 +129,6 @@ def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(proce
     assert event_of(first) == event(1)
     process.publish_numbers(2)
     assert numbers(feed, None, "#", first.id) == [2]
-
-
-def test_a_second_stream_has_only_events_published_after_its_begin(process: Place) -> None:
-    feed = process.feed
-    first = feed.follow(None, "#", "")
-    process.publish_numbers(1)
-    second = feed.follow(None, "#", "")
-    process.publish_numbers(2)
-    assert take(first, 2) == [1, 2]
-    assert take(second, 1) == [2]
 
 
 def test_a_resumed_stream_gets_each_event_once(process: Place) -> None:
@@ -254,14 +235,6 @@ def test_the_501st_stream_is_refused_until_another_is_closed(place: Place) -> No
     assert take(following, 1) == [1]
 
 
-def test_refused_streams_do_not_count_as_open_streams(process: Place) -> None:
-    feed = process.feed
-    for _ in range(501):
-        with pytest.raises(ValueError, match="id"):
-            feed.follow(None, "#", "x")
-    assert numbers(feed, None, "#", "") == []
-
-
 def test_a_stream_that_is_not_read_misses_nothing_that_is_kept(process: Place) -> None:
     feed = process.feed
     quick, slow = feed.follow(None, "#", ""), feed.follow(None, "#", "")
@@ -277,36 +250,6 @@ def test_the_events_that_are_kept_have_64_mib_at_most(process: Place) -> None:
     large = {"version": 1, "text": "x" * 1_000_000}
     process.publish([Event("task-pending", "a", (), {**large, "number": number}) for number in range(70)])
     assert [event.payload["number"] for _, event in events_in(process.feed)] == list(range(3, 70))
-
-
-def test_streams_share_the_json_of_an_event(process: Place) -> None:
-    streams = [process.feed.follow(None, "#", "") for _ in range(2)]
-    process.publish_numbers(1)
-    one, other = map(first_of, streams)
-    assert one.payload is other.payload
-
-
-def test_a_pattern_of_more_than_one_number_sign_is_refused(process: Place) -> None:
-    with pytest.raises(ValueError, match="at most one is accepted"):
-        process.feed.follow(None, "#.a.#", "")
-
-
-def test_an_event_is_matched_outside_of_the_call_that_publishes_it() -> None:
-    feed = EventFeed(None, lambda: NOW, tick=TICK)
-    looking, may_look = threading.Event(), threading.Event()
-
-    class Routes(tuple[str, ...]):
-        def __iter__(self) -> Iterator[str]:
-            looking.set()
-            may_look.wait(60)
-            return iter(())
-
-    stream = feed.follow(None, "a", "")
-    feed.append([replace(event(1, key="a"), routes=Routes())])
-    assert looking.wait(60)
-    feed.append([event(2, key="a")])
-    may_look.set()
-    assert take(stream, 2) == [1, 2]
 
 
 def test_no_stream_begins_while_the_broker_is_away_and_open_ones_end() -> None:
@@ -367,15 +310,6 @@ def test_disconnected_streams_are_closed_if_the_limit_of_streams_is_reached(plac
     assert take(streams[4], 1) == take(streams[51], 1) == [1]
 
 
-def test_500_streams_of_different_patterns_get_their_events(place: Place) -> None:
-    feed = place.feed
-    streams = [feed.follow(None, f"*.{number}.#", "") for number in range(500)]
-    place.publish_numbers(7, key="a.7.b")
-    place.publish_numbers(499, key="a.499")
-    assert take(streams[7], 1) == [7]
-    assert take(streams[499], 1) == [499]
-
-
 def marked(following: Following) -> list[object]:
     """The numbers of the events that the stream has now, and "begins-anew"."""
     found: list[object] = []
@@ -433,13 +367,3 @@ def test_a_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Place) -
     assert marked(slow) == ["begins-anew", *range(200, 10_200)]
     process.publish_numbers(*range(10_200, 20_201))
     assert marked(idle) == ["begins-anew", *range(10_201, 20_201)]
-
-
-def test_a_resumed_stream_copies_one_page_at_a_time(process: Place) -> None:
-    process.publish_numbers(*range(10_000))
-    slow = process.feed.follow(None, "#", BEGINNING)
-    assert take(slow, 1) == [0]
-    process.publish_numbers(*range(10_000, 20_000))
-    assert take(slow, 19) == list(range(1, 20))
-    assert next(item for item in slow if item) == "begins-anew"
-    assert take(slow, 1) == [10_000]

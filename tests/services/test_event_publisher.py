@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -80,11 +80,6 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
     assert [event for _, event in events_in(feed)] == [ONE, TWO]
 
 
-def test_publishing_no_events_makes_no_call_to_the_broker(broker: FakeBroker) -> None:
-    broker.capacity = 0
-    EventPublisher(broker, EventFeed(broker, lambda: NOW)).publish([])
-
-
 def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) -> None:
     publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW))
     broker.capacity = 0
@@ -102,13 +97,6 @@ def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) ->
 
 
 # Guarantees for the events of a task
-
-
-def test_each_call_publishes_its_events_at_once_while_the_broker_is_there(harness: Harness) -> None:
-    calls, task_id = CallRecorder(), slugid()
-    live(harness.replica(calls, caches_tasks=True), task_id)
-    assert calls.names.count("broker.publish") == 3
-    assert of_task(harness.events(), task_id) == LIFE
 
 
 def test_events_of_calls_while_the_broker_is_away_arrive_in_order_later(
@@ -171,15 +159,6 @@ def test_another_process_does_not_overtake_a_repeated_call_whose_first_answer_wa
     other = harness.replica()
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     assert of_task(harness.events(), task_id) == LIFE[:3]
-
-
-def test_a_task_whose_create_was_not_answered_is_defined_before_another_process_schedules_it(
-    harness: Harness,
-) -> None:
-    required = harness.create()
-    _, task_id = unanswered(harness, dependencies=[required])
-    harness.replica().tasks.schedule(task_id)
-    assert of_task(harness.events(), task_id) == LIFE[:2]
 
 
 def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
@@ -333,35 +312,6 @@ def test_a_crash_while_unpublished_events_are_published_loses_none(
         harness.run_timers(MINUTE)
     harness.run_timers(MINUTE)
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
-
-
-def test_a_repeated_create_resolves_its_group_when_the_broker_is_back(harness: Harness) -> None:
-    task_id, group = slugid(), slugid()
-    body = task_body(taskGroupId=group)
-    harness.services.tasks.create(task_id, body)
-    harness.run(task_id)
-    harness.run_timers()
-    harness.events()
-    away(harness)
-    harness.services.tasks.create(task_id, body)
-    with pytest.raises(RequestConflict):
-        harness.services.tasks.create(task_id, {**body, "retries": 1})
-    back(harness)
-    harness.run_timers(MINUTE)
-    assert ("task-group-resolved", group, None) in harness.events()
-    assert harness.storage.groups.all_active("", 9)[0] == []
-
-
-def test_the_broker_is_closed_with_the_publisher() -> None:
-    class Closing(FakeBroker):
-        is_closed = False
-
-        def close(self) -> None:
-            self.is_closed = True
-
-    broker = Closing()
-    EventPublisher(broker, EventFeed(broker, lambda: NOW)).close()
-    assert broker.is_closed
 
 
 def test_a_task_that_changes_meanwhile_is_marked_unpublished(harness: Harness) -> None:

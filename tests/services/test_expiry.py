@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.messages import message_text
 from legacy_queue.services.claims import ClaimProof
 from tests.memory_server import FakeClock
@@ -15,11 +15,8 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
-    POLL_VISIBILITY,
-    PROVISIONER,
     SECOND,
     SECRET,
-    WORKER_TYPE,
     CallRecorder,
     Harness,
     visible_at,
@@ -51,17 +48,6 @@ def test_a_reclaim_extends_the_claim_and_keeps_the_message_hidden() -> None:
     assert harness.receive_one().run_id == 1
 
 
-def test_a_task_reclaimed_for_hours_keeps_its_run() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    for _ in range(20):
-        harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
-        assert harness.receive() == []
-        harness.services.claims.reclaim(task_id, 0)
-    assert harness.complete(task_id).state == "completed"
-    assert harness.messages() == []
-
-
 def test_a_reclaim_of_a_cached_task_costs_two_operations() -> None:
     harness = Harness()
     calls = CallRecorder()
@@ -81,15 +67,6 @@ def test_an_expired_claim_cannot_be_reclaimed() -> None:
         harness.services.claims.reclaim(task_id, 0)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-
-
-def test_an_unclaimed_run_cannot_be_reclaimed() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    with pytest.raises(RequestConflict, match="run 0 is pending"):
-        harness.services.claims.reclaim(task_id, 0)
-    with pytest.raises(ResourceNotFound, match="no run 1"):
-        harness.services.claims.reclaim(task_id, 1)
 
 
 @pytest.mark.parametrize("proof", [None, DEPLOYED])
@@ -118,16 +95,6 @@ def test_the_next_worker_that_polls_runs_the_task_of_a_dead_worker(proof: ClaimP
     assert harness.complete(task_id, 1).state == "completed"
 
 
-def test_a_worker_may_claim_the_retry_of_its_own_expired_claim() -> None:
-    harness = Harness()
-    task_id = harness.claimed(ALICE)
-    harness.clock.advance(CLAIM_TIMEOUT)
-    message = harness.receive_one()
-    first = harness.claim(message, ALICE)
-    assert harness.claim(message, ALICE)["takenUntil"] == first["takenUntil"]
-    assert harness.states(task_id) == ["exception claim-expired", "running by alice"]
-
-
 def test_a_late_worker_may_report_until_another_worker_claims() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -150,30 +117,6 @@ def test_a_claim_after_the_last_retry_resolves_the_task() -> None:
     assert error.value.details["status"]["state"] == "exception"
     assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired"]
     assert harness.task(task_id).retries_left == 0
-    assert harness.messages() == []
-
-
-def test_a_deployed_claim_after_the_last_retry_resolves_the_task() -> None:
-    harness = Harness()
-    task_id = harness.claimed(retries=0)
-    harness.clock.advance(CLAIM_TIMEOUT)
-    message = harness.receive_one()
-    with pytest.raises(RequestConflict):
-        harness.claim(message, proof=DEPLOYED)
-    harness.delete(message)
-    assert harness.states(task_id) == ["exception claim-expired"]
-    assert harness.messages() == []
-
-
-def test_a_task_has_50_runs_at_most() -> None:
-    harness = Harness()
-    task_id = harness.create(retries=49)
-    for run_id in range(50):
-        assert harness.claim(harness.receive_one())["runId"] == run_id
-        harness.clock.advance(CLAIM_TIMEOUT)
-    with pytest.raises(RequestConflict, match="no retries are left"):
-        harness.claim(harness.receive_one())
-    assert harness.states(task_id) == ["exception claim-expired"] * 50
     assert harness.messages() == []
 
 
@@ -251,20 +194,6 @@ def test_a_claim_that_ends_after_the_deadline_holds_no_message() -> None:
     assert harness.complete(task_id).state == "completed"
 
 
-def test_the_deadline_ends_a_task_during_its_claim() -> None:
-    harness = Harness()
-    task_id = harness.create(deadline="2030-01-02T03:05:05.678Z")
-    harness.claim(harness.receive_one())
-    harness.run_timers(MINUTE)
-    assert harness.states(task_id) == ["exception deadline-exceeded"]
-    assert harness.task(task_id).runs[0].resolved == NOW + MINUTE
-    with pytest.raises(RequestConflict, match="only a running run can be reclaimed"):
-        harness.services.claims.reclaim(task_id, 0)
-    harness.run_timers(CLAIM_TIMEOUT)
-    assert harness.timers() == []
-    assert harness.states(task_id) == ["exception deadline-exceeded"]
-
-
 @pytest.mark.parametrize("milliseconds", range(0, 4000, 250))
 def test_near_the_deadline_a_message_is_held_until_the_claim_ends_or_not_at_all(milliseconds: int) -> None:
     harness = Harness()
@@ -298,24 +227,3 @@ def test_a_shutdown_near_the_deadline_offers_the_retry() -> None:
     harness.shut_down(task_id)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["exception worker-shutdown", "running by bob"]
-
-
-def test_no_claim_succeeds_after_the_deadline() -> None:
-    harness = Harness()
-    harness.create(deadline="2030-01-02T03:05:05.678Z")
-    message = harness.receive_one()
-    harness.clock.advance(MINUTE)
-    with pytest.raises(RequestConflict, match=r"its deadline .* has passed"):
-        harness.claim(message)
-    assert harness.messages() == []
-
-
-def test_polling_alone_does_not_end_an_expired_claim() -> None:
-    harness = Harness(required=[f"{PROVISIONER}/{WORKER_TYPE}"])
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    harness.receive_one()  # by a worker that dies
-    harness.clock.advance(POLL_VISIBILITY)
-    assert harness.states(task_id) == ["running by alice"]
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]

@@ -1,19 +1,17 @@
 """Task groups: each has one scheduler, and is resolved when its last active task is."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.claims import ClaimProof
 from tests.services import interleaving
 from tests.services.harness import (
     ALICE,
-    CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
     NOW,
@@ -70,22 +68,6 @@ def test_the_resolution_of_a_group_is_published_after_that_of_its_last_task(harn
     assert harness.events()[-2:] == [("task-completed", task_id, 0), RESOLVED]
 
 
-def test_a_task_without_a_group_is_a_group_of_its_own(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.run(task_id)
-    harness.run_timers()
-    assert harness.events()[-1] == ("task-group-resolved", task_id, None)
-
-
-def test_an_unscheduled_task_keeps_its_group_active(harness: Harness) -> None:
-    task_id = slugid()
-    harness.services.tasks.define(task_id, task_body(taskGroupId=GROUP))
-    harness.run(member(harness))
-    assert resolutions(harness) == 0
-    harness.services.tasks.cancel(task_id)
-    assert resolutions(harness) == 1
-
-
 def test_a_retried_run_does_not_end_its_group(harness: Harness) -> None:
     task_id = harness.claimed(taskGroupId=GROUP)
     harness.shut_down(task_id)
@@ -122,51 +104,6 @@ def test_a_resolution_that_is_handled_late_does_not_end_the_rerun(harness: Harne
     harness.services.tasks.rerun(task_id)
     assert resolutions(harness) == 0
     assert active(harness) == 1
-
-
-def test_a_resolved_task_that_is_created_again_leaves_its_group_resolved(harness: Harness) -> None:
-    task_id, body = slugid(), task_body(taskGroupId=GROUP)
-    harness.services.tasks.create(task_id, body)
-    harness.run(task_id)
-    assert resolutions(harness) == 1
-    harness.services.tasks.create(task_id, body)
-    assert resolutions(harness) == 1  # a repeated call publishes again
-    assert active(harness) == 0
-
-
-@pytest.mark.parametrize("is_resolved", [True, False])
-@pytest.mark.parametrize("retries", [5, 1])
-@pytest.mark.parametrize("dies", [False, True])
-def test_a_repeated_create_leaves_a_rerun_task_as_active_as_it_was(
-    harness: Harness, is_resolved: bool, retries: int, dies: bool
-) -> None:
-    """With the same definition or a refused one, and where the server dies meanwhile."""
-    task_id, body = slugid(), task_body(taskGroupId=GROUP)
-    harness.services.tasks.create(task_id, body)
-    harness.run(task_id)
-    harness.run_timers()
-    harness.services.tasks.rerun(task_id)
-    if is_resolved:
-        harness.run(task_id)
-        harness.run_timers()
-    at = FaultAt(0, of="insert", before=failing(Crash())) if dies else FaultAt(0)
-    with suppress(RequestConflict, Crash):
-        harness.replica(at).tasks.create(task_id, {**body, "retries": retries})
-    harness.run_timers(MINUTE)
-    assert active(harness) == (0 if is_resolved else 1)
-    if not is_resolved:
-        harness.run(task_id)
-    harness.events()
-    harness.run_timers()
-    assert active(harness) == 0
-    assert RESOLVED in harness.events() or is_resolved
-
-
-def test_a_rerun_of_an_unresolved_task_leaves_its_group_as_it_is(harness: Harness) -> None:
-    task_id = member(harness)
-    harness.services.tasks.rerun(task_id)
-    harness.run(task_id)
-    assert resolutions(harness) == 1
 
 
 @pytest.mark.parametrize("call", ["activate", "timer.put"])
@@ -249,16 +186,6 @@ def test_a_refused_definition_adds_no_member_to_the_group_that_it_names(
     assert ("task-group-resolved", others, None) in events  # published again: it may have been blocked
 
 
-def test_a_refused_definition_of_a_resolved_task_leaves_its_group_resolved(harness: Harness) -> None:
-    task_id = member(harness)
-    harness.run(task_id)
-    harness.run_timers()
-    with pytest.raises(RequestConflict, match="retries differs"):
-        harness.services.tasks.create(task_id, task_body(taskGroupId=GROUP, retries=1))
-    assert active(harness) == 0
-    assert list(harness.storage.groups.members(GROUP, "", 9)) == [task_id]
-
-
 def test_a_timer_undoes_a_refused_join_after_the_server_died(
     harness: Harness,
 ) -> None:
@@ -291,34 +218,6 @@ def test_a_group_expires_within_a_day_after_its_last_task(harness: Harness) -> N
     group = harness.storage.groups.load(GROUP)
     assert group
     assert NOW + 20 * DAY <= group.expires <= NOW + 21 * DAY
-
-
-def test_two_tasks_that_end_concurrently_resolve_their_group(harness: Harness) -> None:
-    first, second = member(harness), member(harness)
-    harness.run(first)
-    at = FaultAt(0, of="end", before=lambda: (harness.run(second), harness.run_timers()))
-    server = harness.replica(at)
-    harness.clock.advance(MINUTE)
-    harness.run_timers(services=server)
-    assert at.happened
-    assert harness.events().count(RESOLVED) >= 1
-    assert active(harness) == 0
-
-
-def test_a_group_of_250_is_resolved_once(harness: Harness) -> None:
-    tasks = [member(harness) for _ in range(250)]
-    for task_id in tasks:
-        harness.services.tasks.cancel(task_id)
-    harness.run_timers()
-    events = harness.events()
-    assert events.count(RESOLVED) == 1
-    assert events[-1] == RESOLVED
-
-
-def test_an_expired_claim_without_retries_resolves_the_group(harness: Harness) -> None:
-    harness.claimed(taskGroupId=GROUP, retries=0)
-    harness.run_timers(CLAIM_TIMEOUT + SECOND)
-    assert harness.events()[-1] == RESOLVED
 
 
 # The founder: the task whose taskId is the taskGroupId
@@ -356,17 +255,6 @@ def test_a_group_is_resolved_when_its_founder_and_members_are(harness: Harness, 
     assert resolutions(harness) == 1
 
 
-@pytest.mark.parametrize("create", [founder, member])
-def test_an_unscheduled_task_that_is_rerun_resolves_its_group_when_it_ends(
-    harness: Harness, create: Callable[..., str]
-) -> None:
-    task_id = create(harness, dependencies=[harness.create()])
-    harness.services.tasks.rerun(task_id)
-    assert resolutions(harness) == 0
-    harness.run(task_id)
-    assert resolutions(harness) == 1
-
-
 def test_a_rerun_founder_is_listed_once_and_active(harness: Harness) -> None:
     founder(harness)
     other = member(harness)
@@ -389,26 +277,6 @@ def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> Non
         founder(harness, schedulerId="another")
     assert harness.storage.tasks.load(GROUP) is None
     founder(harness, schedulerId="the member's")
-
-
-def test_the_scheduler_id_of_the_founder_is_that_of_the_group(harness: Harness) -> None:
-    founder(harness, schedulerId="founder's")
-    with pytest.raises(RequestConflict, match='has the schedulerId "founder\'s"'):
-        member(harness, schedulerId="another")
-    assert listed(harness) == [GROUP]
-    member(harness, schedulerId="founder's")
-    assert len(listed(harness)) == 2
-
-
-def test_a_task_named_as_the_group_in_another_group_is_no_member(harness: Harness) -> None:
-    harness.services.tasks.create(GROUP, task_body(taskGroupId=slugid(), schedulerId="elsewhere"))
-    assert listed(harness) == []
-    with pytest.raises(ResourceNotFound, match="it may have expired"):
-        harness.services.groups.find(GROUP)
-    task_id = member(harness)
-    assert listed(harness) == [task_id]
-    harness.run(task_id)
-    assert resolutions(harness) == 1
 
 
 def test_pages_of_a_group_list_the_founder_in_order(harness: Harness) -> None:

@@ -70,36 +70,6 @@ def test_tasks_are_listed_in_the_order_of_their_ids_with_their_current_state(
     assert list(states.items) == [harness.task(task_id).state.encode() for task_id in sorted(tasks)]
 
 
-@pytest.mark.parametrize("limit", [1, 7, 29, 30, 31])
-def test_pages_hold_every_task_once(harness: Harness, kind: str, about: str, limit: int) -> None:
-    tasks = [create(harness, kind, about) for _ in range(30)]
-    task_ids, after = [], ""
-    while True:
-        listed = page(harness, kind, about, after, limit)
-        assert 0 < len(listed.items) <= limit
-        task_ids += ids(listed)
-        if listed.after is None:
-            break
-        after = listed.after
-    assert task_ids == sorted(tasks)
-    assert len(listed.items) == 30 % limit or limit
-
-
-def test_a_page_ends_before_it_has_too_many_bytes_and_the_list_continues(
-    harness: Harness, kind: str, about: str
-) -> None:
-    tasks = sorted(create(harness, kind, about) for _ in range(10))
-    pages = [page(harness, kind, about, render=large)]
-    while after := pages[-1].after:
-        pages.append(page(harness, kind, about, after, render=large))
-    assert [len(listed.items) for listed in pages] == [4, 4, 2]
-    assert [item[:22].decode() for listed in pages for item in listed.items] == tasks
-
-
-def large(task: Task) -> bytes:
-    return id_of(task).ljust(1024 * 1024)
-
-
 def test_added_tasks_do_not_shift_a_page(harness: Harness, kind: str, about: str) -> None:
     before = [create(harness, kind, about) for _ in range(20)]
     first = page(harness, kind, about, limit=10)
@@ -114,10 +84,6 @@ def test_added_tasks_do_not_shift_a_page(harness: Harness, kind: str, about: str
 def test_the_dependents_of_an_unknown_task_are_not_found(harness: Harness) -> None:
     with pytest.raises(ResourceNotFound, match="it may have expired"):
         page(harness, "dependents", slugid())
-
-
-def test_a_task_without_dependents_has_an_empty_list(harness: Harness) -> None:
-    assert page(harness, "dependents", harness.create()) == Page([], None)
 
 
 def test_a_task_that_depends_on_itself_is_among_its_dependents(harness: Harness) -> None:
@@ -160,16 +126,6 @@ def test_a_dependent_row_without_a_dependency_is_not_listed(harness: Harness) ->
         harness.storage.dependencies.add(required, Dependent(task_id, "all-completed"), NOW + DAY)
     waiting = harness.create(dependencies=[required])
     assert ids(page(harness, "dependents", required)) == [waiting]
-
-
-def test_the_list_continues_behind_a_page_of_rows_without_tasks(harness: Harness) -> None:
-    group = slugid()
-    for _ in range(3):
-        harness.storage.groups.join(slugid(), group, "-", NOW + DAY)
-    listed = page(harness, "group", group, limit=2)
-    assert listed.items == []
-    assert listed.after
-    assert page(harness, "group", group, listed.after, limit=2) == Page([], None)
 
 
 class CountedTasks(DelegatingTasks):

@@ -1,6 +1,5 @@
 """Pages: limited in items, in bytes, and in the memory of all pages."""
 
-import threading
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -53,10 +52,6 @@ def test_a_page_of_large_items_ends_before_it_is_too_large(concurrency: int) -> 
     assert filled(sizes[:4], 1000, concurrency) == ([900 * KIB] * 4, None, 4)
 
 
-def test_items_rendered_for_a_full_page_are_on_the_next_page() -> None:
-    assert filled([1100 * KIB] * 10, 1000, concurrency=4) == ([1100 * KIB] * 3, 3, 4)
-
-
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
     small: list[int | None] = [KIB] * (4 * KIB - 1)
@@ -91,35 +86,6 @@ def test_one_row_more_than_the_limit_is_read(limit: int, rows: int, reads: list[
     assert calls == reads
 
 
-@pytest.mark.parametrize("limit", [1, 100, 150])
-def test_no_more_rows_than_the_limit_are_read(limit: int) -> None:
-    def read(after: int, count: int) -> Sequence[int]:
-        return numbers(1000)[after : after + count]
-
-    assert list(read_rows(read, int, 0, limit)) == numbers(limit)
-    assert list(read_rows(read, int, 0)) == numbers(1000)
-
-
-def test_rows_are_read_when_they_are_needed() -> None:
-    reads = []
-
-    def read(after: int, count: int) -> Sequence[int]:
-        reads.append(after)
-        return numbers(1000)[after : after + count]
-
-    page = read_page(read, int, 0, 1000, lambda _: bytes(MAX_ITEM_BYTES))
-    assert page.after == 4
-    assert reads == [0]
-
-
-def test_a_row_that_cannot_be_rendered_fails_the_page() -> None:
-    def render(_row: int) -> bytes:
-        raise ServiceUnavailable("storage is away")
-
-    with pytest.raises(ServiceUnavailable):
-        read_page(lambda _after, _count: numbers(9), int, 0, 9, render, 4)
-
-
 def test_at_most_eight_pages_of_the_maximal_size_are_in_memory_at_once() -> None:
     memory = PageMemory(timedelta(0))
     pages = [memory.acquire() for _ in range(8)]
@@ -146,29 +112,6 @@ def test_a_page_gives_back_the_memory_that_it_does_not_need() -> None:
     assert len([memory.acquire() for _ in range(8)]) == 8
 
 
-def test_requests_get_memory_in_the_order_of_their_arrival() -> None:
-    memory = PageMemory(timedelta(seconds=60))
-    held = [memory.acquire() for _ in range(8)]
-    order: list[int] = []
-
-    def wait(number: int) -> None:
-        page = memory.acquire()
-        order.append(number)
-        page.release()
-
-    waiting = []
-    for number in range(4):
-        waiting.append(threading.Thread(target=wait, args=[number]))
-        waiting[-1].start()
-        while memory.waiting <= number:
-            threading.Event().wait(0.001)
-    assert order == []
-    held[0].release()
-    for thread in waiting:
-        thread.join(60)
-    assert order == [0, 1, 2, 3]
-
-
 def test_a_request_that_timed_out_does_not_block_the_next() -> None:
     memory = PageMemory(timedelta(0))
     held = [memory.acquire() for _ in range(8)]
@@ -176,3 +119,13 @@ def test_a_request_that_timed_out_does_not_block_the_next() -> None:
         memory.acquire()
     held[0].release()
     assert memory.acquire()
+
+
+def test_no_more_rows_than_the_limit_are_read() -> None:
+    assert list(read_rows(lambda after, count: numbers(1000)[after : after + count], int, 0, 150)) == numbers(
+        150
+    )
+
+
+def test_items_rendered_for_a_full_page_are_on_the_next_page() -> None:
+    assert filled([1100 * KIB] * 10, 1000, concurrency=4) == ([1100 * KIB] * 3, 3, 4)

@@ -28,8 +28,3 @@ def test_messages_of_all_priorities_are_shown_with_when_they_are_visible() -> No
         ("lowest", (TASK_ID, 3), NO_TIME, 0, begun),
     ]
     assert peeked.hidden == 0
-
-
-def test_an_unused_worker_type_has_no_messages() -> None:
-    peeked = Peeking(memory_storage(FakeClock()).work_queues, FakeClock()).messages("provisioner", "type")
-    assert (peeked.messages, peeked.hidden) == ([], 0)

@@ -13,15 +13,13 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.periodic_jobs import PAGE, PeriodicJob, PeriodicJobs
-from legacy_queue.stores import JobLease, LeaseStore
+from legacy_queue.stores import LeaseStore
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
     PREFIX,
-    SECOND,
-    CallRecorder,
     FakeEvent,
     FaultAt,
     Harness,
@@ -80,18 +78,6 @@ def test_a_job_is_done_page_by_page_with_a_pause_between_pages(processes: Proces
     assert processes.stop.waits == [0.5, 0.5]
 
 
-def test_a_job_is_repeated_after_its_period_and_gets_the_begin_of_its_last_pass(processes: Processes) -> None:
-    pages = Pages(2)
-    periodic_jobs = processes.periodic_jobs(pages)
-    processes.do(periodic_jobs)
-    processes.clock.advance(HOUR - SECOND)
-    assert processes.do(periodic_jobs) == SECOND
-    assert len(pages.done) == 2
-    processes.clock.advance(SECOND)
-    processes.do(periodic_jobs)
-    assert pages.done[2:] == [("", PAGE, NOW), ("page 1", PAGE, NOW)]
-
-
 def test_one_process_at_a_time_does_a_job(processes: Processes) -> None:
     others = Pages(3)
 
@@ -129,22 +115,6 @@ def test_another_process_continues_the_job_of_a_stopped_process_at_once(processe
     processes.do(processes.periodic_jobs(first), stop)
     processes.do(processes.periodic_jobs(second))
     assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
-
-
-def test_a_process_whose_lease_ended_leaves_the_job_to_its_new_holder(
-    processes: Processes, logs: list[MutableMapping[str, Any]]
-) -> None:
-    second = Pages(3)
-
-    def slow(after: str) -> None:
-        if after == "page 1":
-            processes.clock.advance(6 * MINUTE)
-            processes.do(processes.periodic_jobs(second))
-
-    first = Pages(3, slow)
-    processes.do(processes.periodic_jobs(first))
-    assert (first.pages, second.pages) == (["", "page 1"], ["page 1", "page 2"])
-    assert [entry["event"] for entry in logs] == ["periodic-job-taken-over"]
 
 
 def test_do_due_returns_the_time_until_the_first_job_is_due(processes: Processes) -> None:
@@ -213,15 +183,6 @@ def work_queues(harness: Harness) -> list[str]:
     return [name for name, metadata in harness.account.queues("") if metadata]
 
 
-def test_expired_tasks_are_removed_in_pages_of_100(harness: Harness) -> None:
-    for _ in range(201):
-        harness.create(expires=format_time(NOW + DAY))
-    calls = CallRecorder()
-    harness.sweep(2 * DAY, harness.replica(calls))
-    assert harness.storage.tasks.unresolved("", 1)[0] == []
-    assert sum(name.endswith("remove_expired") for name in calls.names) >= 3 + 5
-
-
 def test_a_job_that_fails_begins_anew_a_minute_later(
     processes: Processes, logs: list[MutableMapping[str, Any]]
 ) -> None:
@@ -251,15 +212,6 @@ def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(
 
     assert processes.do(processes.periodic_jobs(Pages(1, fails))) <= MINUTE
     assert len(second.done) == 1
-
-
-def test_a_job_with_an_unreadable_cursor_begins_anew(processes: Processes) -> None:
-    lease = processes.leases.acquire("chore-job 0", processes.clock.now())
-    assert isinstance(lease, JobLease)
-    processes.leases.renew(lease, processes.clock.now(), "no time", None)
-    pages = Pages(2)
-    processes.do(processes.periodic_jobs(pages))
-    assert pages.pages == ["", "page 1"]
 
 
 def test_jobs_go_on_after_a_lease_could_not_be_acquired(

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.no_cover  # the same lines many times: coverage would d
 Action = Callable[[Services], Any]
 Choose = Callable[[int], int]
 DEPLOYED = ClaimProof()
-_UNSEEN = ("timer.put", "broker.publish", "worker.quarantined")
+_UNSEEN = ("timer.put", "broker.publish", "worker.load", "worker.insert", "worker.replace")
 REPLICAS = pytest.mark.parametrize("caches_tasks", [False, True])
 
 

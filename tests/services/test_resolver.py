@@ -10,7 +10,7 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import BrokerAway, Corrupt
+from legacy_queue.ports import BrokerAway
 from legacy_queue.services.advance import Advance, Next
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
@@ -81,28 +81,6 @@ class Resolving:
         return [later - earlier for earlier, later in itertools.pairwise(self.times)]
 
 
-def test_a_fired_timer_is_handled_with_all_its_fields_and_removed() -> None:
-    resolving = Resolving(DONE)
-    resolving.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", has_artifacts=True)
-    resolving.timers.retry_later(TASK_ID, is_published=True)
-    assert resolving.resolver.handle_all() == 1
-    assert resolving.fired == [FiredTimer(TASK_ID, NOW, True, "a-group-of-22-characte", True, 0)]
-    assert resolving.resolver.handle_all() == 0
-    resolving.timers.tick()
-    assert resolving.harness.timers() == []
-
-
-def test_a_task_is_advanced_again_when_it_is_due() -> None:
-    resolving = Resolving(Next(NOW + HOUR), DONE)
-    resolving.retry_later()
-    resolving.pass_by(2 * HOUR)
-    assert resolving.calls == [
-        (AT_ONCE, NOW, False),
-        (HOUR, None, True),
-    ]
-    assert resolving.harness.timers() == []
-
-
 @pytest.mark.parametrize("is_published", [False, True])
 def test_a_timer_is_retried_every_two_seconds_while_storage_is_away(is_published: bool) -> None:
     resolving = Resolving(*[ServiceUnavailable("storage is away")] * 30, DONE)
@@ -170,54 +148,14 @@ def test_a_failing_timer_is_retried_with_growing_delays_and_then_abandoned(
     assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-abandoned"]
 
 
-def test_a_success_resets_the_number_of_tries(logs: list[MutableMapping[str, Any]]) -> None:
-    fail, again = [ValueError("a defect")] * 9, Next(NOW)
-    resolving = Resolving(*fail, again, *fail, again, *fail, DONE)
-    resolving.retry_later()
-    resolving.pass_by(HOUR)
-    assert len(resolving.calls) == 30
-    assert "timer-abandoned" not in [entry["event"] for entry in logs]
-
-
-def test_unavailable_storage_does_not_count_as_a_failed_try() -> None:
-    away, defect = ServiceUnavailable("storage is away"), ValueError("a defect")
-    resolving = Resolving(defect, away, away, defect, DONE)
-    resolving.retry_later()
-    resolving.pass_by(MINUTE)
-    assert resolving.waits == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
-
-
-def test_the_timer_of_a_corrupt_task_is_not_retried() -> None:
-    resolving = Resolving(Corrupt("the row cannot be read"))
-    resolving.retry_later()
-    resolving.pass_by(HOUR)
-    assert resolving.times == [AT_ONCE]
-    assert resolving.harness.timers() == []
-
-
-def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group() -> None:
+@pytest.mark.parametrize("group", ["a-group-of-22-characte", ""])
+def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(group: str) -> None:
     resolving = Resolving(MISSING)
-    resolving.retry_later("a-group-of-22-characte")
+    resolving.retry_later(group)
     resolving.pass_by(HOUR)
     assert resolving.waits == [25 * SECOND]
-    assert resolving.left == [(TASK_ID, "a-group-of-22-characte")]
+    assert resolving.left == ([(TASK_ID, group)] if group else [])
     assert resolving.harness.timers() == []
-
-
-def test_the_missing_task_of_no_group_is_awaited_for_25_seconds() -> None:
-    resolving = Resolving(MISSING)
-    resolving.retry_later()
-    resolving.pass_by(HOUR)
-    assert (resolving.waits, resolving.left) == ([25 * SECOND], [])
-
-
-def test_the_waiting_timer_of_a_removed_task_changes_no_group() -> None:
-    resolving = Resolving(MISSING)
-    resolving.timers.schedule(TASK_ID, NOW)
-    resolving.timers.complete(TASK_ID, NOW + HOUR)
-    resolving.pass_by(2 * HOUR)
-    assert resolving.times == [HOUR]
-    assert (resolving.left, resolving.harness.timers()) == ([], [])
 
 
 def test_a_create_that_crashed_before_its_write_leaves_its_group_within_30_seconds() -> None:
@@ -282,26 +220,6 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group() -> 
     harness.run_timers(16 * SECOND, services=harness.replica(leave))
     assert leave.happened
     assert harness.storage.groups.members(group, "", 10) == [task_id]
-
-
-def test_a_group_that_a_crashed_create_leaves_is_resolved_when_the_broker_is_back(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
-    harness = Harness()
-    group, task_id = slugid(), slugid()
-    harness.run(harness.create(taskGroupId=group, schedulerId="scheduler"))
-    body = task_body(taskGroupId=group, schedulerId="scheduler")
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    harness.events()
-    harness.broker.capacity = 0
-    for _ in range(15):
-        harness.run_timers(2 * MINUTE)
-    harness.broker.capacity = None
-    harness.run_timers(2 * MINUTE)
-    assert harness.events() == [("task-group-resolved", group, None)]
-    assert harness.timers() == []
-    assert "timer-failed" not in [entry["event"] for entry in logs]
 
 
 def test_threads_handle_fired_timers_until_they_are_stopped() -> None:

@@ -64,17 +64,6 @@ def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None
     assert [run_id for run_id, _ in harness.offered_runs()].count(1) == 1
 
 
-def test_the_message_of_a_canceled_task_is_refused() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    assert harness.services.tasks.cancel(task_id).state == "exception"
-    assert harness.states(task_id) == ["exception canceled"]
-    with pytest.raises(RequestConflict, match="canceled"):
-        harness.claim(message)
-    assert harness.messages() == []
-
-
 def test_an_expired_claim_can_be_canceled_though_a_worker_has_polled_its_message() -> None:
     harness = Harness()
     task_id = harness.claimed()

@@ -21,7 +21,6 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
-    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -145,17 +144,6 @@ def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
     assert refuses(harness, GROUP)
 
 
-def test_a_barred_task_id_is_free_again_when_the_group_has_expired(harness: Harness) -> None:
-    task_id = member(harness)
-    seal(harness)
-    harness.services.tasks.cancel(task_id)
-    harness.clock.advance(timedelta(days=400))
-    for expiring in harness.storage.expiring.values():
-        expiring.remove_expired(harness.clock.now(), "", 100)
-    now = harness.clock.now()
-    assert harness.replica().tasks.create(GROUP, task_body(now)).state == "pending"
-
-
 def test_an_unknown_group_is_not_found(harness: Harness) -> None:
     for act in (
         harness.services.groups.load,
@@ -206,19 +194,6 @@ def test_a_task_that_joins_while_its_group_is_sealed_is_a_member_or_is_refused(t
 def _pausing(name: str, call: Callable[[], Any]) -> Any:
     is_of_group = name in ("join", "seal", "leave", "insert", "bar", "load")
     return pausing(name, call) if is_of_group else call()
-
-
-def test_two_concurrent_seals_seal_a_group_once() -> None:
-    def scene(choose: Callable[[int], int]) -> None:
-        harness = Harness()
-        member(harness, GROUP)
-        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
-        first, second = run(
-            [lambda: first_replica.groups.seal(GROUP), lambda: second_replica.groups.seal(GROUP)], choose
-        )
-        assert first == second
-
-    assert every_order(scene) > 10
 
 
 def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -> None:
@@ -293,18 +268,6 @@ def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) ->
     assert sorted(replica.group_changes.cancel(GROUP)) == tasks
 
 
-def test_canceling_a_group_reads_no_resolved_tasks(harness: Harness) -> None:
-    for _ in range(20):
-        member(harness)
-    seal(harness)
-    cancel(harness)
-    harness.run_timers()
-    calls = CallRecorder()
-    harness.replica(calls).group_changes.cancel(GROUP)
-    assert calls.names.count("load") <= 4
-    assert "replace" not in calls.names
-
-
 def test_a_task_created_while_its_group_is_canceled_is_refused_or_canceled() -> None:
     first, late = sorted([slugid(), slugid()])  # in the same order in every scene
 
@@ -338,26 +301,6 @@ def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness
     replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task)))
     assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
     assert harness.states(late) == ["exception canceled"]
-
-
-def test_a_task_refused_while_the_broker_is_away_leaves_no_member_row() -> None:
-    harness = Harness()
-    harness.run(member(harness))
-    harness.run_timers()
-    late = slugid()
-
-    def bar() -> None:
-        harness.services.groups.seal(GROUP)
-        harness.services.group_changes.cancel(GROUP)
-        harness.broker.capacity = 0
-
-    with pytest.raises(RequestConflict, match="is sealed"):
-        harness.replica(FaultAt(0, of="insert", before=bar)).tasks.create(late, body())
-    harness.broker.capacity = None
-    harness.kill_process()
-    harness.sweep(HOUR)
-    harness.run_timers(HOUR)
-    assert harness.storage.groups.active(GROUP, "", 9) == []
 
 
 def change(harness: Harness, priority: str, directions: tuple[str, ...] = BOTH) -> list[str]:

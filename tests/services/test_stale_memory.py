@@ -16,7 +16,6 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     MINUTE,
-    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -203,16 +202,3 @@ def test_a_crash_of_a_replica_that_remembers_an_old_task_loses_no_message(
         except Crash:
             assert fault.happened
         check(history.harness, history.task_id, after_faults=True)
-
-
-def test_a_remembered_run_saves_a_read_and_an_unknown_run_costs_one() -> None:
-    history = HISTORIES["pending"]()
-    calls = CallRecorder()
-    history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
-    quarantine = "worker.quarantined"  # a claim reads it once in 5 s
-    assert calls.names == [quarantine, "timer.put", "hide", "replace", "broker.publish"]
-
-    history = HISTORIES["expired"]()
-    calls = CallRecorder()
-    history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
-    assert calls.names == [quarantine, "load", "timer.put", "hide", "replace", "broker.publish"]

@@ -8,16 +8,13 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
-    ALICE,
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
     NOW,
     PREFIX,
     SECOND,
-    FakeEvent,
     FaultAt,
     Harness,
     failing,
@@ -60,21 +57,6 @@ def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: H
     assert len(harness.messages()) == 3
 
 
-def test_all_runs_of_a_worker_type_are_offered_where_a_message_is_missing(harness: Harness) -> None:
-    """Which one is missing cannot be seen."""
-    tasks = [harness.create() for _ in range(2)]
-    harness.delete(harness.receive(1)[0])
-    harness.sweep(11 * MINUTE)
-    assert {message.task_id for message in harness.receive()} == {*tasks}
-
-
-def test_the_sweeper_offers_no_run_in_its_first_ten_minutes(harness: Harness) -> None:
-    harness.create()
-    lose_messages(harness)
-    harness.sweep(9 * MINUTE)
-    assert harness.messages() == []
-
-
 def test_a_retry_is_offered_ten_minutes_after_it_became_pending(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.clock.advance(15 * MINUTE)
@@ -97,14 +79,6 @@ def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harnes
     harness.sweep(11 * MINUTE)
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
     assert [run_id for run_id, _ in harness.offered_runs()] == [1]
-
-
-def test_a_reclaimed_run_stays_running(harness: Harness) -> None:
-    task_id = harness.claimed()
-    for _ in range(8):
-        harness.sweep(15 * MINUTE)
-        harness.services.claims.reclaim(task_id, 0)
-    assert harness.states(task_id) == ["running by alice"]
 
 
 def defined(harness: Harness) -> str:
@@ -171,18 +145,6 @@ def test_a_resolution_whose_effects_were_lost_releases_dependents_and_resolves_t
     assert harness.storage.groups.all_active("", 9)[0] == []
 
 
-def test_a_dependent_whose_row_was_lost_is_released(harness: Harness) -> None:
-    """A server died after it stored the task, and the timer was lost."""
-    required = harness.create()
-    waiting = harness.create(dependencies=[required])
-    harness.account.table(f"{PREFIX}dependencies").delete(required, waiting)
-    harness.run(required)
-    harness.run_timers()
-    assert harness.states(waiting) == []
-    harness.sweep(11 * MINUTE)
-    assert harness.states(waiting) == ["pending"]
-
-
 def test_an_unscheduled_task_and_a_dependent_of_a_pending_task_stay_unscheduled(harness: Harness) -> None:
     itself = defined(harness)
     waiting = harness.create(dependencies=[harness.create()])
@@ -203,20 +165,6 @@ def test_a_group_member_without_a_task_is_removed(harness: Harness) -> None:
     assert list(harness.storage.groups.members(group, "", 9)) == []
     assert harness.storage.groups.all_active("", 9)[0] == []
     assert ("task-group-resolved", group, None) not in harness.events()
-
-
-def test_a_due_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -> None:
-    expired = harness.create(deadline=format_time(NOW + MINUTE))
-    other = harness.create(deadline=format_time(NOW + MINUTE))
-    harness.kill_process()
-    expires = FaultAt(
-        0,
-        of="unresolved",
-        after=lambda: harness.account.table(f"{PREFIX}tasks").delete(min(expired, other), "task"),
-    )
-    harness.sweep(20 * MINUTE, harness.replica(expires))
-    assert harness.storage.tasks.load(min(expired, other)) is None
-    assert harness.states(max(expired, other)) == ["exception deadline-exceeded"]
 
 
 def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -> None:
@@ -241,16 +189,6 @@ def test_the_sweep_goes_on_after_a_task_that_fails(
     assert "sweep-failed" in [entry["event"] for entry in logs]
 
 
-def test_a_sweep_checks_the_tasks_of_all_pages(harness: Harness) -> None:
-    for _ in range(201):  # three pages
-        harness.create()
-    for _ in range(7):
-        lose_messages(harness)
-    assert harness.messages() == []
-    harness.sweep(11 * MINUTE)
-    assert len(harness.messages()) == 201
-
-
 def test_an_interrupted_sweep_continues_at_its_page(harness: Harness) -> None:
     for _ in range(250):
         harness.create()
@@ -263,26 +201,3 @@ def test_an_interrupted_sweep_continues_at_its_page(harness: Harness) -> None:
     assert len(harness.messages()) == 130
     harness.sweep(6 * MINUTE)
     assert len(harness.messages()) == 280  # the interrupted page is offered twice
-
-
-def test_a_resolved_task_is_not_swept(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    harness.complete(task_id)
-    harness.run_timers()
-    harness.events()
-    lose_messages(harness)
-    harness.sweep(HOUR + SECOND)
-    assert (harness.events(), harness.messages()) == ([], [])
-
-
-def test_a_sweep_begins_every_ten_minutes(harness: Harness) -> None:
-    passes = []
-    for minutes in range(61):
-        at = FaultAt(0, of="unresolved")
-        periodic_jobs = harness.replica(at).periodic_jobs
-        assert periodic_jobs
-        periodic_jobs.do_due(FakeEvent(harness.clock))
-        passes += [minutes] if at.happened else []
-        harness.clock.advance(MINUTE)
-    assert passes == [0, 10, 20, 30, 40, 50, 60]

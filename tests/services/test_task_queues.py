@@ -22,7 +22,6 @@ from tests.services.harness import (
     SECOND,
     WORKER_TYPE,
     Harness,
-    Message,
     task_body,
 )
 from tests.services.ports import DelegatingTasks
@@ -55,10 +54,6 @@ class Reading:
 
 def counts(services: Services, task_queue_id: str = POOL) -> tuple[int, int]:
     return services.task_queues.counts([task_queue_id])[0]
-
-
-def message_of(harness: Harness, task_id: str) -> Message:
-    return next(message for message in harness.receive() if message.task_id == task_id)
 
 
 def listed(queues: TaskQueues, state: str, limit: int = 1000) -> list[list[str]]:
@@ -187,7 +182,7 @@ def test_the_table_is_read_again_after_many_changes() -> None:
     assert counts(services) == (1, 0)
     for number in range(MAX_WRITES + 2):
         assert counts(services) == (1, 0)
-        backlogs[0].record_write(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
+        backlogs[0].record_write(Task(f"task-{number}", task.definition, 5))
     assert counts(services) == (1, 0)
     assert len(backlogs) == 2
 

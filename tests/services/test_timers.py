@@ -13,12 +13,11 @@ import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import MessageNotFound, Queue
+from legacy_queue.ports.queue import Queue
 from legacy_queue.services.timer_table import FiredTimer
-from legacy_queue.services.timers import LEASE, Timers
+from legacy_queue.services.timers import TIMER_LEASE, Timers
 from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
@@ -26,7 +25,7 @@ from tests.services.ports import Intercept, intercept_port
 from tests.system.processes import wait_until
 
 AT_ONCE, DAY = timedelta(0), 24 * HOUR
-RENEWAL = LEASE / 2  # when a message is renewed
+RENEWAL = TIMER_LEASE / 2  # when a message is renewed
 GRACE = 10 * SECOND  # for the process that keeps the timer
 SKEW = MINUTE
 AWAY = ServiceUnavailable("storage is away")
@@ -118,12 +117,6 @@ def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTime
 # scheduled, and shared
 
 
-def test_a_scheduled_timer_is_stored_and_hidden_for_a_lease() -> None:
-    kept = Kept()
-    kept.schedule(task_group_id=GROUP)
-    assert kept.messages() == [([Timer(A, NOW, NOW, GROUP)], LEASE)]
-
-
 def test_a_second_transition_uses_the_open_message_of_the_first() -> None:
     calls = CallRecorder()
     kept = Kept(calls)
@@ -132,28 +125,6 @@ def test_a_second_transition_uses_the_open_message_of_the_first() -> None:
         kept.timers.complete(A, NOW + DAY)
         kept.clock.advance(SECOND)
     assert calls.names == ["put"]
-
-
-@pytest.mark.parametrize("more", [{"has_artifacts": True}, {"task_group_id": GROUP}], ids=str)
-def test_a_timer_with_a_group_or_artifacts_gets_a_message_of_its_own(more: dict[str, Any]) -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.schedule(**more)
-    assert [timer for timers, _ in kept.messages() for timer in timers][-1] == Timer(
-        A, NOW, NOW, more.get("task_group_id", ""), more.get("has_artifacts", False)
-    )
-    for _ in range(2):
-        kept.timers.complete(A, None)
-    kept.timers.tick()
-    assert kept.messages() == []
-
-
-def test_a_message_that_may_be_visible_is_not_used_for_a_new_transition() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.clock.advance(LEASE)  # the process was stopped
-    kept.schedule()
-    assert kept.stored() == [(A, True, AT_ONCE), (A, True, LEASE)]
 
 
 def test_timers_of_concurrent_calls_share_a_message() -> None:
@@ -176,6 +147,18 @@ def test_timers_of_concurrent_calls_share_a_message() -> None:
     first, second = kept.messages()
     assert [timer.task_id for timer in first[0]] == [A]
     assert {timer.task_id for timer in second[0]} == set(others)
+
+
+def test_a_call_puts_another_message_if_missing_effects_are_received_during_its_put() -> None:
+    def receive() -> None:
+        kept.put(Timer(A, NOW, NOW - HOUR))
+        kept.timers.receive()
+
+    kept = Kept(FaultAt(0, of="put", before=receive))
+    kept.schedule()
+    kept.timers.tick()
+    [(said, _)] = kept.messages()
+    assert [timer.since for timer in said] == [NOW - HOUR - SKEW]
 
 
 def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
@@ -204,29 +187,6 @@ def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[
     assert kept.messages() == []
 
 
-def test_a_shared_message_stays_until_all_its_timers_are_completed() -> None:
-    kept = Kept()
-    kept.waiting(MINUTE, A, B)
-    kept.after(RENEWAL)  # they share a message now
-    kept.schedule(B)
-    kept.timers.complete(B, None)
-    kept.after(AT_ONCE)
-    assert [timer.task_id for timers, _ in kept.messages() for timer in timers] == [A, B]
-    (due,) = kept.after(MINUTE)
-    kept.timers.complete(due.task_id, None)
-    kept.after(AT_ONCE)
-    assert kept.messages() == []
-
-
-def test_cancelling_a_transition_keeps_the_earlier_timer() -> None:
-    kept = Kept()
-    kept.waiting(MINUTE)
-    kept.schedule()
-    kept.timers.cancel(A)
-    assert kept.after(MINUTE - SECOND) == []
-    assert kept.after(SECOND) == [look()]
-
-
 def test_a_timer_fires_once_when_it_is_due() -> None:
     kept = Kept()
     kept.waiting(HOUR)
@@ -238,17 +198,11 @@ def test_a_timer_fires_once_when_it_is_due() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_a_timer_that_is_due_at_once_fires_at_once() -> None:
-    kept = Kept()
-    kept.waiting(AT_ONCE)
-    assert fired(kept.timers) == [look()]
-
-
 def test_a_waiting_timer_is_visible_to_others_some_seconds_after_it_is_due() -> None:
     kept = Kept()
     kept.waiting(HOUR)
     kept.after(RENEWAL - SECOND)
-    assert kept.stored() == [(A, True, LEASE - RENEWAL + SECOND)]
+    assert kept.stored() == [(A, True, TIMER_LEASE - RENEWAL + SECOND)]
     kept.after(SECOND)
     ((task_id, is_missing, left),) = kept.stored()
     assert (task_id, is_missing) == (A, False)
@@ -278,32 +232,12 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     for _ in range(2):
         kept.timers.retry_later(A)
     assert kept.timers.is_unpublished(A)
-    assert kept.timers.is_unfinished(A)
     due = behind(task_group_id=GROUP, has_artifacts=True)
     assert fired(kept.timers) == [due]
     assert kept.timers.is_unpublished(A)
     kept.timers.complete(A, NOW + MINUTE)
     assert not kept.timers.is_unpublished(A)
     assert kept.after(MINUTE) == [look()]
-
-
-def test_a_timer_retried_after_publishing_has_no_unpublished_events() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.timers.retry_later(A, is_published=True)
-    assert not kept.timers.is_unpublished(A)
-    assert fired(kept.timers) == [behind(is_published=True)]
-
-
-def test_a_retried_timer_fires_after_its_delay() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.timers.retry_later(A)
-    assert fired(kept.timers) == [behind()]
-    for tries in (1, 2):
-        kept.timers.retry_later(A, delay=MINUTE, tries=tries)
-        assert kept.after(MINUTE - SECOND) == []
-        assert kept.after(SECOND) == [behind(tries=tries)]
 
 
 def test_of_concurrent_calls_the_earliest_due_time_counts() -> None:
@@ -324,29 +258,6 @@ def test_a_call_that_completes_does_not_hide_missing_effects_of_another() -> Non
     assert fired(kept.timers) == [behind()]
 
 
-def test_effects_that_a_call_leaves_missing_during_handling_are_handled_again() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.timers.retry_later(A)
-    assert fired(kept.timers) == [behind()]
-    kept.schedule()
-    kept.timers.retry_later(A)
-    kept.timers.complete(A, NOW + HOUR)
-    assert fired(kept.timers) == [behind()]
-    kept.timers.complete(A, NOW + HOUR)
-    assert fired(kept.timers) == []
-    assert kept.after(HOUR) == [look()]
-
-
-def test_a_timer_that_is_due_during_a_call_fires_after_the_call() -> None:
-    kept = Kept()
-    kept.waiting(SECOND)
-    kept.schedule()
-    assert kept.after(SECOND) == []
-    kept.timers.complete(A, kept.clock.now())
-    assert fired(kept.timers) == [look()]
-
-
 def test_a_wait_ends_with_a_fired_timer_a_wake_or_its_timeout() -> None:
     kept = Kept()
     found: list[FiredTimer | None] = []
@@ -364,77 +275,6 @@ def test_a_wait_ends_with_a_fired_timer_a_wake_or_its_timeout() -> None:
     assert found == [look(due=NOW), None, None]
 
 
-def test_a_retried_timer_carries_its_due_time() -> None:
-    kept = Kept()
-    for due in (None, NOW + HOUR):
-        kept.schedule()
-        kept.timers.retry_later(A, due)
-        assert kept.timers.next_fired(None) == behind(due=due)
-
-
-@pytest.mark.parametrize("more", [{"has_artifacts": True}, {"task_group_id": GROUP}], ids=str)
-def test_a_message_with_other_effects_does_not_replace_the_earlier_message(more: dict[str, Any]) -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.timers.retry_later(A, delay=HOUR)
-    kept.clock.advance(2 * MINUTE)
-    kept.received(kept.timers)
-    kept.after(RENEWAL)
-    kept.schedule(**more)
-    kept.timers.retry_later(A, delay=HOUR)
-    for _ in range(20):
-        kept.timers.tick()
-        assert min(timer.since or NOW for timers, _ in kept.messages() for timer in timers) == NOW
-        kept.clock.advance(SECOND)
-    (((timer,), _),) = kept.messages()
-    assert (timer.since, timer.has_artifacts, timer.task_group_id) == (
-        NOW,
-        more.get("has_artifacts", False),
-        more.get("task_group_id", ""),
-    )
-    assert [due.since for due in kept.after(HOUR)] == [NOW]
-    kept.timers.complete(A, None)
-    kept.after(AT_ONCE)
-    assert kept.messages() == []
-
-
-def test_a_received_message_does_not_replace_the_message_of_missing_effects() -> None:
-    kept = Kept()
-    kept.schedule(has_artifacts=True)
-    kept.put(Timer(A, NOW + SECOND, NOW + SECOND, GROUP))
-    (due,) = kept.received(kept.timers)
-    assert (due.has_artifacts, due.task_group_id) == (True, GROUP)
-    kept.timers.tick()
-    assert {
-        (timer.has_artifacts, timer.task_group_id) for timers, _ in kept.messages() for timer in timers
-    } == {
-        (True, ""),
-        (False, GROUP),
-    }
-    kept.after(RENEWAL)
-    (((timer,), _),) = kept.messages()
-    assert (timer.has_artifacts, timer.task_group_id) == (True, GROUP)
-    for _ in range(2):
-        kept.timers.complete(A, None)
-    kept.timers.tick()
-    assert kept.messages() == []
-
-
-def test_a_call_that_begins_on_the_earlier_message_during_a_put_is_covered_too() -> None:
-    """It began its work before the call that puts, and schedules after it."""
-    began = NOW + SECOND / 2
-
-    def begin() -> None:
-        kept.timers.schedule(A, began)
-
-    kept = Kept(FaultAt(1, of="put", before=begin))
-    kept.waiting(HOUR)
-    kept.clock.advance(SECOND)
-    kept.schedule(has_artifacts=True)
-    stored = [timer for timers, _ in kept.messages() for timer in timers if timer.has_artifacts]
-    assert min(timer.since for timer in stored if timer.since) == began
-
-
 # renewed, with failures
 
 
@@ -445,7 +285,7 @@ def test_a_renewal_that_fails_loses_no_timer() -> None:
     kept.clock.advance(RENEWAL)
     with pytest.raises(ServiceUnavailable):
         kept.timers.tick()
-    assert kept.stored() == [(A, True, LEASE - RENEWAL), (B, True, LEASE - RENEWAL)]
+    assert kept.stored() == [(A, True, TIMER_LEASE - RENEWAL), (B, True, TIMER_LEASE - RENEWAL)]
     assert kept.after(SECOND) == []
     assert [(task_id, is_missing) for task_id, is_missing, _ in kept.stored()] == [(A, True), (B, False)]
     assert kept.after(HOUR) == [look(B)]
@@ -458,22 +298,7 @@ def test_a_message_whose_renewal_failed_is_not_used_for_a_new_transition() -> No
     with pytest.raises(ServiceUnavailable):
         kept.timers.tick()
     kept.schedule()
-    assert [left for _, _, left in kept.stored()] == [LEASE - RENEWAL, LEASE]
-
-
-@pytest.mark.parametrize("error", [AWAY, MessageNotFound()], ids=repr)
-def test_a_message_that_was_not_deleted_is_received_and_deleted_later(error: Exception) -> None:
-    kept = Kept(FaultAt(0, of="delete", before=failing(error)))
-    kept.schedule()
-    kept.timers.complete(A, None)
-    assert kept.after(AT_ONCE) == []
-    assert len(kept.messages()) == 1
-    kept.clock.advance(LEASE)
-    (due,) = kept.received(kept.timers)
-    assert due == behind(NOW - SKEW)
-    kept.timers.complete(A, None)
-    kept.after(AT_ONCE)
-    assert kept.messages() == []
+    assert [left for _, _, left in kept.stored()] == [TIMER_LEASE - RENEWAL, TIMER_LEASE]
 
 
 @pytest.mark.parametrize("due", [HOUR, None])
@@ -488,7 +313,7 @@ def test_a_call_during_a_renewal_puts_a_message_of_its_own(
     kept = Kept(meanwhile)
     kept.waiting(2 * HOUR)
     kept.after(RENEWAL)
-    assert kept.stored() == ([(A, True, LEASE)] if due else [])
+    assert kept.stored() == ([(A, True, TIMER_LEASE)] if due else [])
     assert kept.after(HOUR) == ([look()] if due else [])
 
 
@@ -514,7 +339,7 @@ def test_another_process_receives_missing_effects_of_a_dead_process_after_its_le
     kept = Kept()
     kept.schedule(task_group_id=GROUP, has_artifacts=True)
     other = kept.another()
-    kept.clock.advance(LEASE - SECOND)
+    kept.clock.advance(TIMER_LEASE - SECOND)
     assert kept.received(other) == []
     kept.clock.advance(SECOND)
     due = behind(NOW - SKEW, task_group_id=GROUP, has_artifacts=True)
@@ -545,23 +370,13 @@ def test_a_process_that_receives_its_own_message_keeps_its_newer_state() -> None
     kept = Kept()
     kept.waiting(HOUR, A)
     kept.schedule(B)
-    kept.clock.advance(LEASE)
+    kept.clock.advance(TIMER_LEASE)
     assert kept.received(kept.timers) == []
-    assert {left for _, _, left in kept.stored()} == {LEASE}
+    assert {left for _, _, left in kept.stored()} == {TIMER_LEASE}
     assert kept.after(RENEWAL) == []
     assert [is_missing for _, is_missing, _ in kept.stored()] == [True, False]
     kept.timers.complete(B, None)
     assert kept.after(HOUR) == [look(A)]
-
-
-def test_of_two_messages_about_a_waiting_task_one_stays() -> None:
-    kept = Kept()
-    kept.waiting(HOUR)
-    kept.put(Timer(A, NOW + HOUR))
-    assert kept.received(kept.timers) == []
-    kept.after(AT_ONCE)
-    assert len(kept.stored()) == 1
-    assert kept.after(HOUR) == [look()]
 
 
 def test_missing_effects_from_another_process_fire_at_once_for_a_waiting_task() -> None:
@@ -578,14 +393,6 @@ def test_missing_effects_from_another_process_fire_at_once_for_a_waiting_task() 
     kept.after(RENEWAL)
     assert [(task_id, is_missing) for task_id, is_missing, _ in kept.stored()] == [(A, False)]
     assert kept.after(MINUTE) == [look()]
-
-
-def test_a_message_without_timers_is_deleted() -> None:
-    kept = Kept()
-    kept.put(text='{"timers":[]}')
-    assert kept.received(kept.timers) == []
-    kept.after(AT_ONCE)
-    assert kept.messages() == []
 
 
 def test_an_unreadable_message_goes_to_the_dead_letter_queue_and_others_are_received(
@@ -610,13 +417,8 @@ def test_a_receive_that_fails_loses_no_timer() -> None:
         kept.put(text="nonsense")
         with pytest.raises(ServiceUnavailable):
             kept.timers.receive()
-        kept.clock.advance(LEASE)
+        kept.clock.advance(TIMER_LEASE)
         assert kept.received(kept.timers) == [look()]
-
-
-def test_receiving_from_a_missing_queue_returns_no_timers() -> None:
-    kept = Kept()
-    assert Timers(TimerStore(kept.account, "another"), kept.clock).receive() == 0
 
 
 def test_missing_effects_that_are_received_during_a_renewal_stay_stored() -> None:
@@ -626,22 +428,11 @@ def test_missing_effects_that_are_received_during_a_renewal_stay_stored() -> Non
 
     kept = Kept(FaultAt(1, of="put", before=receive))
     kept.schedule(has_artifacts=True)
-    for _ in range(2 * LEASE // SECOND):
+    for _ in range(2 * TIMER_LEASE // SECOND):
         kept.after(SECOND)
         times = [timer.since for timers, _ in kept.messages() for timer in timers if timer.since]
         assert min(times) <= NOW - HOUR or kept.clock.now() < NOW + RENEWAL
     assert len(kept.messages()) == 1
-
-
-def test_a_message_received_for_a_call_that_has_ended_since_is_deleted() -> None:
-    kept = Kept()
-    kept.schedule(has_artifacts=True)
-    kept.put(Timer(A, NOW, NOW, GROUP))
-    kept.received(kept.timers)
-    for _ in range(2):
-        kept.timers.complete(A, None)
-    kept.after(RENEWAL)
-    assert kept.messages() == []
 
 
 # without firing, and at the end
@@ -716,33 +507,11 @@ def test_timers_of_a_failed_hand_over_are_received_after_their_lease() -> None:
     kept.schedule()
     with pytest.raises(ServiceUnavailable):
         kept.timers.hand_over()
-    kept.clock.advance(LEASE)
+    kept.clock.advance(TIMER_LEASE)
     assert kept.received(kept.another()) == [behind(NOW - SKEW)]
 
 
 # many, and long
-
-
-def test_timers_due_at_about_the_same_time_share_a_message() -> None:
-    kept = Kept()
-    tasks = [slugid() for _ in range(100)]
-    kept.waiting(HOUR, *tasks[:50])
-    kept.waiting(HOUR + 5 * MINUTE, *tasks[50:])
-    kept.after(RENEWAL)
-    ((timers, _),) = kept.messages()
-    assert {timer.task_id for timer in timers} == set(tasks)
-    assert len(kept.after(HOUR)) == 50
-    for task_id in tasks[:50]:
-        kept.timers.complete(task_id, None)
-    assert len(kept.after(5 * MINUTE)) == 50
-
-
-def test_timers_due_at_very_different_times_have_different_messages() -> None:
-    kept = Kept()
-    kept.waiting(MINUTE, A)
-    kept.waiting(DAY, B)
-    kept.after(RENEWAL)
-    assert [[timer.task_id for timer in timers] for timers, _ in kept.messages()] == [[A], [B]]
 
 
 def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:
@@ -775,22 +544,6 @@ def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -
         assert 30 <= days - 1 <= 31
 
 
-def test_a_timer_that_processes_take_from_each_other_stays_stored() -> None:
-    """Each process keeps the task and receives the other's message, which may be the last one."""
-    kept = Kept()
-    another = kept.another()
-    kept.waiting(HOUR)
-    for taker in (another, kept.timers, another):
-        kept.clock.advance(LEASE)
-        for timers in (another, kept.timers):
-            timers.tick()
-        ((stored, _),) = kept.messages()
-        assert [timer.task_id for timer in stored] == [A]
-        for message in messages_in(kept.account, "q-timers"):
-            kept.account.queue("q-timers").update(message.lease, message.text, AT_ONCE)
-        assert taker.receive() == 1
-
-
 def test_a_received_timer_that_is_due_earlier_fires_on_time() -> None:
     kept = Kept()
     kept.waiting(HOUR)
@@ -801,25 +554,3 @@ def test_a_received_timer_that_is_due_earlier_fires_on_time() -> None:
     due = kept.timers.next_fired(None)
     assert due
     assert due.task_id == A
-
-
-def test_a_received_timer_that_is_due_later_does_not_replace_the_earlier_one() -> None:
-    kept = Kept()
-    for due in (MINUTE, HOUR):
-        kept.put(Timer(A, NOW + due))
-        kept.timers.receive()
-    kept.timers.tick()
-    assert min(timer.due for timers, _ in kept.messages() for timer in timers) == NOW + MINUTE
-    kept.after(RENEWAL)
-    assert [[timer.due for timer in timers] for timers, _ in kept.messages()] == [[NOW + MINUTE]]
-
-
-def test_a_timer_received_during_a_call_fires_on_time_after_the_call() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.put(Timer(A, NOW + MINUTE))
-    kept.timers.receive()
-    kept.timers.complete(A, NOW + HOUR)
-    kept.clock.advance(MINUTE)
-    kept.timers.tick()
-    assert kept.timers.next_fired(None)

@@ -10,11 +10,18 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
+from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.poller_registry import PollerRegistry
-from legacy_queue.services.work_poller import LEASE, PolledMessage, WaitingRequest, WorkPoller
-from legacy_queue.stores import ReceivedMessage, WorkQueues
+from legacy_queue.services.work_poller import (
+    POLL_LEASE,
+    QueueAndMessage,
+    SharedPolling,
+    WaitingRequest,
+    WorkPoller,
+)
+from legacy_queue.stores import WorkQueues
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
     HOUR,
@@ -58,26 +65,19 @@ class Scene:
         scene = self
 
         class Queues:
-            def receive(
-                self, queue: WorkQueue, count: int, hidden_for: timedelta
-            ) -> Sequence[ReceivedMessage]:
+            def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
                 scene.polls.append(queue.priority)
                 scene.counts.append(count)
                 received = scene.storage.work_queues.receive(queue, count, hidden_for)
                 scene.during()
                 return received
 
-        return WorkPoller(
-            tuple(QUEUES.values()),
-            work_queues or Queues(),  # type: ignore[arg-type]
-            lambda _queue, message: self.released.append(message.text),
-            lambda: 900 * MS,
-            self.clock,
-            self.stopping,
-            Gate(),
-            self.turns,
-            set(),
-        )
+            def hide(self, _queue: WorkQueue, _lease: object, text: str, _delay: timedelta) -> None:
+                scene.released.append(text)
+
+        queues: Any = work_queues or Queues()
+        shared = SharedPolling(queues, self.clock, self.stopping, Gate(), self.turns)
+        return WorkPoller(tuple(QUEUES.values()), shared)
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
         for text in texts:
@@ -99,32 +99,6 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_the_highest_priority_comes_first(scene: Scene) -> None:
-    scene.offer("low", priority="low")
-    scene.offer("highest", priority="highest")
-    scene.offer("lowest", priority="lowest")
-    request = scene.wait(2)
-    scene.poller.poll_once()
-    assert texts(request) == ["highest", "low"]
-    assert [queue.priority for queue, _ in request.polled] == ["highest", "low"]
-
-
-def test_a_request_with_some_messages_waits_no_longer(scene: Scene) -> None:
-    scene.offer("a task")
-    request = scene.wait(32)
-    scene.poller.poll_once()
-    assert request.ready.is_set()
-    assert texts(request) == ["a task"]
-
-
-def test_one_receive_gets_many_messages(scene: Scene) -> None:
-    scene.offer(*map(str, range(32)), priority="highest")
-    request = scene.wait(32)
-    scene.poller.poll_once()
-    assert len(request.polled) == 32
-    assert (scene.polls, scene.counts) == (["highest"], [32])
-
-
 def test_a_receive_asks_for_32_messages_at_most(scene: Scene) -> None:
     scene.offer(*map(str, range(40)), priority="highest")
     requests = [scene.wait(32), scene.wait(4)]
@@ -138,15 +112,6 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
     greedy, modest, other = scene.wait(32), scene.wait(1), scene.wait(2)
     scene.poller.poll_once()
     assert (texts(greedy), texts(modest), texts(other)) == (["a", "d", "f"], ["b"], ["c", "e"])
-
-
-def test_the_request_that_waits_longest_is_served_first(scene: Scene) -> None:
-    scene.offer("only")
-    first, second = scene.wait(), scene.wait()
-    scene.poller.poll_once()
-    assert (texts(first), texts(second)) == (["only"], [])
-    assert first.ready.is_set()
-    assert not second.ready.is_set()
 
 
 def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> None:
@@ -249,14 +214,6 @@ def test_the_next_request_does_not_poll_the_empty_queues_above(scene: Scene) -> 
     assert scene.polls == ["lowest"]
 
 
-def test_queues_are_polled_after_the_clock_was_set_back(scene: Scene) -> None:
-    scene.wait()
-    scene.poller.poll_once()
-    scene.clock.advance(-HOUR)
-    scene.poller.poll_once()
-    assert len(scene.polls) == 14
-
-
 def test_an_offer_of_this_process_is_polled_at_once(scene: Scene) -> None:
     request = scene.wait()
     scene.poller.poll_once()
@@ -282,14 +239,6 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
     assert texts(request) == []
     scene.poller.poll_once()
     assert texts(request) == ["a task"]
-
-
-def test_no_queue_is_polled_for_a_request_for_no_messages(scene: Scene) -> None:
-    scene.offer("a task")
-    request = scene.wait(0)
-    scene.poller.poll_once()
-    assert scene.polls == []
-    assert not request.ready.is_set()
 
 
 def test_messages_polled_before_storage_failed_are_given_out(scene: Scene) -> None:
@@ -336,7 +285,7 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
 
 
 def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
-    def wait() -> Sequence[PolledMessage]:
+    def wait() -> Sequence[QueueAndMessage]:
         return scene.poller.wait(WaitingRequest(1, lambda: False, scene.clock.now()), HOUR)
 
     scene.offer("a task")
@@ -374,7 +323,7 @@ def test_a_polled_message_is_leased_for_the_time_of_a_claim() -> None:
     scene.poller.poll_once()
     assert set(calls.names) == {"receive"}
     assert scene.storage.work_queues.receive(QUEUES["lowest"], 1, SECOND) == []
-    scene.clock.advance(LEASE)
+    scene.clock.advance(POLL_LEASE)
     assert len(scene.storage.work_queues.receive(QUEUES["lowest"], 1, SECOND)) == 1
 
 
@@ -388,7 +337,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     go_on = threading.Event()
 
     class Queues:
-        def receive(self, queue: WorkQueue, *_: Any) -> Sequence[ReceivedMessage]:
+        def receive(self, queue: WorkQueue, *_: Any) -> Sequence[QueuedMessage]:
             polled.append(queue.worker_type)
             assert go_on.wait(30)
             return []
@@ -438,15 +387,9 @@ def test_turns_are_taken_in_the_order_in_which_they_were_asked_for() -> None:
     assert order == [0, 1, 2, 3, 4]
 
 
-def test_the_end_of_the_process_ends_a_wait_that_has_no_turn_yet() -> None:
-    scene = Scene()
-    with scene.turns.turn(threading.Event(), lambda: False):
-        request = WaitingRequest(1, lambda: False, NOW)
-        thread = threading.Thread(target=scene.poller.wait, args=[request, HOUR])
-        thread.start()
-        assert wait_until(lambda: scene.poller.waiting == 1)
-        scene.stopping.set()
-        scene.poller.wake()
-        thread.join(30)
-    assert not thread.is_alive()
-    assert scene.polls == []
+def test_empty_queues_are_polled_less_often_the_more_worker_types_are_polled(scene: Scene) -> None:
+    queues: Any = None
+    shared = SharedPolling(queues, scene.clock, scene.stopping, Gate(), scene.turns)
+    assert shared.interval() < SECOND
+    shared.running.update(scene.new_poller() for _ in range(60))
+    assert shared.interval() > 2 * SECOND

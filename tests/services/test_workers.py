@@ -1,21 +1,29 @@
-"""Provisioners, worker types and workers: declared, active, listed; and what a record costs."""
+"""Provisioners, worker types and workers: active, declared, quarantined, listed; and how they call."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    InputError,
+    RequestConflict,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import ACTIVE_EVERY, Path, WorkerRecord, worker_path
-from legacy_queue.ports import Changed
+from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
+from legacy_queue.ports import Changed, Corrupt
+from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.workers import MAX_NEW, Workers
-from legacy_queue.stores import WorkerStore
+from legacy_queue.services.workers import Workers
 from tests.services.harness import (
     ALICE,
     BOB,
+    CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
     NOW,
@@ -27,19 +35,12 @@ from tests.services.harness import (
     Harness,
     failing,
 )
-from tests.services.ports import intercept_port
 
 POOL = PROVISIONER, WORKER_TYPE
 ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
 DAY = 24 * HOUR
 AWAY = ServiceUnavailable("storage is away")
-WRITES = ("worker.insert", "worker.replace")
-
-
-def action(context: str) -> dict[str, str]:
-    url = "https://example.com/<provisionerId>"
-    words = {"name": "n", "title": "t", "url": url, "method": "POST", "description": "d"}
-    return {**words, "context": context}
+ALL = ("messageId", "receipt", "signature")
 
 
 @pytest.fixture
@@ -52,14 +53,27 @@ def workers(harness: Harness) -> Workers:
     return harness.services.workers
 
 
-def tasks(answer: Any) -> list[str]:
-    return [task["taskId"] for task in answer["recentTasks"]]
+def action(context: str) -> dict[str, str]:
+    url = "https://example.com/<provisionerId>"
+    words = {"name": "n", "title": "t", "url": url, "method": "POST", "description": "d"}
+    return {**words, "context": context}
 
 
-def listed(workers: Workers, parent: Path = POOL, limit: int = 1000, **more: Any) -> list[list[str]]:
+def call(workers: Workers, worker: Worker = ALICE, *task_ids: str) -> None:
+    """A claimWork that claims run 0 of these tasks, and is written."""
+    with workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as under_way:
+        under_way.claims += [(task_id, 0) for task_id in task_ids]
+    workers.flush()
+
+
+def tasks(workers: Workers, path: RecordPath = ALICES) -> list[str]:
+    return [task["taskId"] for task in workers.describe(path)["recentTasks"]]
+
+
+def listed(workers: Workers, parent: RecordPath = POOL, limit: int = 1000, **more: Any) -> list[list[str]]:
     """The last parts of their paths, page by page."""
     pages: list[list[str]] = []
-    after: Path = ()
+    after: RecordPath = ()
     while True:
         page = workers.list(parent, after, limit, lambda record: record.path[-1].encode(), **more)
         pages.append([name.decode() for name in page.items])
@@ -68,44 +82,27 @@ def listed(workers: Workers, parent: Path = POOL, limit: int = 1000, **more: Any
         after = page.after
 
 
-def repr_of(record: WorkerRecord) -> bytes:
-    return repr(record).encode()
-
-
-def worker_records(workers: Workers) -> list[WorkerRecord]:
-    """The workers that are listed."""
-    records: list[WorkerRecord] = []
-
-    def render(record: WorkerRecord) -> bytes:
-        records.append(record)
-        return b""
-
-    workers.list(POOL, (), 9, render)
-    return records
-
-
 # --- active
 
 
-def test_a_claim_creates_the_worker_its_type_and_its_provisioner(harness: Harness, workers: Workers) -> None:
+def test_a_claim_creates_the_worker_its_type_and_its_provisioner(harness: Harness) -> None:
     task_id = harness.claimed()
-    for services in (harness.services, harness.replica()):
-        worker = services.workers.describe(ALICES)
-        assert worker["recentTasks"] == [{"taskId": task_id, "runId": 0}]
-        assert worker["firstClaim"] == worker["lastDateActive"] == format_time(NOW)
-        assert worker["expires"] == format_time(NOW + DAY)
-        for path in (POOL, POOL[:1]):
-            described = services.workers.describe(path)
-            assert described["lastDateActive"] == format_time(NOW)
-            assert described["expires"] == format_time(NOW + 5 * DAY)
-        workers.flush()
+    harness.services.workers.flush()
+    workers = harness.replica().workers
+    worker = workers.describe(ALICES)
+    assert worker["recentTasks"] == [{"taskId": task_id, "runId": 0}]
+    assert worker["firstClaim"] == worker["lastDateActive"] == format_time(NOW)
+    assert worker["expires"] == format_time(NOW + DAY)
+    for path in (POOL, POOL[:1]):
+        described = workers.describe(path)
+        assert described["lastDateActive"] == format_time(NOW)
+        assert described["expires"] == format_time(NOW + 5 * DAY)
 
 
 def test_the_recent_task_has_the_run_that_was_claimed(harness: Harness, workers: Workers) -> None:
     """A message for run 1 leads to run 0 after a crash between the two steps of a claim."""
     task_id = harness.create()
     harness.services.claims.claim(harness.task(task_id), 1, BOB, ClaimProof())
-    assert harness.states(task_id) == ["running by bob"]
     assert workers.describe(BOBS)["recentTasks"] == [{"taskId": task_id, "runId": 0}]
 
 
@@ -115,322 +112,189 @@ def test_a_poll_creates_the_worker_type_and_no_worker(harness: Harness, workers:
     assert listed(workers) == [[]]
 
 
-def test_a_reclaim_keeps_the_worker_active(harness: Harness, workers: Workers) -> None:
+def test_a_reclaim_keeps_the_worker_and_its_type_active(harness: Harness, workers: Workers) -> None:
     task_id = harness.claimed()
-    workers.flush()
-    harness.clock.advance(MINUTE)
     for _ in range(10):
-        harness.services.claims.reclaim(task_id, 0)
         harness.clock.advance(15 * MINUTE)
+        harness.services.claims.reclaim(task_id, 0)
+    for path in (ALICES, POOL):
+        assert workers.describe(path)["lastDateActive"] > format_time(harness.clock.now() - ACTIVE_EVERY)
+
+
+def test_a_new_worker_is_known_while_it_waits_for_work(harness: Harness, workers: Workers) -> None:
+    with workers.call(ALICES, (CLAIM_WORK, ())):
         workers.flush()
-    assert workers.describe(ALICES)["lastDateActive"] > format_time(NOW + 2 * HOUR - MINUTE)
-    assert len(tasks(workers.describe(ALICES))) == 1
-
-
-def test_a_refused_claim_creates_no_worker(harness: Harness, workers: Workers) -> None:
-    task_id = harness.claimed()
-    with pytest.raises(RequestConflict):
-        harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof())
-    with pytest.raises(ResourceNotFound):
-        workers.describe(BOBS)
-
-
-def test_a_worker_has_its_last_20_tasks_the_newest_last(harness: Harness, workers: Workers) -> None:
-    other = harness.replica()
-    for number in range(30):
-        (harness.services, other)[number // 10 % 2].workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
-        if number % 10 == 9:
-            (harness.services, other)[number // 10 % 2].workers.flush()
-    expected = [f"t{number}" for number in range(10, 30)]
-    assert tasks(workers.describe(ALICES)) == expected
-    assert tasks(other.workers.describe(ALICES)) == expected
-
-
-def test_a_repeated_claim_is_one_recent_task(harness: Harness, workers: Workers) -> None:
-    harness.create()
-    message = harness.receive_one()
-    for _ in range(3):
-        harness.claim(message)
-        workers.flush()
-    assert tasks(workers.describe(ALICES)) == [message.task_id]
-
-
-# --- what it costs
-
-
-def test_a_claim_writes_no_record_and_a_flush_one_row_for_each(harness: Harness) -> None:
-    calls = CallRecorder()
-    workers = harness.replica(calls).workers
-    for worker in (ALICE, BOB):
-        for number in range(50):
-            workers.record_claims(*POOL, worker, [(f"t{number}", 0)])
-            workers.record_activity(*POOL, worker)
-    assert calls.names == []
-    workers.flush()
-    assert calls.names == ["worker.load", "worker.insert"] * 4
-    calls.names.clear()
-    workers.flush()
-    assert calls.names == []
-    workers.record_claims(*POOL, ALICE, [("another", 0)])
-    workers.flush()
-    assert calls.names == ["worker.replace"]
-
-
-def test_another_process_sees_a_new_worker_before_the_flush(harness: Harness, workers: Workers) -> None:
-    task_id = harness.claimed()
-    workers.flush_new()
-    other = harness.replica().workers
-    assert tasks(other.describe(ALICES)) == [task_id]
-    assert other.describe(POOL)["workerType"] == WORKER_TYPE
-
-
-def test_a_new_worker_is_written_at_once_and_later_activity_by_the_flush(harness: Harness) -> None:
-    calls = CallRecorder()
-    workers = harness.replica(calls).workers
-    workers.record_claims(*POOL, ALICE, [("first", 0)])
-    workers.flush_new()
-    assert calls.names == ["worker.load", "worker.insert"] * 3
-    workers.record_claims(*POOL, ALICE, [("second", 0)])
-    workers.flush_new()
-    assert len(calls.names) == 6
-    workers.flush()
-    assert calls.names[6:] == ["worker.replace"]
-
-
-def test_32_new_records_are_written_at_a_time(harness: Harness) -> None:
-    calls = CallRecorder()
-    workers = harness.replica(calls).workers
-    for number in range(1000):
-        workers.record_activity(*POOL, Worker("group", f"w{number}"))
-    for times in range(1, 4):
-        workers.flush_new()
-        assert calls.names.count("worker.insert") == times * MAX_NEW
-    workers.flush()
-    assert calls.names.count("worker.insert") == 1002
-
-
-def test_one_of_several_concurrent_lists_writes_a_new_worker(harness: Harness) -> None:
-    process: Workers
-    calls = CallRecorder()
-    list_again = FaultAt(0, of="worker.load", before=lambda: process.list(POOL, (), 9, repr_of))
-    process = harness.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
-    process.record_activity(*POOL, ALICE)
-    assert len(process.list(POOL, (), 9, repr_of).items) == 1
-    assert calls.names.count("worker.load") == calls.names.count("worker.insert") == 3
-
-
-def test_a_new_worker_is_written_when_storage_is_back(harness: Harness) -> None:
-    workers = harness.replica(FaultAt(2, before=failing(AWAY))).workers
-    workers.record_activity(*POOL, ALICE)
-    workers.flush_new()
-    with pytest.raises(ResourceNotFound):
-        harness.services.workers.describe(ALICES)
-    workers.flush_new()
-    assert harness.services.workers.describe(ALICES)["recentTasks"] == []
-
-
-def test_an_idle_worker_is_written_every_half_hour(harness: Harness) -> None:
-    calls = CallRecorder()
-    workers = harness.replica(calls).workers
-    for _ in range(6 * 60):  # every ten seconds for an hour
-        workers.record_activity(*POOL, ALICE)
-        workers.flush()
-        harness.clock.advance(10 * SECOND)
-    assert [calls.names.count(name) for name in WRITES] == [3, 3]
-    written = workers.describe(ALICES)
-    assert written["lastDateActive"] == format_time(NOW + ACTIVE_EVERY)
-    assert written["firstClaim"] == format_time(NOW)
-
-
-def test_activity_that_another_process_has_written_is_not_written_again(harness: Harness) -> None:
-    harness.services.workers.record_activity(*POOL, ALICE)
-    harness.services.workers.flush()
-    calls = CallRecorder()
-    other = harness.replica(calls).workers
-    for _ in range(2):
-        other.record_activity(*POOL, ALICE)
-        other.flush()
-    assert calls.names == ["worker.load"] * 3
+        assert harness.replica().workers.describe(ALICES)["recentTasks"] == []
 
 
 def test_the_claims_of_several_processes_are_merged(harness: Harness) -> None:
     processes = [harness.replica().workers for _ in range(3)]
-    for _ in range(2):
-        for number, process in enumerate(processes):
-            process.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
-            process.flush()
-    assert tasks(harness.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
+    for number, process in enumerate(processes * 2):
+        call(process, ALICE, f"t{number % 3}")
+    assert tasks(harness.services.workers) == ["t0", "t1", "t2"]
 
 
-def test_the_records_in_memory_are_limited(harness: Harness, logs: list[MutableMapping[str, Any]]) -> None:
+def test_an_expired_worker_comes_back_with_its_next_claim(harness: Harness, workers: Workers) -> None:
+    call(workers, ALICE, "old")
+    harness.clock.advance(2 * DAY)
+    with pytest.raises(ResourceNotFound):
+        workers.describe(ALICES)
+    assert listed(workers) == [[]]
+    call(workers, ALICE, "new")
+    assert workers.describe(ALICES)["firstClaim"] == format_time(NOW + 2 * DAY)
+    assert tasks(workers) == ["new"]
+
+
+# --- what it costs, and what goes wrong
+
+
+def test_a_call_costs_a_write_and_more_only_once_in_half_an_hour(harness: Harness) -> None:
     calls = CallRecorder()
-    workers = Workers(
-        intercept_port(WorkerStore, harness.storage.workers, calls), harness.clock, max_records=5
-    )
-    seen = [Worker("group", f"w{number}") for number in range(10)]
-    for worker in seen:
-        workers.record_activity(*POOL, worker)
-    workers.flush()
-    assert calls.names.count("insert") == 5  # the provisioner, the worker type, and three workers
-    assert [(line["event"], line["count"]) for line in logs] == [("worker-activity-dropped", 7)]
-    for worker in seen[3:]:
-        workers.record_activity(*POOL, worker)
-        workers.flush()
-    assert len(logs) == 1
-    assert calls.names.count("insert") == 12
+    workers = harness.replica(calls).workers
+    call(workers)
+    assert calls.names.count("worker.insert") == 3
     calls.names.clear()
-    workers.record_activity(*POOL, seen[0])
-    workers.flush()
-    assert "load" in calls.names, "the record is not remembered"
-
-
-def test_a_flush_takes_two_seconds_and_writes_the_oldest_first(harness: Harness) -> None:
-    def slow(_name: str, call: Callable[[], Any]) -> Any:
-        harness.clock.advance(SECOND / 10)
-        return call()
-
-    workers = harness.replica(slow).workers
-    seen = [Worker("group", f"w{number:02}") for number in range(50)]
-    for _ in range(6):
-        for worker in seen:
-            workers.record_claims(*POOL, worker, [(f"{harness.clock.now()}", 0)])
-        begun = harness.clock.now()
+    call(workers)
+    assert calls.names == ["worker.replace"]
+    calls.names.clear()
+    call(workers, BOB)
+    assert calls.names == ["worker.load", "worker.insert"]
+    calls.names.clear()
+    harness.clock.advance(ACTIVE_EVERY)
+    for _ in range(2):
+        workers.record_activity(ALICES)
         workers.flush()
-        assert harness.clock.now() - begun <= 2.5 * SECOND
-    written = harness.services.workers
-    assert listed(written) == [[worker.worker_id for worker in seen]]
+    assert calls.names == ["worker.replace"] * 3
 
 
-# --- what goes wrong
-
-
-def test_activity_that_could_not_be_written_is_written_later(harness: Harness) -> None:
-    workers = harness.replica(FaultAt(3, before=failing(AWAY))).workers
-    workers.record_claims(*POOL, ALICE, [("task", 0)])
-    with pytest.raises(ServiceUnavailable):
-        workers.flush()
-    assert tasks(workers.describe(ALICES)) == ["task"]
-    workers.flush()
-    assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
-
-
-def test_a_claim_whose_write_lost_its_answer_is_listed_once(harness: Harness) -> None:
-    lost = FaultAt(0, of="worker.insert", after=failing(AWAY))
-    workers = harness.replica(lost).workers
-    workers.record_claims(*POOL, ALICE, [("task", 0)])
-    with pytest.raises(ServiceUnavailable):
-        workers.flush()
+def test_the_calls_of_a_worker_are_written_together(harness: Harness) -> None:
+    calls = CallRecorder()
+    workers = harness.replica(calls).workers
+    call(workers)
+    calls.names.clear()
+    for number in range(3):
+        with workers.call(ALICES, (CLAIM_WORK, ())) as under_way:
+            under_way.claims.append((f"t{number}", 0))
+    assert calls.names == []
     workers.flush()
     workers.flush()
-    assert tasks(workers.describe(ALICES)) == ["task"]
+    assert calls.names == ["worker.replace"]
+    assert tasks(workers) == ["t0", "t1", "t2"]
 
 
-def test_a_flush_writes_the_other_records_after_an_unexpected_error(
+def test_a_call_reads_a_record_that_is_five_seconds_old_for_its_quarantine(harness: Harness) -> None:
+    calls = CallRecorder()
+    workers = harness.replica(calls).workers
+    call(workers)
+    calls.names.clear()
+    for _ in range(2):
+        harness.clock.advance(5 * SECOND)
+        with workers.call(ALICES, (CLAIM_WORK, ())) as under_way:
+            assert under_way.quarantined_until() is None
+    assert calls.names == ["worker.load"] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "events"),
+    [
+        (AWAY, []),
+        (ValueError("a defect"), ["worker-not-recorded"]),
+        (Corrupt("logged already"), []),
+    ],
+    ids=["away", "defect", "corrupt"],
+)
+def test_a_claim_succeeds_whose_record_cannot_be_written(
+    harness: Harness, error: Exception, events: list[str], logs: list[MutableMapping[str, Any]]
+) -> None:
+    call(harness.services.workers)
+    task_id = harness.create()
+    services = harness.replica(FaultAt(0, of="worker.replace", before=failing(error)))
+    harness.claim(harness.receive_one(), services=services)
+    services.workers.flush()
+    assert harness.states(task_id) == ["running by alice"]
+    assert [line["event"] for line in logs] == events
+    assert tasks(services.workers) == ([task_id] if error is AWAY else [])
+
+
+def test_calls_while_storage_is_away_are_kept_up_to_a_limit(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    workers = harness.replica(FaultAt(0, before=failing(ValueError("a defect")))).workers
-    workers.record_claims(*POOL, ALICE, [("task", 0)])
+    workers = harness.replica(FaultAt(0, of="worker.load", before=failing(AWAY))).workers
+    for _ in range(1001):
+        workers.record_call((*POOL, "client"), (CLAIM_WORK, ()))
     workers.flush()
-    assert [line["event"] for line in logs] == ["activity-not-written"]
-    assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
-    workers.flush()
-    assert len(logs) == 1
+    assert [line["event"] for line in logs] == ["worker-not-recorded"]
 
 
-def test_activity_during_a_write_is_written_by_the_next_flush(harness: Harness) -> None:
-    process: Workers
-
-    def claim_another() -> None:
-        process.record_claims(*POOL, ALICE, [("second", 0)])
-
-    process = harness.replica(FaultAt(2, of="worker.insert", after=claim_another)).workers
-    process.record_claims(*POOL, ALICE, [("first", 0)])
-    process.flush()
-    assert tasks(process.describe(ALICES)) == ["first", "second"]
-    assert tasks(harness.services.workers.describe(ALICES)) == ["first"]
-    process.flush()
-    assert tasks(harness.services.workers.describe(ALICES)) == ["first", "second"]
+def test_a_worker_whose_row_is_corrupt_claims(harness: Harness) -> None:
+    task_id = harness.create()
+    services = harness.replica(FaultAt(0, of="worker.load", before=failing(Corrupt("logged"))))
+    harness.claim(harness.receive_one(), services=services)
+    assert harness.states(task_id) == ["running by alice"]
 
 
-def test_two_concurrent_flushes_write_a_record_once(harness: Harness) -> None:
-    """The process ends while its thread writes."""
-    process: Workers
-    calls = CallRecorder()
-    flush_again = FaultAt(0, before=lambda: process.flush())
-    process = harness.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
-    process.record_claims(*POOL, ALICE, [("task", 0)])
-    process.flush()
-    assert calls.names.count("worker.insert") == 3
-    assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
+def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(harness: Harness) -> None:
+    def away(name: str, act: Callable[[], Any]) -> Any:
+        if name == "worker.load":
+            raise AWAY
+        return act()
+
+    task_id = harness.create()
+    services = harness.replica(away)
+    message = harness.receive_one()
+    with pytest.raises(ServiceUnavailable, match="away"):
+        harness.claim(message, services=services)
+    assert harness.states(task_id) == ["pending"]
+
+
+def test_urls_are_signed_while_a_client_cannot_be_recorded(harness: Harness) -> None:
+    services = harness.replica(FaultAt(0, of="worker.load", before=failing(AWAY)))
+    assert len(services.polling.poll_urls(*POOL, "client")["queues"]) == 7
 
 
 def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harness) -> None:
-    def always_changed(name: str, call: Callable[[], Any]) -> Any:
+    def always_changed(name: str, act: Any) -> Any:
         if name == "worker.replace":
             raise Changed
-        return call()
+        return act()
 
     harness.services.workers.declare(POOL[:1], {"description": "d"})
-    workers = harness.replica(always_changed).workers
     with pytest.raises(ServiceUnavailable, match="provisioner is being changed"):
-        workers.declare(POOL[:1], {"description": "another"})
-
-
-def test_two_concurrent_declarations_of_a_new_provisioner_are_merged(harness: Harness) -> None:
-    other = harness.replica().workers
-    workers = harness.replica(
-        FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
-    ).workers
-    answer = workers.declare(POOL[:1], {"description": "d"})
-    assert (answer["description"], answer["stability"]) == ("d", "stable")
+        harness.replica(always_changed).workers.declare(POOL[:1], {"description": "another"})
 
 
 # --- declared
 
 
-def test_a_declaration_creates_the_parents(harness: Harness, workers: Workers) -> None:
+def test_a_declaration_creates_the_parents(workers: Workers) -> None:
     answer = workers.declare(ALICES, {"expires": format_time(NOW + 9 * DAY)})
     assert answer["expires"] == format_time(NOW + 9 * DAY)
     assert answer["recentTasks"] == answer["actions"] == []
     assert workers.describe(POOL)["description"] == ""
-    assert workers.describe(POOL[:1])["stability"] == "experimental"
-    assert [record.path for record in harness.storage.workers.list((), (), 9)] == [POOL[:1]]
-
-
-def test_a_declaration_leaves_other_properties(workers: Workers) -> None:
-    workers.declare(POOL, {"description": "builds", "stability": "stable"})
-    answer = workers.declare(POOL, {"stability": "deprecated"})
-    assert (answer["description"], answer["stability"]) == ("builds", "deprecated")
-    assert workers.describe(POOL) == answer
+    assert listed(workers, ()) == [[PROVISIONER]]
 
 
 def test_a_declaration_is_kept_when_its_worker_type_is_active(harness: Harness, workers: Workers) -> None:
     workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + 99 * DAY)})
     harness.clock.advance(HOUR)
     harness.claimed()
-    workers.flush()
     described = workers.describe(POOL)
     assert (described["description"], described["expires"]) == ("builds", format_time(NOW + 99 * DAY))
     assert described["lastDateActive"] == format_time(NOW + HOUR)
 
 
-def test_the_flush_of_another_process_keeps_a_declaration(harness: Harness, workers: Workers) -> None:
+def test_two_concurrent_declarations_of_a_new_provisioner_are_merged(harness: Harness) -> None:
     other = harness.replica().workers
-    other.record_activity(*POOL)
-    other.flush()
-    workers.declare(POOL, {"description": "builds"})
-    harness.clock.advance(HOUR)
-    other.record_activity(*POOL)
-    other.flush()
-    assert workers.describe(POOL)["description"] == "builds"
+    race = FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
+    answer = harness.replica(race).workers.declare(POOL[:1], {"description": "d"})
+    assert (answer["description"], answer["stability"]) == ("d", "stable")
 
 
 def test_actions_are_shown_in_their_context(workers: Workers) -> None:
     actions = [action(context) for context in ("provisioner", "worker-type", "worker")]
     assert workers.declare(POOL[:1], {"actions": actions})["actions"] == actions
     assert workers.declare(POOL, {"description": ""})["actions"] == actions[1:2]
-    assert workers.declare(ALICES, {"expires": format_time(NOW + DAY)})["actions"] == actions[2:]
-    assert workers.describe(ALICES)["actions"] == actions[2:]
+    assert workers.declare(ALICES, {})["actions"] == workers.describe(ALICES)["actions"] == actions[2:]
 
 
 def test_a_worker_outlives_its_provisioner(harness: Harness, workers: Workers) -> None:
@@ -440,101 +304,198 @@ def test_a_worker_outlives_its_provisioner(harness: Harness, workers: Workers) -
     assert listed(workers, ()) == [[]]
 
 
-def test_an_invalid_time_is_refused_and_nothing_is_stored(harness: Harness, workers: Workers) -> None:
-    with pytest.raises(InputError, match="expires"):
-        workers.declare(POOL[:1], {"expires": "2030-02-30T00:00:00Z"})
-    assert harness.storage.workers.load(POOL[:1]) is None
-
-
-# --- found, and not
-
-
-@pytest.mark.parametrize(
-    ("path", "named"),
-    [
-        (POOL[:1], "provisioner provisioner:"),
-        (POOL, "worker type provisioner/w"),
-        (ALICES, "worker provisioner/"),
-    ],
-)
-def test_an_unknown_path_is_not_found(workers: Workers, path: Path, named: str) -> None:
-    with pytest.raises(ResourceNotFound, match=f"there is no {named}"):
-        workers.describe(path)
-
-
 def test_an_expired_worker_type_is_not_found_and_starts_anew(harness: Harness, workers: Workers) -> None:
     workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + MINUTE)})
     harness.clock.advance(MINUTE)
-    with pytest.raises(ResourceNotFound):
+    with pytest.raises(ResourceNotFound, match="there is no worker type provisioner/"):
         workers.describe(POOL)
-    assert listed(workers, POOL[:1]) == [[]]
     answer = workers.declare(POOL, {"stability": "stable"})
     assert (answer["description"], answer["expires"]) == ("", format_time(NOW + MINUTE + 5 * DAY))
-    assert workers.declare(POOL, {"expires": format_time(NOW)})["expires"] == format_time(NOW + MINUTE)
-    with pytest.raises(ResourceNotFound):
-        workers.describe(POOL)
 
 
-def test_an_expired_worker_comes_back_with_its_next_claim(harness: Harness, workers: Workers) -> None:
-    harness.claimed()
-    workers.flush()
-    harness.sweep(2 * DAY)
-    with pytest.raises(ResourceNotFound):
-        workers.describe(ALICES)
-    harness.clock.advance(HOUR)
-    task_id = harness.claimed()
-    workers.flush()
-    assert tasks(harness.replica().workers.describe(ALICES)) == [task_id]
+def test_a_declaration_succeeds_below_a_corrupt_provisioner(harness: Harness) -> None:
+    workers = harness.replica(FaultAt(0, of="worker.load", before=failing(Corrupt("logged")))).workers
+    assert workers.declare(POOL, {"description": "builds"})["description"] == "builds"
 
 
 # --- listed
 
 
-def test_unwritten_and_stored_records_are_listed_page_by_page(harness: Harness, workers: Workers) -> None:
+def test_records_are_listed_page_by_page(workers: Workers) -> None:
     names = [f"w{number:02}" for number in range(25)]
     for name in names:
-        workers.record_claims(*POOL, Worker("group", name), [("task", 0)])
-        if name in names[::3]:
-            workers.flush()
-    workers.record_activity("another", WORKER_TYPE, ALICE)
-    workers.record_activity(PROVISIONER, "another", ALICE)
-    for limit in (1, 7, 24, 25, 26):
+        call(workers, Worker("group", name))
+    workers.record_activity((PROVISIONER, "another", "group", "x"))
+    for limit in (7, 25):
         pages = listed(workers, limit=limit)
         assert [name for page in pages for name in page] == names
         assert [len(page) for page in pages] == [limit] * (25 // limit) + [25 % limit] * bool(25 % limit)
-    assert listed(workers, ()) == [["another", PROVISIONER]]
     assert listed(workers, POOL[:1]) == [["another", WORKER_TYPE]]
-    assert listed(harness.replica().workers, ()) == [["another", PROVISIONER]]
-
-
-def test_the_list_and_the_description_show_the_same_tasks_before_a_flush(workers: Workers) -> None:
-    for number in range(3):
-        workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
-        (record,) = worker_records(workers)
-        assert record.to_wire()["recentTasks"] == workers.describe(ALICES)["recentTasks"]
-        if number == 1:
-            workers.flush()
+    page = workers.task_queues((), 9, lambda record: "/".join(record.path).encode())
+    assert page.items == [b"provisioner/another", "/".join(POOL).encode()]
 
 
 def test_a_list_can_have_only_or_no_quarantined_workers(harness: Harness, workers: Workers) -> None:
     for name in ("alice", "bob", "carol"):
-        workers.record_activity(*POOL, Worker("group", name))
-    workers.quarantine(BOBS, NOW + MINUTE)
-    assert listed(workers) == [["alice", "bob", "carol"]]
+        call(workers, Worker("group", name))
+    workers.quarantine(BOBS, NOW + HOUR)
     assert listed(workers, is_quarantined=True) == [["bob"]]
     assert listed(workers, is_quarantined=False) == [["alice", "carol"]]
-    assert [name for page in listed(workers, limit=1, is_quarantined=True) for name in page] == ["bob"]
-    harness.clock.advance(MINUTE)
+    harness.clock.advance(HOUR)
     assert listed(workers, is_quarantined=True) == [[]]
-    assert [record.quarantine_until for record in worker_records(workers)] == [None] * 3
+    records: list[WorkerRecord] = []
+    workers.list(POOL, (), 9, lambda record: records.append(record) or b"")  # type: ignore[func-returns-value]
+    assert [record.quarantine_until for record in records] == [None] * 3
 
 
-def test_an_unknown_parent_has_an_empty_list(workers: Workers) -> None:
-    for parent in ((), POOL[:1], POOL):
-        assert listed(workers, parent) == [[]]
-        assert workers.list(parent, (), 1, repr_of).after is None
+# --- quarantined
 
 
-def test_a_list_renders_worker_records(workers: Workers) -> None:
-    workers.record_activity(*POOL, ALICE)
-    assert worker_records(workers) == [WorkerRecord.new(ALICES, NOW)]
+def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness, workers: Workers) -> None:
+    def until(worker: Worker) -> Any:
+        with harness.replica().workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as under_way:
+            return under_way.quarantined_until()
+
+    assert until(ALICE) is None
+    call(workers)
+    answer = workers.quarantine(ALICES, NOW + MINUTE, "client", "why")
+    assert answer["quarantineUntil"] == format_time(NOW + MINUTE)
+    assert answer["quarantineDetails"][0]["clientId"] == "client"
+    assert (until(ALICE), until(BOB)) == (NOW + MINUTE, None)
+    harness.clock.advance(MINUTE)
+    assert until(ALICE) is None
+    assert "quarantineUntil" not in workers.describe(ALICES)
+
+
+@pytest.mark.parametrize("until", [NOW, NOW - DAY, NOW.replace(year=1)])
+def test_a_past_time_ends_a_quarantine(workers: Workers, until: Any) -> None:
+    call(workers)
+    workers.quarantine(ALICES, NOW + DAY)
+    answer = workers.quarantine(ALICES, until)
+    assert "quarantineUntil" not in answer
+    assert answer["expires"] == format_time(NOW + DAY)
+
+
+def test_the_record_of_a_quarantined_worker_lasts_as_long_as_its_quarantine(
+    harness: Harness, workers: Workers
+) -> None:
+    call(workers)
+    workers.quarantine(ALICES, NOW + 20 * DAY)
+    harness.sweep(20 * DAY - MINUTE)
+    assert workers.describe(ALICES)["quarantineUntil"] == format_time(NOW + 20 * DAY)
+    harness.sweep(2 * HOUR)
+    assert harness.storage.workers.load(ALICES) is None
+
+
+def test_a_quarantine_is_kept_when_the_worker_claims_concurrently(harness: Harness) -> None:
+    call(harness.services.workers)
+    race = FaultAt(0, of="worker.replace", before=lambda: call(harness.services.workers, ALICE, "task"))
+    answer = harness.replica(race).workers.quarantine(ALICES, NOW + DAY)
+    assert answer["recentTasks"] == [{"taskId": "task", "runId": 0}]
+    assert answer["quarantineUntil"] == format_time(NOW + DAY)
+
+
+def test_a_worker_that_waits_for_work_is_asked_again_after_5_seconds(harness: Harness) -> None:
+    calls = CallRecorder()
+    workers = harness.replica(calls).workers
+    call(workers)
+    with workers.call(ALICES, (CLAIM_WORK, ())) as under_way:
+        harness.services.workers.quarantine(ALICES, NOW + DAY)
+        calls.names.clear()
+        harness.clock.advance(5 * SECOND - SECOND / 10)
+        assert under_way.quarantined_until() is None
+        assert calls.names == []
+        harness.clock.advance(SECOND / 10)
+        assert under_way.quarantined_until() == NOW + DAY
+
+
+@pytest.mark.parametrize("is_draft", [True, False], ids=["draft", "deployed"])
+def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_again(
+    harness: Harness, workers: Workers, is_draft: bool
+) -> None:
+    task_id = harness.create()
+    workers.declare(ALICES, {})
+    workers.quarantine(ALICES, NOW + DAY)
+    message = harness.receive_one()
+    for _ in range(3):  # a draft worker never deletes its message
+        with pytest.raises(
+            RequestConflict, match=r"group/alice.*is quarantined until 2030-01-03T03:04:05.678Z"
+        ):
+            harness.claim(message, proof=message.proof if is_draft else ClaimProof())
+        harness.delete_if_leased(message)
+        assert harness.offered_runs() == [(0, 10 * SECOND)]
+        harness.clock.advance(10 * SECOND)
+        message = harness.receive_one()
+    harness.claim(message, BOB)
+    assert harness.states(task_id) == ["running by bob"]
+
+
+def test_a_quarantined_worker_can_complete_the_run_that_it_claimed(
+    harness: Harness, workers: Workers
+) -> None:
+    task_id = harness.claimed(ALICE)
+    workers.quarantine(ALICES, NOW + DAY)
+    reclaimed = harness.services.claims.reclaim(task_id, 0)
+    assert reclaimed["takenUntil"] == format_time(NOW + CLAIM_TIMEOUT)
+    assert harness.complete(task_id).state == "completed"
+
+
+def test_a_wrong_signature_of_a_quarantined_worker_offers_nothing(harness: Harness, workers: Workers) -> None:
+    harness.create()
+    workers.declare(ALICES, {})
+    workers.quarantine(ALICES, NOW + DAY)
+    message = harness.receive_one()
+    with pytest.raises(AuthorizationFailed):
+        harness.claim(message, proof=ClaimProof(message.lease.message_id, "receipt", "wrong" * 8))
+    assert len(harness.messages()) == 1
+
+
+# --- how they call
+
+
+def reported(services: Services) -> dict[tuple[str, ...], int]:
+    """How often each call is reported for the last day: the method, the caller, and what was missing."""
+    (pool,) = services.workers.report_calls(DAY)["workerTypes"]
+    assert (pool["provisionerId"], pool["workerType"]) == POOL
+    return {(call["method"], call["caller"], *call["missing"]): call["count"] for call in pool["calls"]}
+
+
+def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:
+    clients = ["client", "client", "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/bob/until/1893553445"]
+    for client_id in clients:
+        process = harness.replica()
+        process.polling.poll_urls(*POOL, client_id)
+        process.workers.flush()
+    harness.claimed()
+    harness.create()
+    message = harness.receive_one()
+    harness.claim(message, BOB, proof=ClaimProof(message.lease.message_id))
+    task_id = harness.create()
+    harness.run(task_id)
+    call(harness.services.workers)
+    assert reported(harness.services) == {
+        (POLL_TASK_URLS, "client"): 2,
+        (POLL_TASK_URLS, "task-client/*/on/group/bob"): 1,
+        (CLAIM_TASK, "group/alice"): 1,
+        (CLAIM_TASK, "group/alice", *ALL): 1,
+        (CLAIM_TASK, "group/bob", *ALL[1:]): 1,
+        (CLAIM_WORK, "group/alice"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("refusal", "proof", "missing"),
+    [
+        (InputError, ClaimProof(), ALL),
+        (AuthorizationFailed, ClaimProof("id", "receipt", "wrong"), ()),
+    ],
+    ids=["policy", "signature"],
+)
+def test_a_claim_that_is_refused_is_counted(
+    refusal: type[Exception], proof: ClaimProof, missing: tuple[str, ...]
+) -> None:
+    harness = Harness(required=["/".join(POOL)])
+    task_id = harness.create()
+    with pytest.raises(refusal):
+        harness.services.claims.claim(harness.task(task_id), 0, ALICE, proof)
+    assert reported(harness.services) == {(CLAIM_TASK, "group/alice", *missing): 1}

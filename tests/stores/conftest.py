@@ -3,37 +3,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
-
-
-class RealClock(Clock):
-    """The real time, and what it was moved by."""
-
-    def __init__(self) -> None:
-        self._ahead = timedelta(0)
-
-    def now(self) -> datetime:
-        return to_milliseconds(datetime.now(UTC)) + self._ahead
-
-    def wall_time(self) -> datetime:
-        return self.now()
-
-    def wall_time_of(self, time: datetime) -> datetime:
-        return time
-
-    def advance(self, duration: timedelta) -> None:
-        self._ahead += duration
 
 
 @dataclass(frozen=True)
@@ -43,7 +23,7 @@ class Backend:
     storage: Storage
     other: Storage  # the same, as another process sees it
     prefix: str  # of the names of its tables and queues
-    clock: RealClock | FakeClock  # of all its processes; Azure's queues have their own
+    clock: FakeClock  # of all its processes; Azure's queues have their own
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
 
@@ -58,7 +38,8 @@ def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
 @contextmanager
 def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     azurite: Azurite = request.getfixturevalue("azurite")
-    clock, prefix = RealClock(), f"t{secrets.token_hex(4)}"
+    clock = FakeClock()
+    prefix = f"t{secrets.token_hex(4)}"
     storage, other = (azure_storage(azurite.connection_string, prefix, clock) for _ in range(2))
     storage.account.check()
     yield Backend(storage, other, prefix, clock, lambda seconds: time.sleep(seconds + 0.05))

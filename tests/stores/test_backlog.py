@@ -1,6 +1,5 @@
 """The tasks that are pending or running: read from the table, and corrected by what a store writes."""
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -65,44 +64,21 @@ def test_each_write_of_the_store_updates_a_backlog() -> None:
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 0), [])
 
 
-def test_the_later_of_two_changes_counts_when_they_are_recorded_in_reverse_order() -> None:
-    task, backlog = new_task(), Backlog()
-    backlog.record_write(task, "", "first")
-    backlog.record_write(with_last_run(task, state="completed"), "second", "third")
-    backlog.record_write(claimed(task), "first", "second")
-    assert backlog.counts(QUEUE) == (0, 0)
-
-
 def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
     table = MemoryTable()
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
-    stored = others.insert(task)
+    others.insert(task)
     backlog = tasks.begin_backlog()
-    backlog.record_write(with_last_run(task, state="completed"), stored.etag, "another")
+    backlog.record_write(with_last_run(task, state="completed"))
     assert read(tasks, backlog).counts(QUEUE) == (0, 0)
-
-
-def test_a_row_that_cannot_be_read_is_left_out() -> None:
-    table = MemoryTable()
-    table.insert(new_task().task_id, "task", {"state": "pending"})
-    table.insert(new_task().task_id, "task", {"state": "pending", "taskQueueId": 1})
-    tasks = TaskStore(table)
-    tasks.insert(new_task())
-    assert read(tasks).counts(QUEUE) == (1, 0)
 
 
 def test_a_backlog_is_full_after_many_writes_but_not_while_it_is_read() -> None:
     task, backlog = new_task(), Backlog()
     for number in range(MAX_WRITES + 1):
-        backlog.record_write(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
+        backlog.record_write(Task(f"task-{number}", task.definition, 5))
     found = [backlog.is_full]
     backlog.read([], is_last=True)
     assert [*found, backlog.is_full] == [False, True]
-    backlog.record_write(task, "", "etag")
+    backlog.record_write(task)
     assert backlog.counts(QUEUE) == (0, 0)
-
-
-def test_a_dropped_backlog_is_freed() -> None:
-    tasks = TaskStore(MemoryTable())
-    dropped = weakref.ref(tasks.begin_backlog())
-    assert dropped() is None

@@ -1,7 +1,7 @@
 """Rows that this server never wrote: each is logged once and left out, and the other rows are served."""
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,49 +9,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.usage_key import Calls, UsageKey
-from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.ports import AlreadyExists, Corrupt
 from legacy_queue.ports.table import Row, Table
 from legacy_queue.stores import Dependent, JobLease, Storage
 from tests.memory_server import FakeClock, memory_storage
 
 from .paging import remove_all_expired
-from .test_artifact_store import new_artifact
 from .test_task_store import new_task
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 DAY = timedelta(days=1)
-RUN = b'[{"runId": %s, "state": "%s", "reasonCreated": "scheduled", "scheduled": "2030-01-02T03:04:05.678Z"}]'
-SPOILED: dict[str, object] = {
-    "provisionerId": "spoiled",
-    "expires": "2030-01-02T03:04:05.678Z",
-    "lastDateActive": "2030-01-02T03:04:05.678Z",
-}
-CORRUPT_FIELDS: Sequence[Mapping[str, object]] = [
-    {"provisionerId": "other"},
-    {"provisionerId": 1},
-    {"lastDateActive": "x"},
-    {"expires": 7},
-    {"description": 7},
-    {"stability": 7},
-    {"actions": [7]},
-    {"actions": [{}]},
-    {"recentTasks": [7]},
-]
-ODD: Sequence[Any] = ["text", b"\xff\xfe", 7, True, 1.5, EXPIRES]
-NO_JSON: Sequence[Any] = [b"{", b"\xff", b"[" * 60_000, b"9" * 5000, b"7", b"null", b'"x"', b"[1]", b"[{}]"]
+RUN_1 = b'[{"runId": 1, "state": "failed", "reasonCreated": "x", "scheduled": "2030-01-02T03:04:05.678Z"}]'
+TIMES_ONLY = dict.fromkeys(("created", "deadline", "expires"), "2030-01-02T03:04:05.678Z")
+NO_JSON: Sequence[Any] = ["text", b"\xff", b"[" * 60_000, b"7"]
 
 
 @pytest.fixture
 def logs() -> Iterator[list[MutableMapping[str, Any]]]:
     with capture_logs() as entries:
         yield entries
-
-
-def other_than(*kinds: type) -> list[Any]:
-    """Values of all other types."""
-    return [value for value in ODD if not isinstance(value, kinds) or type(value) not in kinds]
 
 
 @pytest.fixture
@@ -95,13 +71,11 @@ def logged(logs: list[MutableMapping[str, Any]]) -> int:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("retriesLeft", other_than(int)),
-        ("heldMessageId", other_than(str)),
-        ("heldReceipt", other_than(str)),
-        ("newestBlob", other_than(str)),
-        ("runs", [*ODD, *NO_JSON, b"{}", b'[{"runId": 0}]', RUN % (b"1", b"failed"), RUN % (b"0", b"none")]),
-        ("waitsFor", [*ODD, *NO_JSON, b"{}"]),
-        ("definition0", [*ODD, *NO_JSON, b"{}", b'{"created": 1}']),
+        ("retriesLeft", ["text", True]),
+        ("heldReceipt", [7]),
+        ("runs", [*NO_JSON, b"{}", b'[{"runId": 0}]', RUN_1]),
+        ("waitsFor", [*NO_JSON, b"{}"]),
+        ("definition0", [*NO_JSON, b"{}", json.dumps(TIMES_ONLY).encode()]),
     ],
 )
 def test_a_corrupt_task_is_an_error_and_left_out_of_lists(
@@ -128,14 +102,14 @@ def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[Mutab
     for task_id in tasks:
         storage.groups.join(task_id, group, "scheduler", EXPIRES)
     table = table_of(storage, "groups")
-    for key in ("member-", "member-a'b", "member-" + "x" * 400, "active-", "active-x-y", "active-a'b-0000"):
+    for key in ("member-", "member-a'b", "active-x-y", "active-a'b-0000"):
         table.insert(group, key, {"since": EXPIRES, "expires": EXPIRES})
     table.put(group, f"active-{tasks[0]}-0000", {"since": "x", "expires": EXPIRES})
     for _ in range(2):
         assert list(storage.groups.members(group, "", 10)) == tasks
         assert list(storage.groups.members(group, "", 3)) == tasks
         assert [row.task_id for row in storage.groups.all_active("", 100)[0]] == tasks[1:]
-    assert logged(logs) == 5
+    assert logged(logs) == 4
     table.put(group, "group", {"expires": "x"})
     for _ in range(2):
         with pytest.raises(Corrupt):
@@ -149,114 +123,19 @@ def test_a_corrupt_dependent_is_left_out(storage: Storage, logs: list[MutableMap
     required, waiting = slugid(), sorted(slugid() for _ in range(3))
     for task_id in waiting:
         storage.dependencies.add(required, Dependent(task_id, "all-completed"), EXPIRES)
-    for key, requires in (
-        ("-", "all-completed"),
-        ("a'b", "all-completed"),
-        (slugid(), 7),
-        (slugid(), "none"),
-    ):
+    for key, requires in (("a'b", "all-completed"), (slugid(), 7)):
         table_of(storage, "dependencies").insert(required, key, {"requires": requires, "expires": EXPIRES})
-    for _ in range(2):
-        found = storage.dependencies.dependents(required, "", 3)
-        assert [one.task_id for one in found] == waiting
-        assert storage.dependencies.dependents(required, waiting[-1], 3) == []
-    assert logged(logs) == 4
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("runId", other_than(int)),
-        ("name", other_than(str)),
-        ("storageType", other_than(str)),
-        ("contentType", other_than(str)),
-        ("expires", other_than(datetime)),
-        ("isComplete", other_than(bool)),
-        ("details0", [*ODD, *NO_JSON]),
-    ],
-)
-def test_a_corrupt_artifact_is_left_out(
-    storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
-) -> None:
-    artifact = new_artifact(slugid(), "b", is_complete=False)
-    storage.artifacts.insert(artifact)
-    for _ in spoil(table_of(storage, "artifacts"), name, values):
-        for _ in range(2):
-            with pytest.raises(Corrupt):
-                storage.artifacts.load(artifact.task_id, 0, "b")
-            assert storage.artifacts.list(artifact.task_id, 0, "", 10) == []
-            assert storage.artifacts.incomplete(artifact.task_id, 0, EXPIRES - DAY) is None
-            assert storage.artifacts.expired(EXPIRES + DAY, "", 10)[0] == []
-        assert logged(logs) == 1
-    assert list(storage.artifacts.list(artifact.task_id, 0, "", 10)) == [artifact]
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        *ODD,
-        *NO_JSON,
-        b"{}",
-        *(json.dumps({**SPOILED, **change}).encode() for change in CORRUPT_FIELDS),
-    ],
-)
-def test_a_corrupt_provisioner_is_left_out(
-    storage: Storage, logs: list[MutableMapping[str, Any]], record: Any
-) -> None:
-    storage.workers.insert(WorkerRecord.new(("good",), EXPIRES))
-    values = {"expires": EXPIRES, "chunks": 1, "record0": record}
-    table_of(storage, "workers").insert("record", "spoiled", values)
-    for _ in range(2):
-        assert [one.path for one in storage.workers.list((), (), 1)] == [("good",)]
-        assert storage.workers.list((), ("good",), 1) == []
-        with pytest.raises(Corrupt):
-            storage.workers.load(("spoiled",))
-    assert logged(logs) == 1
-
-
-def test_a_corrupt_quarantine_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
-    worker = ("provisioner", "type", "group", "worker")
-    storage.workers.quarantine(worker, EXPIRES)
-    table_of(storage, "workers").insert("quarantined", "a!b!c!d", {"expires": "x"})
-    table_of(storage, "workers").insert("quarantined", "a!b!c!e", {})
-    for _ in range(2):
-        assert storage.workers.quarantined() == {worker: EXPIRES}
+    assert [one.task_id for one in storage.dependencies.dependents(required, "", 9)] == waiting
     assert logged(logs) == 2
 
 
-@pytest.mark.parametrize("name", ["until", "cursor", "since"])
-def test_a_corrupt_lease_begins_anew(storage: Storage, name: str) -> None:
-    now = EXPIRES
-    lease = storage.leases.acquire("sweep", now)
+def test_a_corrupt_lease_begins_anew(storage: Storage) -> None:
+    lease = storage.leases.acquire("sweep", EXPIRES)
     assert isinstance(lease, JobLease)
-    storage.leases.renew(lease, now, "cursor", now)
-    (row,) = rows(table_of(storage, "leases"))
-    for value in ("text" if name != "cursor" else 7, b"\xff", True, 1.5):
-        table_of(storage, "leases").put("sweep", row.key, {**row.values, name: value})
-        taken = storage.leases.acquire("sweep", now + DAY)
+    storage.leases.renew(lease, EXPIRES, "cursor", EXPIRES)
+    for name in ("until", "cursor", "since"):
+        table_of(storage, "leases").merge("sweep", "lease", {name: True})
+        taken = storage.leases.acquire("sweep", EXPIRES + DAY)
         assert isinstance(taken, JobLease)
         assert (taken.cursor, taken.since) == ("", None)
-        assert storage.leases.acquire("sweep", now + DAY) == now + DAY
-    table_of(storage, "leases").put("sweep", row.key, {})
-    assert isinstance(storage.leases.acquire("sweep", now + DAY), JobLease)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        *((name, other_than(str)) for name in ("provisionerId", "workerType", "method", "caller")),
-        ("count", other_than(int)),
-        ("missing", [*ODD, "{", "[1]", "7", "[[]]"]),
-    ],
-)
-def test_a_corrupt_usage_row_is_left_out(
-    storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
-) -> None:
-    use = UsageKey("p", "w", "claimTask", "g/w", ("receipt",))
-    calls = Calls(1, EXPIRES, EXPIRES)
-    list(storage.usage.add({use: calls}))
-    for _ in spoil(table_of(storage, "usage"), name, values):
-        for _ in range(2):
-            assert storage.usage.since(EXPIRES - DAY, None, None) == []
-        assert logged(logs) == 1
-    assert storage.usage.since(EXPIRES - DAY, None, None) == [(use, calls)]
+        assert storage.leases.acquire("sweep", EXPIRES + DAY) == EXPIRES + DAY

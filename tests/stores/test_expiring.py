@@ -14,11 +14,6 @@ from .paging import remove_all_expired
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
 GROUP = slugid()
-EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
-
-
-def test_expiring_stores_are_listed_in_a_fixed_order(storage: Storage) -> None:
-    assert list(storage.expiring) == EXPIRING
 
 
 class MovingTable(MemoryTable):

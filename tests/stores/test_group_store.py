@@ -1,4 +1,3 @@
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,28 +20,10 @@ def test_a_new_group_has_the_scheduler_of_its_founder(storage: Storage) -> None:
     theirs = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES, lambda: "founder's")
     assert theirs.scheduler_id == "founder's"
     assert storage.groups.load(group_id) is None
+    assert not storage.groups.members(group_id, "", 10)
+    assert not all_active(storage)
     ours = storage.groups.join(slugid(), group_id, "founder's", EXPIRES, lambda: "founder's")
     assert ours == Group(group_id, "founder's", EXPIRES)
-
-
-def test_a_group_expires_with_its_last_task(storage: Storage) -> None:
-    group_id = slugid()
-    storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY).expires == EXPIRES + DAY
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES - DAY).expires == EXPIRES + DAY
-
-
-def test_joining_again_returns_the_same_group(storage: Storage) -> None:
-    task_id, group_id = slugid(), slugid()
-    first = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    assert storage.groups.join(task_id, group_id, "scheduler", EXPIRES) == first
-
-
-def test_joining_with_another_scheduler_returns_the_group_unchanged(storage: Storage) -> None:
-    group_id = slugid()
-    ours = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    assert storage.groups.join(slugid(), group_id, "other", EXPIRES + DAY) == ours
-    assert storage.groups.load(group_id) == ours
 
 
 def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) -> None:
@@ -97,12 +78,6 @@ def test_a_group_whose_expiry_has_begun_can_be_sealed(storage: Storage, other: S
         other.groups.join(slugid(), group_id, "scheduler", EXPIRES)
 
 
-def test_sealing_extends_the_life_of_a_group(storage: Storage) -> None:
-    group_id = slugid()
-    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    assert storage.groups.seal(replace(group, expires=EXPIRES + DAY), EXPIRES).expires == EXPIRES + DAY
-
-
 def test_a_task_that_a_concurrent_seal_refused_is_no_member(storage: Storage, other: Storage) -> None:
     group_id, task_ids = slugid(), [slugid() for _ in range(16)]
     group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
@@ -137,43 +112,6 @@ def test_the_active_members_of_a_group_are_paged(storage: Storage) -> None:
     assert storage.groups.active(group_id, "", 1)[0].task_id == task_ids[1]
 
 
-def test_concurrent_joins_keep_the_latest_expiry(storage: Storage) -> None:
-    group_id = slugid()
-    latest = EXPIRES + 7 * DAY
-
-    def join(number: int) -> Group:
-        return storage.groups.join(slugid(), group_id, "scheduler", latest - number * DAY)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(join, range(8)))
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES).expires == latest
-
-
-def test_one_of_several_concurrent_schedulers_gets_the_group(storage: Storage) -> None:
-    group_id = slugid()
-
-    def join(number: int) -> Group:
-        return storage.groups.join(slugid(), group_id, f"scheduler-{number}", EXPIRES)
-
-    with ThreadPoolExecutor(8) as threads:
-        assert len({group.scheduler_id for group in threads.map(join, range(8))}) == 1
-
-
-def test_a_group_is_loaded_as_it_was_joined(storage: Storage, other: Storage) -> None:
-    group_id = slugid()
-    assert storage.groups.load(group_id) is None
-    storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    other.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY)
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY)
-
-
-def test_a_process_that_knows_an_earlier_expiry_keeps_the_later_one(storage: Storage, other: Storage) -> None:
-    group_id = slugid()
-    storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    other.groups.join(slugid(), group_id, "scheduler", EXPIRES + 2 * DAY)
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY).expires == EXPIRES + 2 * DAY
-
-
 def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
     storage: Storage, other: Storage
 ) -> None:
@@ -191,37 +129,6 @@ def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
     assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 15 * DAY)
     assert storage.groups.members(group_id, "", 100) == sorted(task_ids)
     assert {active.task_id for active in all_active(other)} == set(task_ids)
-
-
-def test_one_of_two_concurrent_processes_gets_the_group(storage: Storage, other: Storage) -> None:
-    for _ in range(8):
-        group_id = slugid()
-
-        def join(number: int, group_id: str = group_id) -> Group:
-            return (storage, other)[number].groups.join(slugid(), group_id, f"scheduler-{number}", EXPIRES)
-
-        with ThreadPoolExecutor(2) as threads:
-            assert len({group.scheduler_id for group in threads.map(join, range(2))}) == 1
-        assert len(storage.groups.members(group_id, "", 10)) == 1
-
-
-def test_a_refused_scheduler_adds_no_member(storage: Storage, other: Storage) -> None:
-    group_id, ours = slugid(), slugid()
-    storage.groups.join(ours, group_id, "scheduler", EXPIRES)
-    for store in (storage, other):
-        store.groups.join(slugid(), group_id, "other", EXPIRES)
-    assert storage.groups.members(group_id, "", 10) == [ours]
-    assert [active.task_id for active in all_active(storage)] == [ours]
-
-
-def test_a_remembered_group_that_has_expired_accepts_another_scheduler(
-    storage: Storage, other: Storage
-) -> None:
-    group_id = slugid()
-    storage.groups.join(slugid(), group_id, "old", EXPIRES)
-    remove_all_expired(other.groups, EXPIRES + DAY)
-    later = EXPIRES + 9 * DAY
-    assert storage.groups.join(slugid(), group_id, "new", later) == Group(group_id, "new", later)
 
 
 def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
@@ -253,29 +160,6 @@ def test_members_are_listed_in_pages_ordered_by_id(storage: Storage, other: Stor
     assert [task_id for page in found for task_id in page] == sorted(task_ids, key=str.encode)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
-def test_only_the_last_page_of_members_is_short(storage: Storage, count: int) -> None:
-    group_id = slugid()
-    for _ in range(count):
-        storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    found = keyed_pages(partial(storage.groups.members, group_id), 2)
-    assert sum(map(len, found)) == count
-
-
-def test_members_that_come_and_go_between_pages_do_not_shift_the_others(storage: Storage) -> None:
-    group_id, task_ids = slugid(), sorted(slugid() for _ in range(8))
-    there, before, behind, gone = task_ids[2:7], task_ids[:2], task_ids[7], task_ids[4]
-    for task_id in there:
-        storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    first = storage.groups.members(group_id, "", 2)
-    for task_id in (*before, behind):
-        storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    storage.groups.leave(first[-1], group_id)
-    storage.groups.leave(gone, group_id)
-    assert first == there[:2]
-    assert storage.groups.members(group_id, first[-1], 10) == [there[3], there[4], behind]
-
-
 def test_a_task_that_leaves_is_no_member_and_not_active_and_the_group_stays(storage: Storage) -> None:
     task_id, group_id = slugid(), slugid()
     group = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
@@ -284,18 +168,6 @@ def test_a_task_that_leaves_is_no_member_and_not_active_and_the_group_stays(stor
         assert storage.groups.members(group_id, "", 10) == []
         assert not storage.groups.is_active(group_id)
         assert storage.groups.load(group_id) == group
-
-
-def test_a_task_is_active_from_joining_until_its_end(storage: Storage, backend: Backend) -> None:
-    task_id, group_id = slugid(), slugid()
-    earliest = backend.clock.now()
-    storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    (active,) = all_active(storage)
-    assert (active.task_group_id, active.task_id, active.activation) == (group_id, task_id, 0)
-    assert earliest <= active.since <= backend.clock.now()
-    for _ in range(2):
-        storage.groups.end(task_id, group_id, 0)
-        assert all_active(storage) == []
 
 
 def test_a_task_that_is_activated_again_is_active_once(storage: Storage, backend: Backend) -> None:
@@ -312,15 +184,6 @@ def test_a_task_that_is_activated_again_is_active_once(storage: Storage, backend
         assert active.since >= earliest
 
 
-def test_a_task_can_be_activated_in_a_group_of_another_scheduler(storage: Storage) -> None:
-    group_id = slugid()
-    storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    storage.groups.activate(group_id, Group(group_id, "another", EXPIRES), 1)
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES)
-    storage.groups.end(group_id, group_id, 1)
-    assert storage.groups.is_active(group_id)
-
-
 @pytest.mark.parametrize(("later", "earlier"), [(1, 0), (10, 9), (49, 10)])
 def test_ending_an_activation_does_not_end_a_later_one(
     storage: Storage, other: Storage, later: int, earlier: int
@@ -335,40 +198,6 @@ def test_ending_an_activation_does_not_end_a_later_one(
     assert other.groups.is_active(group_id)
     other.groups.end(task_id, group_id, later)
     assert not storage.groups.is_active(group_id)
-
-
-def test_the_same_change_by_several_callers_counts_once(storage: Storage, other: Storage) -> None:
-    """As where a client repeats a request that has not been answered yet."""
-    group_id, task_ids = slugid(), [slugid() for _ in range(4)]
-
-    def join(number: int) -> Group:
-        groups = (storage, storage, other)[number % 3].groups
-        return groups.join(task_ids[number // 4], group_id, "scheduler", EXPIRES)
-
-    def end(number: int) -> None:
-        groups = (storage, storage, other)[number % 3].groups
-        groups.end(task_ids[number // 4], group_id, 0)
-
-    with ThreadPoolExecutor(16) as threads:
-        list(threads.map(join, range(16)))
-        assert counted(storage, group_id) == 4
-        list(threads.map(end, range(16)))
-    assert counted(storage, group_id) == 0
-
-
-def test_any_process_continues_the_pages_of_active_tasks(storage: Storage, other: Storage) -> None:
-    wanted = set()
-    for _ in range(3):
-        group_id = slugid()
-        for _ in range(3):
-            task_id = slugid()
-            storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-            wanted.add((group_id, task_id))
-    stores = itertools.cycle([storage, other])
-    found = list(pages(lambda after: next(stores).groups.all_active(after, 2)))
-    assert all(len(page) <= 2 for page in found)
-    listed = [(active.task_group_id, active.task_id) for page in found for active in page]
-    assert sorted(listed) == sorted(wanted)
 
 
 def counted(storage: Storage, group_id: str) -> int:
@@ -392,23 +221,3 @@ def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, oth
     assert other.groups.members(group_id, "", 10) == []
     assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", EXPIRES + DAY)
     assert len(storage.groups.members(kept_id, "", 10)) == len(all_active(storage)) == 3
-
-
-def test_a_group_outlives_the_members_that_expire_before_it(storage: Storage) -> None:
-    group_id, early, late = slugid(), slugid(), slugid()
-    storage.groups.join(early, group_id, "scheduler", EXPIRES)
-    storage.groups.join(late, group_id, "scheduler", EXPIRES + DAY)
-    remove_all_expired(storage.groups, EXPIRES + HOUR)
-    assert storage.groups.members(group_id, "", 10) == [late]
-    found = storage.groups.load(group_id)
-    assert found
-    assert found.expires == EXPIRES + DAY
-
-
-def test_a_rerun_is_active_for_as_long_as_its_task_lives(storage: Storage) -> None:
-    task_id, group_id = slugid(), slugid()
-    storage.groups.activate(task_id, Group(group_id, "scheduler", EXPIRES), 1)
-    remove_all_expired(storage.groups, EXPIRES)
-    assert counted(storage, group_id) == 1
-    remove_all_expired(storage.groups, EXPIRES + HOUR)
-    assert all_active(storage) == []

@@ -1,22 +1,15 @@
 import base64
-import itertools
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 import requests
 
-from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.ports import LeaseLost
-from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import SignedUrls
-from legacy_queue.stores import Storage, WorkQueues
+from legacy_queue.ports.queue import LeaseLost, SignedUrls
+from legacy_queue.stores import Storage
 from tests.memory_server import delete, poll
 
 from .conftest import ON_EACH_STORAGE, Backend, Sign
@@ -41,22 +34,6 @@ def test_a_message_that_was_put_is_received_as_it_was_put(
     assert str(uuid.UUID(received.lease.message_id)) == received.lease.message_id
 
 
-def test_a_message_that_is_not_deleted_is_received_again(
-    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
-) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    urls = sign(queue, visibility=SECOND)
-    (first,) = poll(urls.poll)
-    wait(1)
-    (second,) = poll(urls.poll)
-    assert (second.lease.message_id, second.dequeue_count) == (first.lease.message_id, 2)
-    assert second.lease.receipt != first.lease.receipt
-
-
-def test_the_poll_url_of_an_unused_queue_returns_no_message(queue: WorkQueue, sign: Sign) -> None:
-    assert poll(sign(queue).poll) == []
-
-
 @ON_EACH_STORAGE
 def test_each_priority_has_a_queue_of_its_own_and_urls_come_in_the_order_asked_for(
     storage: Storage, backend: Backend
@@ -78,38 +55,17 @@ def test_a_message_with_a_time_to_live_below_a_second_can_be_put(
     assert poll(sign(queue).poll) == []
 
 
-@pytest.fixture(params=["put", "received", "hidden"])
-def leased(request: pytest.FixtureRequest, storage: Storage, queue: WorkQueue, sign: Sign) -> MessageLease:
-    """A good lease on the only message of the queue, however one comes by it."""
+def test_a_message_cannot_be_hidden_beyond_its_time_to_live(
+    storage: Storage, queue: WorkQueue, wait: Wait
+) -> None:
+    """Azure is stricter than Azurite."""
     lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    if request.param == "received":
-        (received,) = poll(sign(queue).poll)
-        return received.lease
-    if request.param == "hidden":
-        return storage.work_queues.hide(queue, lease, TEXT, HOUR / 2)
-    return lease
-
-
-def test_a_hidden_message_is_invisible_and_one_made_visible_is_received_with_its_new_text(
-    storage: Storage, queue: WorkQueue, sign: Sign, leased: MessageLease
-) -> None:
-    urls = sign(queue)
-    hidden = storage.work_queues.hide(queue, leased, OTHER_TEXT, HOUR / 2)
-    assert hidden.message_id == leased.message_id
-    assert poll(urls.poll) == []
-    storage.work_queues.hide(queue, hidden, TEXT, NO_TIME)
-    assert [message.text for message in poll(urls.poll)] == [TEXT]
-
-
-def test_hiding_a_message_ends_the_lease_that_hid_it(
-    storage: Storage, queue: WorkQueue, leased: MessageLease
-) -> None:
-    storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
     with pytest.raises(LeaseLost):
-        storage.work_queues.hide(queue, leased, OTHER_TEXT, HOUR / 2)
+        storage.work_queues.hide(queue, lease, TEXT, HOUR)
+    lease = storage.work_queues.hide(queue, lease, TEXT, HOUR - SECOND)
+    wait(3600)
     with pytest.raises(LeaseLost):
-        storage.work_queues.remove(queue, leased)
-    assert storage.work_queues.count(queue) == 1
+        storage.work_queues.remove(queue, lease)
 
 
 @ON_EACH_STORAGE
@@ -127,26 +83,6 @@ def test_the_first_of_two_visibilitytimeouts_counts_and_a_delete_ignores_both(
     url = url.replace("{{popReceipt}}", quote(message.lease.receipt, safe=""))
     assert requests.delete(f"{url}&{appended}", timeout=30).status_code == 204
     assert storage.work_queues.count(queue) == 0
-
-
-def test_a_removed_message_is_gone(
-    storage: Storage, queue: WorkQueue, sign: Sign, leased: MessageLease
-) -> None:
-    storage.work_queues.remove(queue, leased)
-    assert storage.work_queues.count(queue) == 0
-    assert poll(sign(queue).poll) == []
-    with pytest.raises(LeaseLost):
-        storage.work_queues.remove(queue, leased)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
-
-
-def test_invisible_messages_are_counted(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
-    assert storage.work_queues.count(queue) == 0
-    for hidden_for in (NO_TIME, NO_TIME, HOUR / 2):
-        storage.work_queues.put(queue, TEXT, HOUR, hidden_for)
-    assert poll(sign(queue).poll)
-    assert storage.work_queues.count(queue) == 3
 
 
 def test_peeking_shows_the_messages_of_a_queue_and_none_of_an_unused_queue(
@@ -178,84 +114,6 @@ def test_a_worker_cannot_delete_a_message_that_was_hidden_after_its_poll(
     storage.work_queues.hide(queue, received.lease, OTHER_TEXT, HOUR / 2)
     assert delete(urls.delete, received.lease) == 400
     assert storage.work_queues.count(queue) == 1
-
-
-def test_a_lease_is_lost_after_a_worker_deleted_its_message(
-    storage: Storage, queue: WorkQueue, sign: Sign
-) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    urls = sign(queue)
-    (received,) = poll(urls.poll)
-    assert delete(urls.delete, received.lease) == 204
-    with pytest.raises(LeaseLost):
-        storage.work_queues.hide(queue, received.lease, OTHER_TEXT, HOUR / 2)
-
-
-def test_urls_have_a_query_and_no_braces_except_those_of_the_placeholders(
-    queue: WorkQueue, sign: Sign
-) -> None:
-    urls = sign(queue)
-    assert urls.poll.partition("?")[2].startswith("visibilitytimeout=300&")
-    assert not set("{}") & set(urls.poll)
-    assert urls.delete.count("{{messageId}}") == urls.delete.count("{{popReceipt}}") == 1
-    assert (urls.delete.count("{"), urls.delete.count("}")) == (4, 4)
-
-
-@ON_EACH_STORAGE
-@pytest.mark.parametrize(
-    ("start", "expiry"),
-    [(timedelta(hours=-2), timedelta(hours=-1)), (timedelta(hours=1), timedelta(hours=2))],
-    ids=["expired", "not yet valid"],
-)
-def test_urls_are_refused_outside_their_time(
-    storage: Storage, queue: WorkQueue, sign: Sign, start: timedelta, expiry: timedelta
-) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    answer = requests.get(sign(queue, start=start, expiry=expiry).poll, timeout=30)
-    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
-
-
-@ON_EACH_STORAGE
-def test_urls_of_one_queue_do_not_open_another(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
-    other = replace(queue, priority="lowest")
-    storage.work_queues.put(other, TEXT, HOUR, NO_TIME)
-    here, there = (sign(one).poll.partition("?") for one in (queue, other))
-    answer = requests.get(f"{there[0]}?{here[2]}", timeout=30)
-    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
-
-
-@ON_EACH_STORAGE
-@pytest.mark.parametrize("method", ["POST", "PUT", "peek"])
-def test_urls_do_not_allow_to_put_update_or_peek(
-    storage: Storage, queue: WorkQueue, sign: Sign, method: str
-) -> None:
-    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    path, _, query = sign(queue).poll.partition("?")
-    sas = query.partition("&")[2]
-    body = f"<QueueMessage><MessageText>{OTHER_TEXT}</MessageText></QueueMessage>"
-    sent = {
-        "POST": lambda: requests.post(f"{path}?{sas}", data=body, timeout=30),
-        "PUT": lambda: requests.put(
-            f"{path}/{lease.message_id}?popreceipt={lease.receipt}&visibilitytimeout=0&{sas}",
-            data=body,
-            timeout=30,
-        ),
-        "peek": lambda: requests.get(f"{path}?peekonly=true&{sas}", timeout=30),
-    }
-    answer = sent[method]()
-    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthorizationPermissionMismatch")
-    assert [message.text for message in poll(sign(queue).poll, 32)] == [TEXT]
-
-
-def test_concurrent_first_uses_of_a_queue_all_succeed(storage: Storage) -> None:
-    queue = WorkQueue("provisioner", uuid.uuid4().hex[:12], "high")
-
-    def put(_number: int) -> MessageLease:
-        return storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-
-    with ThreadPoolExecutor(8) as threads:
-        leases = list(threads.map(put, range(8)))
-    assert len({lease.message_id for lease in leases}) == storage.work_queues.count(queue) == 8
 
 
 def remove_unused(storage: Storage, backend: Backend, limit: int = 100) -> None:
@@ -311,53 +169,3 @@ def test_a_removed_queue_is_created_again_by_the_next_put(
     assert storage.work_queues.count(queue) == 0
     other.work_queues.put(queue, TEXT, HOUR, NO_TIME)  # though it remembers that it used the queue today
     assert [message.text for message in poll(sign(queue).poll)] == [TEXT]
-
-
-def test_signing_urls_creates_a_removed_queue_again(
-    storage: Storage, backend: Backend, queue: WorkQueue, sign: Sign
-) -> None:
-    sign(queue)
-    remove_all_expired(storage.work_queues, backend.clock.now() + timedelta(days=12))
-    assert not exists(backend, queue)
-    sign(queue)
-    assert exists(backend, queue)
-
-
-def test_any_process_continues_the_removal_of_unused_queues(
-    storage: Storage, other: Storage, backend: Backend, sign: Sign
-) -> None:
-    queues = [WorkQueue("provisioner", f"type-{number}", "high") for number in range(7)]
-    for queue in queues:
-        sign(queue)
-    storage.work_queues.put(queues[3], TEXT, timedelta(days=100), NO_TIME)
-    now = backend.clock.now() + timedelta(days=12)
-    there, after = [7], storage.work_queues.remove_expired(now, "", 2)
-    stores = itertools.cycle([other, storage])
-    while after is not None:
-        there.append(sum(exists(backend, queue) for queue in queues))
-        after = next(stores).work_queues.remove_expired(now, after, 2)
-    there.append(sum(exists(backend, queue) for queue in queues))
-    assert there[-1] == 1
-    assert all(0 <= before - behind <= 2 for before, behind in itertools.pairwise(there))
-    assert storage.work_queues.count(queues[3]) == 1
-
-
-def test_a_queue_that_another_process_removes_meanwhile_is_no_error(
-    storage: Storage, other: Storage, backend: Backend, sign: Sign
-) -> None:
-    queues = [WorkQueue("provisioner", f"type-{number}", "high") for number in range(8)]
-    for queue in queues:
-        sign(queue)
-    now = backend.clock.now() + timedelta(days=12)
-
-    class Listed:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(storage.account, name)
-
-        def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-            yield from storage.account.queues(prefix)
-            remove_all_expired(other.work_queues, now)
-
-    slow = WorkQueues(cast(StorageAccount, Listed()), backend.prefix, backend.clock)
-    assert slow.remove_expired(now, "", 100) is None
-    assert not any(exists(backend, queue) for queue in queues)

@@ -6,14 +6,13 @@ import pytest
 
 from .accounts import ROOT, on_account
 from .http_queue import Queue
-from .processes import RUNNING, SHORT_CLAIM, Server, serve
+from .processes import RUNNING, Server, serve
 from .real_clients import CLIENTS, TODAY, RealClient, real_client
 
 pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
 STORAGES = ("embedded", "azurite")
 ON_EACH_STORAGE = pytest.mark.parametrize("server", STORAGES, indirect=True)
-SHORT_CLAIMS = ("--claim-timeout", f"{SHORT_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
 
 # each client, and each storage, without their product
 EACH_CLIENT = pytest.mark.parametrize(
@@ -65,12 +64,6 @@ def server(request: pytest.FixtureRequest, running: Running) -> Server:
     return running(request.param)
 
 
-@pytest.fixture(params=STORAGES)
-def short_claims_server(request: pytest.FixtureRequest, running: Running) -> Server:
-    """A server whose claims last six seconds, and that runs no resolvers."""
-    return running(request.param, *SHORT_CLAIMS)
-
-
 @pytest.fixture
 def azurite_server(running: Running) -> Server:
     return running("azurite")
@@ -79,11 +72,6 @@ def azurite_server(running: Running) -> Server:
 @pytest.fixture
 def queue(server: Server) -> Queue:
     return Queue(server)
-
-
-@pytest.fixture
-def short_claims(short_claims_server: Server) -> Queue:
-    return Queue(short_claims_server)
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +93,7 @@ def clients() -> Iterator[Callable[[str, Server], RealClient]]:
 def client(
     request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
 ) -> RealClient:
-    """Each real client of 2015 to 2018."""
+    """Each real client of 2015 to 2018; EACH_NEWEST_CLIENT parametrizes it with those of today."""
     return clients(request.param, server)
 
 

@@ -95,10 +95,23 @@ class Queue:
         is_bare = path.startswith(("/control/", "/migration"))
         url = (self.server.root_url if is_bare else self.server.base_url) + path
         content = b"" if body is None else json.dumps(body).encode()
-        content_type = "" if body is None else "application/json"
-        header = self.header(method, url, content, content_type)
-        headers = {"Authorization": header} | ({"Content-Type": content_type} if content_type else {})
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers["Authorization"] = self._authorization(method, url, content, headers.get("Content-Type", ""))
         return requests.request(method, url, data=content, headers=headers, timeout=LONG)
+
+    def raw(self, method: str, path: str, body: Json, *headers: str) -> tuple[bytes, bytes]:
+        """Head and body of a request, to be sent over a socket."""
+        url = urlsplit(self.server.base_url + path)
+        content = json.dumps(body).encode()
+        head = [
+            f"{method} {url.path} HTTP/1.1",
+            f"Host: {url.netloc}",
+            f"Authorization: {self._authorization(method, url.geturl(), content, 'application/json')}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(content)}",
+            *headers,
+        ]
+        return "".join(f"{line}\r\n" for line in [*head, ""]).encode(), content
 
     def ask(self, method: str, path: str, body: Any = None) -> Json:
         """The body of the answer; asserts that its status is 200."""
@@ -155,22 +168,25 @@ class Queue:
         body = {"workerGroup": "group", "workerId": worker}
         return self.send("POST", f"/task/{task_id}/runs/{run_id}/claim", body)
 
+    def claim_work(self, worker_type: str, tasks: int = 1) -> list[Json]:
+        """The claims of a claimWork."""
+        body = {"workerGroup": "group", "workerId": "one", "tasks": tasks}
+        claims = list(self.ask("POST", f"/claim-work/system/{worker_type}", body)["tasks"])
+        for claim in claims:
+            self.with_credentials(claim["credentials"])
+        return claims
+
     def on_run(self, run: tuple[str, int], verb: str, body: Any = None) -> requests.Response:
         """``reclaim``, ``completed``, ``failed`` or ``exception``."""
         return self.send("POST", f"/task/{run[0]}/runs/{run[1]}/{verb}", body)
 
-    def header(self, method: str, url: str, content: bytes, content_type: str) -> str:
-        """The Authorization header of a request."""
-        certificate = self.credentials.get("certificate")
+    def _authorization(self, method: str, url: str, content: bytes, content_type: str) -> str:
+        credentials = {"id": self.credentials["clientId"], "key": self.credentials["accessToken"]}
         ext = None
-        if certificate:
+        if certificate := self.credentials.get("certificate"):
             ext = base64.b64encode(json.dumps({"certificate": json.loads(certificate)}).encode()).decode()
         sender = mohawk.Sender(
-            {
-                "id": self.credentials["clientId"],
-                "key": self.credentials["accessToken"],
-                "algorithm": "sha256",
-            },
+            {**credentials, "algorithm": "sha256"},
             url,
             method,
             content=content,

@@ -1,18 +1,15 @@
 """Consumers of the events on a real broker; each message is compared with the published reference."""
 
 import json
-import socket
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import jsonschema_rs
-import kombu.utils.url  # noqa: F401  Network uses it
 import requests
 
-from tests.adapters.amqp_side import Consumer, Network
+from tests.adapters.amqp_side import Consumer
 
 from .http_queue import Json
 from .processes import LONG, wait_until
@@ -99,7 +96,8 @@ class Listener(Consumer):
         super().__init__(url, reference.project)
         if name:
             self.queue = self.channel.queue_declare(name, durable=True, auto_delete=False).queue
-        self._reference, self.all = reference, list[ReceivedEvent]()
+        self._reference = reference
+        self.all: list[ReceivedEvent] = []
 
     def bind_to_all(self, pattern: str) -> None:
         for name in self._reference.names:
@@ -128,40 +126,6 @@ class Listener(Consumer):
         with suppress(TimeoutError):
             wait_until(lambda: all(len(lines) >= len(expected[about]) for about, lines in received().items()))
         assert received() == {about: list(lines) for about, lines in expected.items()}
-
-
-class Gate(Network):
-    """A network between a server and the broker; it can hold all bytes, and lose those that it holds."""
-
-    def __init__(self, url: str) -> None:
-        self.is_open = threading.Event()
-        self.is_open.set()
-        super().__init__(url)
-
-    def lose(self) -> None:
-        """Open again without the held bytes; the server has disconnected."""
-        self.swallows.set()
-        self.is_open.set()
-        for thread in self._threads[1:]:
-            thread.join()
-        self.swallows.clear()
-
-    def close(self) -> None:
-        self.is_open.set()
-        super().close()
-
-    def _pass_on(
-        self,
-        source: socket.socket,
-        target: socket.socket,
-        swallows: threading.Event | None,  # noqa: ARG002
-    ) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                self.is_open.wait()
-                if not self.swallows.is_set():
-                    target.sendall(data)
-            target.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 COMMAND = Path(sys.executable).parent / "legacy-queue"
 LONG = 60.0  # seconds: the timeout of whatever a test waits for
+PROTOCOLS = ("draft", "deployed", "claimwork")  # of the sample worker
 SHORT_CLAIM = 6  # seconds that a claim lasts on the servers with short claims
 
 # No line of a server's log may hold any of these
@@ -176,6 +178,11 @@ class Server(Running):
         lines = self.errors[self.ready_at :].splitlines()
         return [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")]
 
+    def connect(self) -> socket.socket:
+        """A new connection to it."""
+        address = urlsplit(self.root_url)
+        return socket.create_connection((address.hostname, address.port), LONG)
+
     def leaks(self) -> list[str]:
         """The lines of its log and of its Azurite's log that hold a secret."""
         logs = [self.errors, *(log.read_text() for log in self.data_dir.glob("azurite/*.log"))]
@@ -185,6 +192,11 @@ class Server(Running):
         """Kill all its processes at once, as a loss of power does."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """All bytes until the server closes the connection."""
+    return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def leaks(log: str, secrets: Iterable[str]) -> list[str]:
@@ -216,7 +228,8 @@ def serve(
     prints one line, that its log holds no secret, that its Azurite ends with it, and that it imports nothing
     after it is ready: an import without a free file descriptor would fail a request.
     """
-    data_dir, env = data_dir or folder / "data", env or {}
+    data_dir = data_dir or folder / "data"
+    env = env or {}
     with run(
         folder,
         *("serve", "--port", "0", "--data-dir", str(data_dir), *options),

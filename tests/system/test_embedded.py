@@ -10,7 +10,7 @@ from pathlib import Path
 import requests
 
 from .http_queue import Queue, definition, slugid
-from .processes import COMMAND, LONG, Server, environment, run, serve, wait_until
+from .processes import COMMAND, LONG, Server, environment, serve, wait_until
 
 MIB = 1024 * 1024
 
@@ -56,8 +56,7 @@ def test_two_processes_share_the_tasks_and_messages_of_one_file(tmp_path: Path, 
     with serve(tmp_path, "--workers", "2") as server:
 
         def claim(_: int) -> str:
-            body = {"workerGroup": "system", "workerId": slugid(), "tasks": 1}
-            (task,) = Queue(server).ask("POST", f"/claim-work/system/{worker_type}", body)["tasks"]
+            [task] = Queue(server).claim_work(worker_type)
             return str(task["status"]["taskId"])
 
         with ThreadPoolExecutor(20) as threads:
@@ -118,48 +117,6 @@ def fill(path: Path) -> None:
         with suppress(OSError), path.open("ab", buffering=0) as file:
             while True:
                 file.write(b"." * size)
-
-
-def test_a_lost_file_is_a_sentence_and_not_an_empty_queue(tmp_path: Path) -> None:
-    with serve(tmp_path / "first") as server:
-        assert server.end() == 0
-    for leftover in server.data_dir.glob("storage.sqlite-*"):
-        leftover.unlink()
-    (server.data_dir / "storage.sqlite").unlink()
-    with run(tmp_path / "second", "serve", "--port", "0", "--data-dir", str(server.data_dir)) as second:
-        assert second.wait() == 1
-        assert "is missing or empty, and development.json beside it" in second.errors
-        assert "Traceback" not in second.errors
-
-
-def test_a_second_server_on_a_file_is_refused(tmp_path: Path) -> None:
-    with serve(tmp_path / "first") as server:
-        options = ("--port", "0", "--data-dir", str(server.data_dir))
-        with run(tmp_path / "second", "serve", *options) as second:
-            assert second.wait() == 1
-            assert f"{server.data_dir} is in use by process {server.process.pid}" in second.errors
-        assert ready(server) == 200
-
-
-def test_a_backup_of_a_server_is_a_storage_with_its_tasks(tmp_path: Path, worker_type: str) -> None:
-    data = tmp_path / "restored"
-    with serve(tmp_path / "first") as server:
-        task_id = Queue(server).create(definition(worker_type))
-        data.mkdir()
-        target = data / "storage.sqlite"
-        with run(tmp_path / "backup", "backup", str(target), "--data-dir", str(server.data_dir)) as backup:
-            assert backup.wait() == 0, backup.errors
-    with serve(tmp_path / "second", data_dir=data) as restored:
-        assert Queue(restored).status(task_id)["state"] == "pending"
-
-
-def test_a_resolver_that_came_too_early_does_not_spoil_the_directory(tmp_path: Path) -> None:
-    data = ("--data-dir", str(tmp_path / "data"))
-    with run(tmp_path / "resolve", "resolve", *data) as resolver:
-        assert resolver.wait() == 1
-        assert "start `legacy-queue serve`" in resolver.errors
-    with serve(tmp_path / "serve", data_dir=tmp_path / "data") as server:
-        assert ready(server) == 200
 
 
 def test_a_disk_that_is_full_at_a_start_is_not_called_damage(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -85,27 +84,6 @@ def test_a_signal_during_a_fork_ends_the_server_in_order(tmp_path: Path) -> None
     assert server.output == ""
 
 
-@pytest.mark.parametrize(("command", "storage"), [("serve", "azurite"), ("up", "memory")])
-def test_a_signal_at_any_moment_of_the_start_ends_a_command_in_order(
-    tmp_path: Path, command: str, storage: str
-) -> None:
-    """The moments differ with the machine; a command ends in order at each of them."""
-    options = (command, "--port", "0", "--storage", storage, "--data-dir", str(tmp_path / "data"))
-    for number, after in enumerate((0.4, 1.6)):
-        with importing("legacy_queue.cli.commands", 0, tmp_path / str(number), *options) as process:
-            time.sleep(after)
-            process.send(SIGNALS[number])
-            assert_ends_in_order(process, tmp_path)
-
-
-def test_ctrl_c_ends_the_command_up_although_the_signal_was_ignored_before(tmp_path: Path) -> None:
-    options = ("--port", "0", "--storage", "memory", "--data-dir", str(tmp_path / "data"))
-    with run(tmp_path, "up", *options, under=SIGNALS_IGNORED) as up:
-        wait_until(lambda: "Ctrl-C stops" in up.output)
-        up.send(signal.SIGINT)
-        assert_ends_in_order(up, tmp_path)
-
-
 def test_the_server_and_its_azurite_end_after_the_command_up_is_killed(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with run(tmp_path, "up", "--azurite", "--port", "0", "--data-dir", str(data_dir)) as up:
@@ -143,13 +121,6 @@ def test_stop_with_stdin_ends_a_command_at_the_end_of_standard_input(tmp_path: P
         assert_ends_in_order(process, tmp_path)
 
 
-def test_stop_with_stdin_is_refused_if_standard_input_is_closed(tmp_path: Path) -> None:
-    closed = ("sh", "-c", 'exec "$@" <&-', "sh")
-    with run(tmp_path, "serve", "--stop-with-stdin", "--data-dir", str(tmp_path), under=closed) as process:
-        assert process.wait() == 2
-        assert "standard input" in process.errors
-
-
 def test_sighup_ends_a_server_and_other_signals_of_a_terminal_do_not(tmp_path: Path) -> None:
     options = ("--port", "0", "--storage", "memory", "--data-dir", str(tmp_path / "data"))
     with run(tmp_path, "serve", *options) as server:
@@ -163,11 +134,3 @@ def test_sighup_ends_a_server_and_other_signals_of_a_terminal_do_not(tmp_path: P
         assert processes_of(tmp_path / "data") == before
         server.send(signal.SIGHUP)
         assert_ends_in_order(server, tmp_path / "data")
-
-
-def test_ctrl_c_ends_the_demo_and_the_command_of_its_task(tmp_path: Path) -> None:
-    with run(tmp_path, "up", "--demo", "--storage", "memory", "--data-dir", str(tmp_path / "data")) as demo:
-        wait_until(lambda: "executing run 0" in demo.output)
-        demo.send(signal.SIGINT)
-        assert_ends_in_order(demo, tmp_path, 130)
-    assert "is completed" not in demo.output

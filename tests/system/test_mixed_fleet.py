@@ -1,91 +1,111 @@
-"""Workers of all three generations share a queue, and a fleet changes its protocol while tasks run."""
+"""Workers of all generations share a queue: the sample worker in each protocol, and today's clients."""
 
-import threading
-from collections.abc import Iterator, Sequence
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
+import requests
 
 from legacy_queue.local_processes.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .fleet import PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
-from .http_queue import Json, Queue
-from .processes import LONG, WorkerProcess, serve, wait_until, work
+from .http_queue import Json, Queue, definition, slugid
+from .processes import LONG, PROTOCOLS, environment, serve, wait_until, work
+from .real_clients import CLIENTS_DIR, TODAY, python_of_today
 
-TASKS = 24
-WORKERS_EACH = 2  # workers over HTTP of each protocol
+BATCH = 12  # tasks
+PRIORITIES = ("highest", "high", "medium", "lowest")
 SHORT_WAIT = ("--claim-work-wait", "1s")
-
-
-@pytest.fixture
-def queues(azurite: Azurite, tmp_path: Path) -> Iterator[Sequence[Queue]]:
-    """The queue at each of two servers."""
-    env = on_account(azurite)
-    with (
-        serve(tmp_path / "one", *SHORT_WAIT, env=env) as one,
-        serve(tmp_path / "two", *SHORT_WAIT, env=env) as two,
-    ):
-        yield [as_root(one), as_root(two)]
-
-
-def test_a_mixed_fleet_on_two_servers_runs_each_task_once_and_leaves_no_message(
-    queues: Sequence[Queue], worker_type: str, tmp_path: Path
-) -> None:
-    workers = [
-        HttpWorker(queues[number % len(queues)], worker_type, f"{protocol}-{number}", protocol)
-        for protocol in PROTOCOLS
-        for number in range(WORKERS_EACH)
-    ]
-    all_hold_a_claim = threading.Barrier(len(workers) + 1)
-    work_of_all = Work(queues[0], worker_type)
-
-    def on_claim(worker: HttpWorker, claim: Json) -> None:
-        """Wait until each worker holds its first claim; another worker cannot claim the same run."""
-        if len(worker.claims) == 1:
-            all_hold_a_claim.wait(LONG)
-        rival = queues[-1].claim_by_name(claim["status"]["taskId"], claim["runId"], "rival")
-        assert rival.status_code == 409
-
-    with sample_workers(queues[-1], worker_type, tmp_path) as samples:
-        with at_work(workers, on_claim) as check:
-            tasks = work_of_all.create(TASKS, ["sleep", "0.5"])  # enough for each sample worker to get one
-            for sample in samples:
-                sample.wait_for("claim")
-            all_hold_a_claim.wait(LONG)
-            wait_for_completion(check, work_of_all)
-        assert [sample.end() for sample in samples] == [0] * len(samples)
-        by_samples = [
-            (step["task_id"], step["run_id"], f"sample-{protocol}")
-            for protocol, sample in zip(PROTOCOLS, samples, strict=True)
-            for step in sample.steps
-            if step["event"] == "claim"
-        ]
-    statuses = work_of_all.statuses()
-    assert {status["taskId"]: len(status["runs"]) for status in statuses} == dict.fromkeys(tasks, 1)
-    assert {status["retriesLeft"] for status in statuses} == {5}
-    ran = sorted((status["taskId"], 0, status["runs"][0]["workerId"]) for status in statuses)
-    assert ran == sorted([*claimed_by(workers), *by_samples])
-    assert {worker_id for _, _, worker_id in ran} == {
-        *(worker.worker_id for worker in workers),
-        *(f"sample-{protocol}" for protocol in PROTOCOLS),
-    }
-    wait_until(lambda: not any(queue.pending(worker_type) for queue in queues))
+Claims = set[tuple[str, int]]
+ReadClaims = Callable[[], Claims]
 
 
 @contextmanager
-def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[list[WorkerProcess]]:
-    """A ``legacy-queue worker`` of each protocol."""
+def sample_worker(queue: Queue, worker_type: str, protocol: str, folder: Path) -> Iterator[ReadClaims]:
+    """Run a sample worker; yields a function that returns the runs that it has claimed."""
+    options = ("--protocol", protocol, "--worker-id", folder.name)
+    with work(folder, queue.server, worker_type, *options, credentials=queue.credentials) as worker:
+
+        def claims() -> Claims:
+            assert worker.process.poll() is None, worker.errors
+            return {(step["task_id"], step["run_id"]) for step in worker.steps if step["event"] == "claim"}
+
+        yield claims
+        assert worker.end() == 0
+
+
+@contextmanager
+def todays_worker(queue: Queue, worker_type: str, client: str, output: Path) -> Iterator[ReadClaims]:
+    """The same of a worker that is written with the newest client of that name."""
+    of_python = [str(python_of_today()), str(CLIENTS_DIR / "worker.py")]
+    script = of_python if client.startswith("pypi") else ["node", str(CLIENTS_DIR / "worker.mjs")]
+    env = environment(
+        TASKCLUSTER_ROOT_URL=queue.server.root_url,
+        TASKCLUSTER_CLIENT_ID=queue.credentials["clientId"],
+        TASKCLUSTER_ACCESS_TOKEN=queue.credentials["accessToken"],
+    )
+    words = [f"system/{worker_type}", "group", output.name]
+    with output.open("wb") as file, subprocess.Popen([*script, *words], env=env, stdout=file) as process:
+
+        def claims() -> Claims:
+            assert process.poll() is None, f"the worker on {client} has ended"
+            lines = output.read_text().splitlines(keepends=True)
+            steps = [json.loads(line) for line in lines if line.endswith("\n")]
+            return {(step["taskId"], step["runId"]) for step in steps if step["event"] == "claim"}
+
+        try:
+            yield claims
+        finally:
+            process.kill()
+            process.wait(LONG)
+
+
+def create_tasks(queue: Queue, worker_type: str, group: str) -> None:
+    """Tasks of each of the priorities, which take a sample worker long enough for the others to claim too."""
+    payload = {"command": ["sleep", "0.2"]}
+
+    def create(number: int) -> None:
+        priority = PRIORITIES[number % len(PRIORITIES)]
+        of_group = {"taskGroupId": group, "schedulerId": "scheduler"}
+        queue.create(definition(worker_type, priority=priority, payload=payload, **of_group))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(create, range(BATCH)))
+
+
+def test_a_mixed_fleet_on_two_servers_runs_each_task_once_and_leaves_no_message(
+    azurite: Azurite, worker_type: str, tmp_path: Path
+) -> None:
+    env = on_account(azurite)
+    group = slugid()
     with ExitStack() as stack:
-        samples = []
-        for protocol in PROTOCOLS:
-            options = ("--protocol", protocol, "--worker-id", f"sample-{protocol}")
-            worker = work(
-                folder / protocol, queue.server, worker_type, *options, credentials=queue.credentials
-            )
-            samples.append(stack.enter_context(worker))
-        yield samples
+        servers = [stack.enter_context(serve(tmp_path / name, *SHORT_WAIT, env=env)) for name in ("1", "2")]
+        queues = [as_root(server) for server in servers]
+        workers: dict[str, ReadClaims] = {}
+        for number, queue in enumerate(queues):
+            for protocol in PROTOCOLS:
+                name = f"{protocol}-{number}"
+                sample = sample_worker(queue, worker_type, protocol, tmp_path / name)
+                workers[name] = stack.enter_context(sample)
+        for number, client in enumerate(TODAY):
+            today = todays_worker(queues[number], worker_type, client, tmp_path / f"today-{number}")
+            workers[f"today-{number}"] = stack.enter_context(today)
 
+        def statuses() -> list[Json]:
+            return [entry["status"] for entry in queues[0].ask("GET", f"/task-group/{group}/list")["tasks"]]
 
-OLD, NEW = ("draft", "deployed"), ("claimwork",)
+        while not all(claims() for claims in workers.values()):
+            create_tasks(queues[0], worker_type, group)
+            wait_until(lambda: all(status["state"] == "completed" for status in statuses()))
+        ended = statuses()
+        assert {(len(status["runs"]), status["retriesLeft"]) for status in ended} == {(1, 5)}
+        for name, claims in workers.items():
+            ran = {(each["taskId"], 0) for each in ended if each["runs"][0]["workerId"] == name}
+            assert claims() == ran
+        for status in ended:
+            url = f"{servers[1].base_url}/task/{status['taskId']}/runs/0/artifacts/public/logs/live.log"
+            assert requests.get(url, timeout=LONG).status_code == 200
+        wait_until(lambda: not any(queue.pending(worker_type) for queue in queues))

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import requests
@@ -10,19 +9,11 @@ import requests
 from .conftest import EACH_NEWEST_CLIENT
 from .http_queue import Queue
 from .processes import LONG, Server
-from .real_clients import TODAY, Called, RealClient
+from .real_clients import RealClient
 from .uploads import TEXT, Run, body, claimed, of_blob, send
 
 CONTENT = b"all that the task said\n"
 LARGE = random.Random(2).randbytes(5 * 1024**2)  # larger than an inline upload, and than a block
-
-
-@pytest.fixture(params=TODAY)
-def client(
-    request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
-) -> RealClient:
-    """Each of the newest clients."""
-    return clients(request.param, server)
 
 
 @pytest.fixture
@@ -33,7 +24,9 @@ def run(queue: Queue, clients: Callable[[str, Server], RealClient], server: Serv
 
 @EACH_NEWEST_CLIENT
 @pytest.mark.parametrize("data", [b"", CONTENT, LARGE], ids=["empty", "inline", "put"])
-def test_the_clients_own_helpers_upload_and_download_an_object(run: Run, client: Called, data: bytes) -> None:
+def test_the_clients_own_helpers_upload_and_download_an_object(
+    run: Run, client: RealClient, data: bytes
+) -> None:
     artifact = body("object", contentType="application/octet-stream")
     client.put_object(run.task_id, "0", "public/an object", artifact, data)
     for run_id in ("0", None):
@@ -44,7 +37,7 @@ def test_the_clients_own_helpers_upload_and_download_an_object(run: Run, client:
 
 @EACH_NEWEST_CLIENT
 def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
-    run: Run, client: Called
+    run: Run, client: RealClient
 ) -> None:
     run.put("public/s3", CONTENT)
     put_url = run.call("createArtifact", "public/azure", body("azure"))["putUrl"]
@@ -64,18 +57,3 @@ def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
     assert {name: content for name, (content, _) in downloaded.items()} == dict.fromkeys(downloaded, CONTENT)
     assert all(TEXT.startswith(content_type.partition(";")[0]) for _, content_type in downloaded.values())
     assert client.download_error(run.task_id, "0", "public/error") == "file-missing-on-worker"
-
-
-@pytest.mark.parametrize("server", ["memory"], indirect=True)  # does not depend on the storage
-def test_the_methods_about_artifacts_of_the_newest_client_answer_json(run: Run, client: Called) -> None:
-    run.call("createArtifact", "public/live.log", body("reference"))
-    run.put("public/backing.log", CONTENT)
-    run.call("createArtifact", "public/live.log", body("link", artifact="public/backing.log"))
-    names: list[Any] = [run.task_id, "0", "public/live.log"]
-    assert client.call("artifact", *names)["storageType"] == "s3"
-    assert client.call("latestArtifact", run.task_id, "public/live.log")["storageType"] == "s3"
-    info = client.call("artifactInfo", *names)
-    assert (info["storageType"], info["name"]) == ("link", "public/live.log")
-    assert client.call("latestArtifactInfo", run.task_id, "public/live.log") == info
-    assert info in client.call("listLatestArtifacts", run.task_id)["artifacts"]
-    assert client.call("getArtifact", *names)["url"].startswith("http")

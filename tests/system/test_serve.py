@@ -1,17 +1,14 @@
 """``legacy-queue serve`` as a process: its start, end, recovery and errors."""
 
-import json
 import os
 import signal
 import socket
 import stat
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import mohawk
 import pytest
 import requests
 
@@ -21,18 +18,13 @@ from .processes import (
     Server,
     azurite_of,
     processes_of,
-    run,
+    read_all,
     serve,
     wait_until,
-    work,
 )
-from .uploads import TEXT, body, curl
+from .uploads import TEXT, body
 
 MIB = 1024 * 1024
-MAX_UPLOADS, MAX_UPLOADS_OF_URL = 64, 4  # at a time in a process, and of these to the same URL
-SECRET = "a-signing-secret-for-the-tests-of-serve"
-TOKEN = "an-access-token-for-the-tests-of-serve"
-WORKER_TOKEN = "another-access-token-for-a-mere-worker"
 
 
 def ready(server: Server) -> int:
@@ -45,21 +37,6 @@ def has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-@contextmanager
-def refused_to_start(
-    folder: Path, *options: str, env: Mapping[str, str] | None = None
-) -> Iterator[list[str]]:
-    """The lines on standard error of a server that does not start; asserts that there is one."""
-    with run(folder, "serve", "--data-dir", str(folder / "data"), *options, env=env) as process:
-        assert process.wait() in (1, 2), process.errors
-    assert process.output == ""
-    sentences = [line for line in process.errors.splitlines() if line]
-    yield sentences
-    assert len(sentences) == 1, process.errors
-    assert sentences[0].startswith("Error: ")
-    assert processes_of(folder / "data") == []
 
 
 # Ready
@@ -75,14 +52,6 @@ def test_the_ready_line_has_the_urls_and_credentials(server: Server) -> None:
     assert urlsplit(line["rootUrl"]).hostname == "127.0.0.1"
 
 
-def test_both_prefixes_and_ready_are_served(server: Server) -> None:
-    assert ready(server) == 200
-    for url in (server.base_url, f"{server.root_url}/api/queue/v1"):
-        assert requests.get(f"{url}/ping", timeout=LONG).json()["alive"] is True
-    reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
-    assert "claimTask" in [entry["name"] for entry in reference["entries"]]
-
-
 # Uploads that could delay other requests
 
 
@@ -96,7 +65,7 @@ def put_url(server: Server, worker_type: str) -> str:
     return url
 
 
-def upload_head(url: str, length: int, *more: str) -> bytes:
+def upload_head(url: str, length: int) -> bytes:
     parts = urlsplit(url)
     head = [
         f"PUT {parts.path}?{parts.query} HTTP/1.1",
@@ -104,30 +73,7 @@ def upload_head(url: str, length: int, *more: str) -> bytes:
         f"Content-Type: {TEXT}",
         f"Content-Length: {length}",
     ]
-    return "".join(f"{line}\r\n" for line in [*head, *more, ""]).encode()
-
-
-@pytest.mark.parametrize("server", ["memory"], indirect=True)
-def test_an_upload_beyond_the_limit_is_answered_503_and_later_stored(
-    server: Server, worker_type: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(bytes(range(256)) * (8 * MIB // 256))
-    expecting = "Expect: 100-continue"
-    url, *others = (put_url(server, worker_type) for _ in range(1 + MAX_UPLOADS // MAX_UPLOADS_OF_URL))
-
-    def uploaded() -> int:
-        return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
-
-    with ExitStack() as held:
-        for other in others * MAX_UPLOADS_OF_URL:
-            connection = held.enter_context(connected(server))
-            connection.sendall(upload_head(other, MIB, expecting))
-            assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
-        wait_until(lambda: uploaded() == 503)
-        answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    wait_until(lambda: uploaded() == 200)
+    return "".join(f"{line}\r\n" for line in [*head, ""]).encode()
 
 
 @pytest.mark.parametrize("server", ["memory"], indirect=True)
@@ -137,7 +83,7 @@ def test_requests_are_answered_while_a_body_arrives_without_a_pause(
 ) -> None:
     sent, max_sent = 0, 512  # MiB
     begun, answered = threading.Event(), threading.Event()
-    with connected(server) as connection:
+    with server.connect() as connection:
         url = put_url(server, worker_type) + suffix
 
         def send() -> None:
@@ -159,7 +105,7 @@ def test_requests_are_answered_while_a_body_arrives_without_a_pause(
 
 
 def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Server) -> None:
-    with connected(server) as connection:
+    with server.connect() as connection:
         connection.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(65536)
         ports = [f":{address[1]:04X}" for address in (connection.getpeername(), connection.getsockname())]
@@ -181,14 +127,15 @@ def test_sigterm_answers_the_request_under_way_closes_idle_connections_and_ends_
 ) -> None:
     with (
         serve(tmp_path) as server,
-        connected(server) as idle,
-        connected(server) as busy,
+        server.connect() as idle,
+        server.connect() as busy,
     ):
         idle.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         pong = b""
         while not pong.endswith(b"}\n"):
             pong += idle.recv(65536)
-        head, body = create_request(server)
+        task = f"/task/{slugid()}"
+        head, body = Queue(server).raw("PUT", task, definition("draining"), "Expect: 100-continue")
         busy.sendall(head)
         # the server has read the head and waits for the body: the request is under way
         assert busy.recv(65536).startswith(b"HTTP/1.1 100 ")
@@ -213,41 +160,12 @@ def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -
         assert not any(blocked >> (number - 1) & 1 for number in ends)
 
 
-def connected(server: Server) -> socket.socket:
-    address = urlsplit(server.root_url)
-    return socket.create_connection((address.hostname, address.port), LONG)
-
-
-def read_all(connection: socket.socket) -> bytes:
-    """All bytes until the server closes the connection."""
-    return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
 def accepts(server: Server) -> bool:
     try:
-        connected(server).close()
+        server.connect().close()
     except OSError:
         return False
     return True
-
-
-def create_request(server: Server) -> tuple[bytes, bytes]:
-    """Head and body of a createTask with Expect: 100-continue."""
-    url = f"{server.base_url}/task/{slugid()}"
-    body = json.dumps(definition("draining")).encode()
-    credentials = {"id": server.credentials["clientId"], "key": server.credentials["accessToken"]}
-    sender = mohawk.Sender(
-        {**credentials, "algorithm": "sha256"}, url, "PUT", content=body, content_type="application/json"
-    )
-    head = [
-        f"PUT {urlsplit(url).path} HTTP/1.1",
-        f"Host: {urlsplit(url).netloc}",
-        f"Authorization: {sender.request_header}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Expect: 100-continue",
-    ]
-    return "".join(f"{line}\r\n" for line in [*head, ""]).encode(), body
 
 
 def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
@@ -313,58 +231,6 @@ def is_made(folder: Path) -> bool:
     return False
 
 
-# Errors at the start
-
-
-def test_data_of_azurite_are_not_left_behind_in_silence(tmp_path: Path) -> None:
-    (tmp_path / "data/azurite").mkdir(parents=True)
-    with refused_to_start(tmp_path, "--port", "0", "--storage", "embedded") as [sentence]:
-        assert (
-            f"{tmp_path}/data/azurite holds the tasks of an earlier start: go on with --storage azurite"
-            in (sentence)
-        )
-
-
-# Settings
-
-
-def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
-    tmp_path: Path, worker_type: str
-) -> None:
-    """A worker with the scopes of a worker of 2015 runs a task."""
-    pool = f"system/{worker_type}"
-    scopes = [
-        f"queue:poll-task-urls:{pool}",
-        "queue:claim-task",
-        f"assume:worker-type:{pool}",
-        "assume:worker-id:sample/*",
-    ]
-    (tmp_path / "queue.toml").write_text(
-        f"""
-        signing-secrets = ["{SECRET}"]
-        [clients]
-        root = {{accessToken = "{TOKEN}", scopes = ["*"]}}
-        worker = {{accessToken = "{WORKER_TOKEN}", scopes = {json.dumps(scopes)}}}
-        """
-    )
-    options = ("--storage", "memory", "--config", str(tmp_path / "queue.toml"))
-    with serve(tmp_path / "server", *options) as server:
-        server.secrets.update((SECRET, TOKEN, WORKER_TOKEN))
-        assert "credentials" not in server.line
-        assert not any(secret in server.output for secret in server.secrets)
-        queue = Queue(server, {"clientId": "root", "accessToken": TOKEN})
-        task_id = queue.create(definition(worker_type))
-        mere = {"clientId": "worker", "accessToken": WORKER_TOKEN}
-        other = Queue(server, mere).send("GET", "/poll-task-url/system/other")
-        assert other.status_code == 403
-        assert (
-            Queue(server, mere).send("PUT", f"/task/{slugid()}", definition(worker_type)).status_code == 403
-        )
-        with work(tmp_path / "worker", server, worker_type, "--max-tasks", "1", credentials=mere) as worker:
-            assert worker.wait() == 0, worker.errors
-        assert queue.runs(task_id) == [("completed", "completed")]
-
-
 # Secrets and the log
 
 
@@ -395,7 +261,7 @@ def test_the_log_holds_no_secret_of_any_request(server: Server, worker_type: str
         f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: localhost\r\n\r\n",
         f"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
     ):
-        with connected(server) as connection:
+        with server.connect() as connection:
             connection.sendall(head.encode())
             connection.shutdown(socket.SHUT_WR)
             try:

@@ -3,14 +3,10 @@
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pytest
 import requests
 
 from .http_queue import Json, Queue, definition, in_time
@@ -47,30 +43,6 @@ def send(upload: Mapping[str, Any], content: bytes) -> requests.Response:
     return requests.request(
         upload["method"], upload["url"], data=content, headers=upload["headers"], timeout=LONG
     )
-
-
-def curl(*words: str) -> tuple[int, bytes]:
-    """Run curl with these words; status and body of the answer."""
-    program = shutil.which("curl")
-    if program is None:
-        pytest.fail("curl is missing; on Debian: apt-get install curl")
-    words = (
-        "--silent",
-        "--show-error",
-        "--max-time",
-        str(LONG),
-        "--write-out",
-        "%{stderr}%{http_code}",
-        *words,
-    )
-    ended = subprocess.run([program, *words], capture_output=True, check=False)
-    assert ended.returncode == 0, ended.stderr.decode()
-    return int(ended.stderr), ended.stdout
-
-
-def curl_upload(file: Path, url: str, *headers: str) -> tuple[int, bytes]:
-    """``curl -T``, with these headers."""
-    return curl("-T", str(file), *(word for header in headers for word in ("-H", header)), url)
 
 
 @dataclass(frozen=True)

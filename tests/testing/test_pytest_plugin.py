@@ -89,6 +89,12 @@ def test_that_fails_with_settings(queue_of_mine):
     queue_of_mine.wait_for(queue_of_mine.create_task(), "completed", timeout=0.1)
 
 
+@pytest.mark.legacy_queue(claim_timeout="60s")
+def test_the_nearest_marker_wins(legacy_queue):
+    legacy_queue.create_task()
+    assert legacy_queue.claim().taken_until - legacy_queue.now() > timedelta(seconds=30)
+
+
 @pytest.mark.legacy_queue("azurite")
 def test_that_names_no_setting(legacy_queue):
     pass
@@ -115,7 +121,7 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
         *("-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "--strict-markers"),
         *("-W", "error", "-W", "default::legacy_queue.testing.FaultNeverFired"),
     )
-    ran.assert_outcomes(passed=5, failed=4, errors=1, warnings=2)
+    ran.assert_outcomes(passed=6, failed=4, errors=1, warnings=2)
     said = ran.stdout.str()
     assert said.count("- legacy-queue -") == 3, (
         "the report of each failed test that has used a queue says more"

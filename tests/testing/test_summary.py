@@ -5,9 +5,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.testing.summary import (
-    clock_line,
-    fault_line,
-    message_line,
     request_line,
     request_lines,
     task_line,
@@ -73,21 +70,3 @@ def test_the_line_of_a_task_shows_its_runs() -> None:
         "run 2 completed"
     )
     assert task_line({**TASK, "state": "unscheduled", "runs": []}) == "T p/b unscheduled: no run"
-
-
-def test_the_line_of_a_message_says_when_it_is_visible() -> None:
-    message = {"priority": "low", "visibleIn": 0, "dequeueCount": 0}
-    assert message_line(message) == "(no task) low, visible, dequeue count 0"
-    of_task = {"taskId": "T", "runId": 1, "visibleIn": 290.0, "dequeueCount": 2}
-    assert message_line({**message, **of_task}) == "T/1 low, visible in 290 s, dequeue count 2"
-
-
-def test_the_line_of_a_fault_says_how_often_it_has_fired() -> None:
-    fault = {"faultId": "f", "endpoint": "claimTask", "status": 503, "times": 2, "fired": 1}
-    assert fault_line(fault) == "claimTask status=503 times=2, fired: 1"
-
-
-def test_the_line_of_the_clock_says_how_it_was_moved() -> None:
-    clock = {"now": "N", "offset": 0, "frozen": False}
-    assert clock_line(clock) == "N"
-    assert clock_line({**clock, "offset": 1260.0, "frozen": True}) == "N, 1260 s ahead, frozen"

@@ -1,29 +1,40 @@
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
+from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.worker import SampleWorker, Step, WorkerSettings
 from legacy_queue.worker.worker_settings import Context, WorkerClock
+from tests.system.processes import LONG
 
-from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
-
-LONG = 60.0  # seconds: the timeout of whatever a test waits for
+from .scripted_queue import ROOT, ScriptedQueue
 
 
-class FakeClock(WorkerClock):
-    """The machine's clock, which a test moves forward. Pauses below a minute are recorded and cut short."""
-
-    def __init__(self) -> None:
-        self.ahead = timedelta(0)
-        self.pauses: list[float] = []
+class QueueClock(SystemClock):
+    ahead = timedelta(0)
 
     def now(self) -> datetime:
         return super().now() + self.ahead
+
+
+class FakeClock(WorkerClock):
+    """The queue's clock, which a test moves forward. Pauses below a minute are recorded and cut short."""
+
+    def __init__(self) -> None:
+        self.of_queue = QueueClock()
+        self.pauses: list[float] = []
+
+    def now(self) -> datetime:
+        return self.of_queue.now()
+
+    def advance(self, **duration: float) -> None:
+        self.of_queue.ahead += timedelta(**duration)
 
     def wait(self, event: threading.Event, duration: timedelta) -> bool:
         end = self.now() + duration
@@ -35,15 +46,6 @@ class FakeClock(WorkerClock):
         return is_set
 
 
-def wait_until(happens: Callable[[], bool]) -> bool:
-    """Wait for something outside of this process, such as the end of a command; False at the timeout."""
-    for _ in range(int(LONG / 0.01)):
-        if happens():
-            return True
-        time.sleep(0.01)
-    return False
-
-
 class Session:
     """A worker in a thread, and the steps that it reports."""
 
@@ -52,8 +54,8 @@ class Session:
         self._acts: dict[Step, tuple[Callable[[], object], ...]] = {}
         self._reported = threading.Condition()
         self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock)
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work)
+        self._thread = ThreadPoolExecutor(1)
+        self._ended: Future[None] | None = None
 
     def _on_step(self, step: Step, fields: Mapping[str, Any]) -> None:
         with self._reported:
@@ -66,15 +68,13 @@ class Session:
         """Call these at each such step, before the worker goes on."""
         self._acts[step] = acts
 
-    def _work(self) -> None:
-        try:
-            self.worker.run()
-        except Exception as failure:  # noqa: BLE001  raised again by ``end``
-            self._failure = failure
-
     def start(self) -> "Session":
-        self._thread.start()
+        self._ended = self._thread.submit(self.worker.run)
         return self
+
+    def run(self) -> None:
+        """Start the worker, and wait until it ends by itself; raises its error."""
+        self.start().end()
 
     def wait_for(self, step: Step, times: int = 1) -> Mapping[str, Any]:
         """Wait until the step was reported ``times`` times; return the fields of the last of them."""
@@ -88,23 +88,15 @@ class Session:
     def failures(self) -> list[str]:
         return [str(fields["detail"]) for fields in self.fields(Step.FAILURE)]
 
-    def names(self) -> list[Step]:
-        """The steps without polls and artifacts."""
-        return [step for step, _ in self.steps if step not in (Step.POLL, Step.ARTIFACT)]
-
     def end(self) -> None:
         """Wait until the worker ends by itself; raises its error."""
-        self._thread.join(LONG)
-        assert not self._thread.is_alive(), self.steps
-        if self._failure:
-            raise self._failure
+        assert self._ended
+        self._ended.result(LONG)
 
     def close(self) -> None:
-        """Stop the worker, if it was started."""
-        if self._thread.ident:
-            self.worker.stop()
-            self._thread.join(LONG)
-        assert not self._thread.is_alive()
+        """Stop the worker, if it still runs."""
+        self.worker.stop()
+        self._thread.shutdown()
 
 
 @pytest.fixture
@@ -113,17 +105,17 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def fake_queue(clock: FakeClock) -> Iterator[FakeQueue]:
-    server = FakeQueue(queues=3, now=clock.now)
-    yield server
-    server.close()
+def queue(clock: FakeClock) -> Iterator[ScriptedQueue]:
+    queue = ScriptedQueue(clock.of_queue)
+    yield queue
+    queue.close()
 
 
 @pytest.fixture
-def settings(fake_queue: FakeQueue) -> WorkerSettings:
+def settings(queue: ScriptedQueue) -> WorkerSettings:
     return WorkerSettings(
-        base_url=fake_queue.root_url + "/v1",
-        credentials=Credentials(CLIENT_ID, ACCESS_TOKEN),
+        base_url=queue.root_url + "/v1",
+        credentials=ROOT,
         provisioner_id="provisioner",
         worker_type="type",
         worker_group="group",
@@ -144,16 +136,14 @@ Prepare = Callable[..., Session]
 @pytest.fixture
 def prepare(settings: WorkerSettings, clock: FakeClock) -> Iterator[Prepare]:
     """Make a session with some settings changed, which the test starts; it is stopped after the test."""
-    sessions: list[Session] = []
+    with ExitStack() as stack:
 
-    def prepare_session(**changes: Any) -> Session:
-        session = Session(replace(settings, **changes), clock)
-        sessions.append(session)
-        return session
+        def prepare_session(**changes: Any) -> Session:
+            session = Session(replace(settings, **{"max_tasks": 1, **changes}), clock)
+            stack.callback(session.close)
+            return session
 
-    yield prepare_session
-    for session in sessions:
-        session.close()
+        yield prepare_session
 
 
 @pytest.fixture
@@ -161,8 +151,8 @@ def work(prepare: Prepare) -> Prepare:
     """Run a worker until its end after ``max_tasks`` tasks, by default 1."""
 
     def run(**changes: Any) -> Session:
-        session = prepare(**{"max_tasks": 1, **changes}).start()
-        session.end()
+        session = prepare(**changes)
+        session.run()
         return session
 
     return run

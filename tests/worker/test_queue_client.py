@@ -1,21 +1,36 @@
-import json
+"""How requests are signed, repeated and read."""
+
+import base64
+import re
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from pathlib import Path
 from tempfile import TemporaryFile
+from urllib.parse import quote, urlsplit
 
 import pytest
 
-from legacy_queue.worker import Credentials, Refused, WorkerSettings
-from legacy_queue.worker.http_client import RETRIES, Content, Unavailable
+from legacy_queue.worker import Refused
+from legacy_queue.worker.http_client import RETRIES, Unavailable
+from legacy_queue.worker.polled_queue import PolledMessage, PolledQueue, parse_messages
 from legacy_queue.worker.queue_client import QueueClient
 from legacy_queue.worker.worker_settings import Context
 
 from .conftest import FakeClock
-from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
+from .scripted_queue import TRUNCATED, ScriptedQueue
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 NAME = {"workerGroup": "group", "workerId": "id"}
+
+# In the form of Azure's own documentation of Get Messages, with a message of this queue in it.
+AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
+<QueueMessagesList><QueueMessage><MessageId>5974b586-0df3-4e2d-ad0c-18e3892bfca2</MessageId>\
+<InsertionTime>Fri, 09 Oct 2009 21:04:30 GMT</InsertionTime>\
+<ExpirationTime>Fri, 16 Oct 2009 21:04:30 GMT</ExpirationTime>\
+<PopReceipt>YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/=</PopReceipt>\
+<TimeNextVisible>Fri, 09 Oct 2009 23:29:20 GMT</TimeNextVisible><DequeueCount>3</DequeueCount>\
+<MessageText>eyJ0YXNrSWQiOiJmTjFTYkFyWFRQU1ZGTlV2YU9saW5RIiwicnVuSWQiOjIsInNpZ25hdHVyZSI6InMrLz0ifQ==\
+</MessageText></QueueMessage></QueueMessagesList>""".encode()
 
 
 @pytest.fixture
@@ -24,125 +39,125 @@ def client(context: Context) -> Iterator[QueueClient]:
         yield client
 
 
-@pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
-def test_a_request_is_signed_under_every_prefix(fake_queue: FakeQueue, context: Context, prefix: str) -> None:
-    settings = replace(context.settings, base_url=fake_queue.root_url + prefix)
-    with closing(QueueClient(replace(context, settings=settings))) as client:
-        client.poll_task_urls()
-    [request] = fake_queue.requests_for("pollTaskUrls")
-    assert request.client_id == CLIENT_ID
-    assert request.ext is None
-
-
-def test_a_certificate_is_sent_as_an_object_in_ext(fake_queue: FakeQueue, client: QueueClient) -> None:
-    claim = client.claim_task(TASK_ID, 0, NAME)
-    client.report(claim, "failed")
-    [report] = fake_queue.requests_for("reportFailed")
-    assert report.ext == {"certificate": {"version": 1, "scopes": [], "seed": "1"}}
-
-
-def test_a_worker_with_temporary_credentials_sends_its_certificate(
-    fake_queue: FakeQueue, context: Context
-) -> None:
-    own = Credentials(CLIENT_ID, ACCESS_TOKEN, certificate=json.dumps({"version": 1}))
-    settings = replace(context.settings, credentials=own)
-    with closing(QueueClient(replace(context, settings=settings))) as client:
-        client.poll_task_urls()
-    assert fake_queue.requests_for("pollTaskUrls")[0].ext == {"certificate": {"version": 1}}
-
-
-def test_reclaims_and_reports_carry_no_body_except_the_reason_of_an_exception(
-    fake_queue: FakeQueue, client: QueueClient
-) -> None:
-    claim = client.claim_task(TASK_ID, 0, NAME)
-    client.reclaim_task(claim)
-    client.report(claim, "completed")
-    client.report(claim, "failed")
-    client.report(claim, "exception", "worker-shutdown")
-    bodies = [request.raw_body for request in fake_queue.requests[1:]]
-    assert bodies == [b"", b"", b"", b'{"reason": "worker-shutdown"}']
-
-
 def test_a_5xx_is_tried_again_five_times_with_growing_delays(
-    fake_queue: FakeQueue, client: QueueClient, clock: FakeClock
+    queue: ScriptedQueue, client: QueueClient, clock: FakeClock
 ) -> None:
-    fake_queue.script("claimTask", *[503] * RETRIES)
-    assert client.claim_task(TASK_ID, 0, NAME).task_id == TASK_ID
+    queue.script("claimTask", *[503] * RETRIES)
+    client.claim_task(queue.task({}), 0, NAME)
     assert clock.pauses == [0.5, 1, 2, 4, 8]
-    fake_queue.script("claimTask", *[500] * (RETRIES + 1))
+    queue.script("claimTask", *[500] * (RETRIES + 1))
     with pytest.raises(Unavailable, match="claimTask: answered 500"):
-        client.claim_task(TASK_ID, 0, NAME)
+        client.claim_task(queue.task({}), 0, NAME)
 
 
-def test_a_reclaim_is_one_attempt(fake_queue: FakeQueue, client: QueueClient) -> None:
-    claim = client.claim_task(TASK_ID, 0, NAME)
-    fake_queue.script("reclaimTask", 503)
+def test_a_reclaim_is_one_attempt(queue: ScriptedQueue, client: QueueClient) -> None:
+    claim = client.claim_task(queue.task({}), 0, NAME)
+    queue.script("reclaimTask", 503)
     with pytest.raises(Unavailable, match="reclaimTask: answered 503"):
         client.reclaim_task(claim)
-    assert fake_queue.operations() == ["claimTask", "reclaimTask"]
+    assert queue.operations() == ["claimTask", "reclaimTask"]
 
 
-def test_a_broken_connection_is_tried_again(
-    fake_queue: FakeQueue, client: QueueClient, clock: FakeClock
-) -> None:
-    fake_queue.close()
-    with pytest.raises(Unavailable, match="ConnectionError"):
-        client.poll_task_urls()
-    assert len(clock.pauses) == RETRIES
-
-
-def test_an_answer_that_breaks_off_is_requested_again(fake_queue: FakeQueue, client: QueueClient) -> None:
-    fake_queue.truncated = 1
+def test_an_answer_that_breaks_off_is_requested_again(queue: ScriptedQueue, client: QueueClient) -> None:
+    queue.script("pollTaskUrls", TRUNCATED)
     client.poll_task_urls()
-    assert fake_queue.operations() == ["pollTaskUrls"] * 2
+    assert queue.operations() == ["pollTaskUrls"] * 2
 
 
-@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 409, 410])
-def test_a_4xx_is_never_tried_again(fake_queue: FakeQueue, client: QueueClient, status: int) -> None:
-    fake_queue.script("claimTask", status)
+@pytest.mark.parametrize("status", [302, 400, 409])
+def test_a_4xx_is_never_tried_again(queue: ScriptedQueue, client: QueueClient, status: int) -> None:
+    queue.script("claimTask", status)
     with pytest.raises(Refused) as refused:
-        client.claim_task(TASK_ID, 0, NAME)
-    assert fake_queue.operations() == ["claimTask"]
+        client.claim_task(queue.task({}), 0, NAME)
+    assert queue.operations() == ["claimTask"]
     # and not the request, which the original repeats
     assert str(refused.value) == f"claimTask: {status} Scripted: says {status}"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [b"", b"<html>", b"[]", b"null", b'{"status": 1}', b"[" * 100_000, b'{"status": {"taskId": "x"}}'],
-)
-def test_an_answer_that_is_not_as_documented_raises_unavailable(
-    fake_queue: FakeQueue, client: QueueClient, answer: bytes
-) -> None:
-    fake_queue.script("claimTask", answer)
-    with pytest.raises(Unavailable, match="claimTask: the answer is not as documented"):
-        client.claim_task(TASK_ID, 0, NAME)
-    for operation, call in (
-        ("pollTaskUrls", client.poll_task_urls),
-        ("claimWork", lambda: client.claim_work({})),
-    ):
-        fake_queue.script(operation, answer)
-        with pytest.raises(Unavailable, match="the answer is not as documented"):
-            call()
-
-
 def test_a_worker_that_stops_repeats_only_reports(
-    fake_queue: FakeQueue, client: QueueClient, context: Context, clock: FakeClock
+    queue: ScriptedQueue, client: QueueClient, context: Context, clock: FakeClock
 ) -> None:
-    claim = client.claim_task(TASK_ID, 0, NAME)
+    claim = client.claim_task(queue.task({}), 0, NAME)
     context.stopping.set()
-    fake_queue.script("claimTask", 503)
-    fake_queue.script("createArtifact", 503)
-    fake_queue.script("reportCompleted", *[503] * RETRIES)
-    with pytest.raises(Unavailable):
-        client.claim_task(TASK_ID, 0, NAME)
+    queue.script("createArtifact", 503)
+    queue.script("reportCompleted", *[503] * RETRIES)
     with TemporaryFile() as file, pytest.raises(Unavailable):
-        client.create_artifact(claim, "public/x", Content(file), "text/plain")
-    assert len(clock.pauses) == 2
-    client.report(claim, "completed")
-    assert len(clock.pauses) == 2 + RETRIES
+        client.create_artifact(claim, "public/x", file, "text/plain")
+    assert len(clock.pauses) == 1
+    client.report(claim, "completed", None)
+    assert len(clock.pauses) == 1 + RETRIES
 
 
-def test_no_token_is_in_a_repr(client: QueueClient, settings: WorkerSettings) -> None:
-    claim = client.claim_task(TASK_ID, 0, NAME)
-    assert "token" not in repr((claim, settings)).replace("access_token", "")
+def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:
+    [message] = parse_messages(AZURE_ANSWER)
+    assert message.message_id == "5974b586-0df3-4e2d-ad0c-18e3892bfca2"
+    assert message.pop_receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
+    assert message.work() == {"taskId": TASK_ID, "runId": 2, "signature": "s+/="}
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        b"",
+        b"{}",
+        b"<QueueMessagesList>",
+        b"<html/>",
+        re.sub(b"<PopReceipt>.*</PopReceipt>", b"", AZURE_ANSWER),
+    ],
+)
+def test_an_answer_that_is_not_a_message_list_raises_unavailable(xml: bytes) -> None:
+    with pytest.raises(Unavailable):
+        parse_messages(xml)
+
+
+def test_no_entity_of_a_document_type_is_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    entities = f'<!DOCTYPE x [<!ENTITY a SYSTEM "file://{secret}"><!ENTITY b "&a;&a;&a;&a;">]>'.encode()
+    xml = entities + AZURE_ANSWER.partition(b"?>")[2].replace(b"<MessageText>", b"<MessageText>&a;&b;")
+    assert "s3cret" not in "".join(message.text for message in parse_messages(xml))
+
+
+@pytest.mark.parametrize(
+    "json",
+    [
+        "not JSON",
+        "[]",
+        "{}",
+        '{"taskId": "../../evil-elsewhere0", "runId": 0}',
+        f'{{"taskId": "{TASK_ID}"}}',
+        f'{{"taskId": "{TASK_ID}", "runId": "0"}}',
+        f'{{"taskId": "{TASK_ID}", "runId": true}}',
+    ],
+)
+def test_a_text_that_names_no_run_is_no_work(json: str) -> None:
+    for text in (json, base64.b64encode(json.encode()).decode()):
+        assert PolledMessage("id", "receipt", text).work() is None
+
+
+def test_no_secret_is_in_a_repr(queue: ScriptedQueue, client: QueueClient, context: Context) -> None:
+    [message] = parse_messages(AZURE_ANSWER)
+    claim = client.claim_task(queue.task({}), 0, NAME)
+    polled = PolledQueue("http://poll?sig=secret", "http://delete?sig=secret")
+    shown = repr((message, polled, claim, context.settings)).replace("access_token", "")
+    for secret in (message.pop_receipt, message.text, "sig=secret", "token"):
+        assert secret not in shown
+
+
+def test_signed_urls_are_used_unchanged_with_encoded_receipts_and_without_a_netrc_files_credentials(
+    queue: ScriptedQueue, client: QueueClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login user password s3cret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    queue.task({})
+    [azure_queue, *_], _ = client.poll_task_urls()
+    message = client.poll(azure_queue)
+    assert message
+    client.delete(azure_queue, message)
+    poll, delete = queue.requests[1:]
+    signed = urlsplit(azure_queue.signed_poll_url)
+    assert poll.target == f"{signed.path}?{signed.query}&numofmessages=1"
+    assert f"popreceipt={quote(message.pop_receipt, safe='')}&" in delete.target
+    with pytest.raises(Refused, match=r"^delete: 404 \w+$"):  # without the URL
+        client.delete(azure_queue, message)

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
-from azure.data.tables import TableServiceClient
-from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.azure_blob import AzureBlobContainer
@@ -25,22 +23,16 @@ from legacy_queue.adapters.azure.entra import (
     EntraAccess,
     EntraToken,
     key_service,
-    token_service,
 )
-from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey, StorageRefused
-from legacy_queue.adapters.azure.sdk import ask, connect, find
+from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, Sender, SharedKey, StorageRefused
+from legacy_queue.adapters.azure.sdk import CLIENTS, ask, endpoints, find, sdk_client
 from legacy_queue.adapters.signing import UrlSigner
-from legacy_queue.ports.account import SigningEndpoint, StorageAccount
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 
 _NEEDED = (
     "with Microsoft Entra ID the account must have user delegation keys for queues and blobs, and this "
     "server's identity the roles that docs/how-to/real-azure.md names; a connection string needs neither"
 )
-_CLIENTS = (QueueServiceClient, TableServiceClient, BlobServiceClient)
-
-
-class AccessRefused(Exception):
-    """A sentence: the account does not serve this server, and what it would need."""
 
 
 class AzureAccount(StorageAccount):
@@ -67,22 +59,26 @@ class AzureAccount(StorageAccount):
         """
         self.operations: Counter[tuple[str, str]] = Counter()
         token = EntraToken(access.credential) if isinstance(access, EntraAccess) else None
-        services = [token_service(service) if token else service for service in (QUEUE, TABLE, BLOB)]
-        sdk_access: list[Any]
-        sdk_access = [access] * 3 if isinstance(access, str) else [(url, token) for url in access.urls]
-        clients: list[Any] = [
-            connect(kind, service, at, self.operations, context, proxy)
-            for kind, service, at in zip(_CLIENTS, services, sdk_access, strict=True)
-        ]
-        self._queues, self._tables, self._blobs = clients
-        urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
+        found = access.urls if isinstance(access, EntraAccess) else endpoints(access)
+        urls = [url.rstrip("/") for url in found]
+        queue_url, self._table_url, blob_url = urls
         self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
         self._connections = [Connections(url, context=context, proxy=proxy) for url in urls]
+        services = (QUEUE, TABLE, BLOB)
+        senders = [
+            Sender(service, connections, self.operations)
+            for service, connections in zip(services, self._connections, strict=True)
+        ]
+        sdk_access: list[Any] = [access] * 3 if isinstance(access, str) else [(url, token) for url in urls]
+        clients: list[Any] = [
+            sdk_client(kind, sender, at)
+            for kind, sender, at in zip(CLIENTS, senders, sdk_access, strict=True)
+        ]
+        self._queues, self._tables, self._blobs = clients
         account, key = _account_key(self._queues) if isinstance(access, str) else (access.account, "")
         signer = token or SharedKey(account, key)
         self._queue_requests, self._table_requests, blob_requests = (
-            RestClient(service, connections, signer, self.operations)
-            for service, connections in zip(services, self._connections, strict=True)
+            RestClient(sender, signer) for sender in senders
         )
         self.public_queues, self.public_blobs = (
             gateway if gateway and not public else SigningEndpoint(public or own, account, key)
@@ -93,7 +89,8 @@ class AzureAccount(StorageAccount):
         if token:
             self._delegation_keys = {
                 service.name: DelegationKey(
-                    service.name, RestClient(key_service(service), connections, token, self.operations)
+                    service.name,
+                    RestClient(Sender(key_service(service), connections, self.operations), token),
                 )
                 for service, public, connections in zip(services, publics, self._connections, strict=True)
                 if public not in (None, gateway)
@@ -134,7 +131,7 @@ class AzureAccount(StorageAccount):
     def check_access(self) -> None:
         """As ``check``, and return if URLs can be signed.
 
-        Raises AccessRefused.
+        Raises UnusableStorage.
         """
         try:
             for key in self._delegation_keys.values():
@@ -143,7 +140,7 @@ class AzureAccount(StorageAccount):
         except (StorageRefused, HttpResponseError) as error:
             reason = str(error).partition("\n")[0]
             needed = f": {_NEEDED}" if self._delegation_keys else ""
-            raise AccessRefused(
+            raise UnusableStorage(
                 f"{self.endpoints['queue']} refuses this server ({reason}){needed}"
             ) from error
 

@@ -12,7 +12,7 @@ from azure.storage.blob import BlobClient, BlobLeaseClient, ContainerClient
 from azure.storage.blob import BlobProperties as AzureProperties
 
 from legacy_queue.adapters.azure import sdk
-from legacy_queue.adapters.azure.http_response import Response
+from legacy_queue.adapters.azure.connection import Response
 from legacy_queue.adapters.azure.rest import Request, RestClient
 from legacy_queue.adapters.azure.sdk import ask, find
 from legacy_queue.adapters.signing import UrlSigner

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from legacy_queue.adapters.azure.http_response import Response
+from legacy_queue.adapters.azure.connection import Response
 from legacy_queue.adapters.azure.rest import (
     TABLE,
     Refusals,
@@ -76,7 +76,9 @@ class AzureTable(Table):
     """Each operation is one request. ``url`` is that of the service."""
 
     def __init__(self, service: RestClient, url: str, name: str) -> None:
-        self._service, self._url, self._path = service, f"{url}/{name}", f"/{name}"
+        self._service = service
+        self._url = f"{url}/{name}"
+        self._path = f"/{name}"
 
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
@@ -108,7 +110,8 @@ class AzureTable(Table):
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
-        request, refusals = _request(self._path, partition, change), _KINDS[change.kind][2]
+        request = _request(self._path, partition, change)
+        refusals = _KINDS[change.kind][2]
         try:
             return self._service.send(request, _no_etag if change.kind == "delete" else _etag, refusals)
         except _NoRow:
@@ -183,7 +186,8 @@ def _request(path: str, partition: str, change: Change) -> Request:
 
 def _batch(url: str, partition: str, changes: Sequence[Change]) -> tuple[str, bytes]:
     """Content type and body of a batch of changes of the table at ``url``."""
-    boundary, changeset = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
+    boundary = f"batch_{uuid.uuid4()}"
+    changeset = f"changeset_{uuid.uuid4()}"
     parts = [f"--{boundary}\r\nContent-Type: multipart/mixed; boundary={changeset}\r\n\r\n".encode()]
     fixed = header_lines(TABLE.headers)
     for number, change in enumerate(changes):

@@ -1,41 +1,44 @@
-"""Keep-alive HTTP connections to one endpoint: plain sockets, the same on threads and under gevent.
+"""Keep-alive connections of http.client to one endpoint, the same on threads and under gevent.
 
 No redirects, cookies or netrc, and a proxy only where it is given: the settings alone say where storage is.
 """
 
 import os
-import re
-import socket
 import ssl
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from traceback import clear_frames
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from legacy_queue.adapters.azure.http_response import BadResponse, Response, read_response
-
 MAX_IDLE = 128  # connections; more concurrent calls open more, which are closed afterwards
-_MAX_TUNNEL_ANSWER = 64 * 1024  # bytes
-_TUNNEL = re.compile(rb"HTTP/1\.[01] 2\d\d .*\r\n\r\n", re.DOTALL)
+_MAX_LINE = 64 * 1024  # bytes of a header
+_MAX_FIELDS = 100
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
 
 
-class NotSent(Exception):
+class NotSent(ServiceRequestError):
     """Storage did not get the whole request: it cannot have acted on it."""
 
 
-class ProxyRefused(OSError):
-    """The proxy did not connect to storage."""
-
-
-class NotAnswered(Exception):
+class NotAnswered(ServiceResponseError):
     """The request was sent, but no complete answer came: storage may have acted on it."""
+
+
+class Response(NamedTuple):
+    """``headers`` have names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class StorageTimeouts(NamedTuple):
@@ -43,6 +46,44 @@ class StorageTimeouts(NamedTuple):
 
     connect: float = 5
     read: float = 7
+
+
+class _LeanResponse(HTTPResponse):
+    """Reads its headers without the e-mail parser of http.client, which takes as long as all the rest."""
+
+    fields: Mapping[str, str]
+
+    def begin(self) -> None:
+        """Read the head of the answer; raises HTTPException, also where its end could not be noticed."""
+        version = ""
+        status = 100
+        while status < 200:
+            version, status, _ = self._read_status()  # type: ignore[attr-defined]
+            self.fields = dict(self._fields())
+        self.status = status
+        length = self.fields.get("content-length")
+        self.chunked = self.fields.get("transfer-encoding", "").lower() == "chunked"
+        self.chunk_left = None
+        self.length = None
+        if status in (204, 304) or self._method == "HEAD":  # type: ignore[attr-defined]
+            self.chunked = False
+            self.length = 0
+        elif not self.chunked:
+            if length is None or not length.isdecimal():
+                raise HTTPException("no length of the body")
+            self.length = int(length)
+        self.will_close = version == "HTTP/1.0" or "close" in self.fields.get("connection", "").lower()
+
+    def _fields(self) -> Iterator[tuple[str, str]]:
+        for _ in range(_MAX_FIELDS):
+            line = self.fp.readline(_MAX_LINE).decode("latin-1")
+            if line == "\r\n":
+                return
+            name, colon, value = line.partition(":")
+            if not colon or not line.endswith("\n"):
+                break
+            yield name.lower(), value.strip()
+        raise HTTPException("invalid headers")
 
 
 class Connections:
@@ -71,28 +112,51 @@ class Connections:
         through = urlsplit(proxy or "")
         self._proxy = (through.hostname, through.port or 80) if through.hostname else None
         self._context = (context or default_context()) if parts.scheme == "https" else None
-        self._timeouts, self._now = timeouts or StorageTimeouts(), now
+        self._timeouts = timeouts or StorageTimeouts()
+        self._now = now
         # with the time of the last use; the newest last
-        self._idle: deque[tuple[_Connection, float]] = deque()
+        self._idle: deque[tuple[HTTPConnection, float]] = deque()
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
 
-    def exchange(self, request: bytes) -> Response:
+    def exchange(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Response:
         """Send the request and return the answer; raises NotSent, NotAnswered.
 
         An idle connection that fails while the request is sent is replaced at once.
         """
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        length = f"content-length: {len(body)}\r\n" if body is not None else ""
+        head = f"{method} {target} HTTP/1.1\r\nhost: {self.host}\r\n{lines}{length}\r\n"
+        request = head.encode("latin-1") + (body or b"")
         while not self._is_closed:
             idle = self._take()
-            connection = idle or _Connection(self.address, self._timeouts, self._context, self._proxy)
+            connection = idle or self._open()
+            answer = _LeanResponse(connection.sock, method=method)
+            is_sent = False
             try:
-                response = connection.exchange(request)
-            except NotSent as error:
-                if idle and not isinstance(error.__cause__, TimeoutError):
+                connection.sock.sendall(request)
+                is_sent = True
+                answer.begin()
+                content = answer.read()
+            except (OSError, HTTPException) as error:
+                answer.close()
+                connection.close()
+                if is_sent:
+                    raise NotAnswered(type(error).__name__) from error
+                if idle and not isinstance(error, TimeoutError):
                     continue
+                raise NotSent(type(error).__name__) from error
+            except BaseException:  # the greenlet is killed
+                answer.close()
+                connection.close()
                 raise
-            self._put_back(connection, response)
-            return response
+            if answer.will_close:
+                connection.close()
+            else:
+                self._put_back(connection)
+            return Response(answer.status, answer.fields, content)
         raise NotSent("closed")
 
     def close(self) -> None:
@@ -100,96 +164,54 @@ class Connections:
         self._is_closed = True
         _close_all(self._idle)
 
-    def _take(self) -> "_Connection | None":
+    def _open(self) -> HTTPConnection:
+        host, port = self._proxy or self.address
+        connection: HTTPConnection
+        if self._context:
+            connection = HTTPSConnection(host, port, timeout=self._timeouts.connect, context=self._context)
+            if self._proxy:
+                connection.set_tunnel(*self.address)
+        else:
+            connection = HTTPConnection(host, port, timeout=self._timeouts.connect)
+        try:
+            connection.connect()
+        except (OSError, UnicodeError, HTTPException) as error:  # UnicodeError: an invalid host name
+            connection.close()
+            clear_frames(error.__traceback__)  # of the proxy's answer, which keeps the socket open
+            is_refused = type(error) is OSError and str(error).startswith("Tunnel connection failed")
+            raise NotSent("ProxyRefused" if is_refused else type(error).__name__) from error
+        connection.sock.settimeout(self._timeouts.read)
+        return connection
+
+    def _take(self) -> HTTPConnection | None:
         """An idle connection that is still open."""
         while True:
             try:
                 connection, since = self._idle.pop()
             except IndexError:
                 return None
-            if self._now() - since < _MAX_IDLE_TIME and connection.is_open():
+            if self._now() - since < _MAX_IDLE_TIME and self._is_open(connection):
                 return connection
             connection.close()
 
-    def _put_back(self, connection: "_Connection", response: Response) -> None:
-        if not response.can_continue:
-            connection.close()
-            return
-        now = self._now()
-        self._idle.append((connection, now))
-        with suppress(IndexError):  # another call took the last connection
-            if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
-                self._idle.popleft()[0].close()
-
-
-class _Connection:
-    def __init__(
-        self,
-        address: tuple[str, int],
-        timeouts: StorageTimeouts,
-        context: ssl.SSLContext | None,
-        proxy: tuple[str, int] | None,
-    ) -> None:
-        """Raises NotSent."""
-        with ExitStack() as opened:
-            try:
-                connection = socket.create_connection(proxy or address, timeouts.connect)
-                opened.callback(connection.close)
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if proxy:
-                    _tunnel(connection, address)
-                if context:
-                    connection = context.wrap_socket(connection, server_hostname=address[0])
-            except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-                raise NotSent(type(error).__name__) from error
-            opened.pop_all()
-        connection.settimeout(timeouts.read)
-        self._timeout, self._socket = timeouts.read, connection
-
-    def exchange(self, request: bytes) -> Response:
-        """The answer; raises NotSent, NotAnswered, after which the connection is closed."""
-        try:
-            try:
-                self._socket.sendall(request)
-            except OSError as error:
-                raise NotSent(type(error).__name__) from error
-            try:
-                return read_response(self._socket)
-            except (OSError, BadResponse) as error:
-                raise NotAnswered(type(error).__name__) from error
-        except BaseException:  # also where the greenlet is killed
-            self.close()
-            raise
-
-    def is_open(self) -> bool:
+    def _is_open(self, connection: HTTPConnection) -> bool:
         """Whether nothing was received since the last answer, not even the end of the connection."""
-        self._socket.settimeout(0)
+        connection.sock.settimeout(0)
         try:
-            self._socket.recv(1)
+            connection.sock.recv(1)
         except (BlockingIOError, ssl.SSLWantReadError):
-            self._socket.settimeout(self._timeout)
+            connection.sock.settimeout(self._timeouts.read)
             return True
         except OSError:
             pass
         return False
 
-    def close(self) -> None:
-        self._socket.close()
-
-
-def _tunnel(connection: socket.socket, address: tuple[str, int]) -> None:
-    """Ask the proxy at the other end to connect to ``address``; raises OSError."""
-    host, port = address
-    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    connection.sendall(f"CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n\r\n".encode())
-    answer = b""
-    while not answer.endswith(b"\r\n\r\n"):  # nothing follows: in TLS, the client speaks first
-        received = connection.recv(4096)
-        answer += received
-        if not received or len(answer) > _MAX_TUNNEL_ANSWER:
-            break
-    if not _TUNNEL.fullmatch(answer):
-        raise ProxyRefused(f"the proxy did not connect to {target}")
+    def _put_back(self, connection: HTTPConnection) -> None:
+        now = self._now()
+        self._idle.append((connection, now))
+        with suppress(IndexError):  # another call took the last connection
+            if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
+                self._idle.popleft()[0].close()
 
 
 @cache
@@ -200,6 +222,6 @@ def default_context() -> ssl.SSLContext:
     return context
 
 
-def _close_all(idle: deque[tuple[_Connection, float]]) -> None:
+def _close_all(idle: deque[tuple[HTTPConnection, float]]) -> None:
     while idle:
         idle.pop()[0].close()

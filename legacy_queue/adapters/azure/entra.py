@@ -17,17 +17,16 @@ from azure.core.credentials import AccessToken, TokenCredential
 from azure.core.exceptions import AzureError
 from azure.storage.queue import UserDelegationKey
 
-from legacy_queue.adapters.azure.http_response import Response
+from legacy_queue.adapters.azure.connection import Response
 from legacy_queue.adapters.azure.rest import Authorize, Request, RestClient, Service, StorageRefused
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
 
-Value = TypeVar("Value")
+Renewable = TypeVar("Renewable")
 
 _SCOPE = "https://storage.azure.com/.default"  # the same in every cloud
-# the first versions with tokens for tables, and with user delegation keys for queues
-_TOKEN_VERSIONS = {"table": "2020-12-06"}
+# the first version with user delegation keys for queues
 _KEY_VERSIONS = {"queue": "2026-02-06"}
 _TOKEN_MARGIN = timedelta(minutes=5)
 _KEY_LIFE = timedelta(days=6, hours=12)  # Azure allows 7 days
@@ -55,7 +54,7 @@ def default_access(account: str | None, queue_url: str, table_url: str, blob_url
     return EntraAccess(name, (queue_url, table_url, blob_url), credential)
 
 
-class Renewed(Generic[Value]):
+class Renewed(Generic[Renewable]):
     """A value that expires and is fetched again before, by one call at a time.
 
     A value that is still valid serves while another call fetches the next, and where that fails.
@@ -64,17 +63,20 @@ class Renewed(Generic[Value]):
     def __init__(
         self,
         name: str,
-        fetch: Callable[[], tuple[Value, float]],
+        fetch: Callable[[], tuple[Renewable, float]],
         margin: timedelta,
         now: Callable[[], float] = time.time,
     ) -> None:
         """``fetch`` returns the value and when it expires, in seconds since 1970, as ``now``."""
-        self._name, self._fetch, self._margin, self._now = name, fetch, margin.total_seconds(), now
-        self._held: tuple[Value, float] | None = None
+        self._name = name
+        self._fetch = fetch
+        self._margin = margin.total_seconds()
+        self._now = now
+        self._held: tuple[Renewable, float] | None = None
         self._next_fetch = 0.0
         self._lock = Lock()
 
-    def get(self, until: float | None = None) -> Value:
+    def get(self, until: float | None = None) -> Renewable:
         """A value that is valid until then, by default now; raises ServiceUnavailable, StorageRefused."""
         until = self._now() if until is None else until
         held = self._held
@@ -117,11 +119,6 @@ class EntraToken:
 
     def authorizer(self, _service: Service) -> Authorize:
         return lambda *_: f"Bearer {self.get_token().token}"
-
-
-def token_service(service: Service) -> Service:
-    """The service in a version that takes tokens."""
-    return service._replace(version=_TOKEN_VERSIONS.get(service.name, service.version))
 
 
 def key_service(service: Service) -> Service:

@@ -20,13 +20,12 @@ from urllib.parse import quote
 
 import structlog
 
-from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent
-from legacy_queue.adapters.azure.http_response import Response
+from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent, Response
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
 
-Answer = TypeVar("Answer")
+ReadResult = TypeVar("ReadResult")
 Refusals = Mapping[Any, type[Exception]]  # by Azure's name of the error (str) or the status (int)
 
 # codes that mean that storage cannot serve now, although the status blames the request
@@ -52,7 +51,8 @@ class StorageRefused(Exception):
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"{status} {code}".rstrip())
-        self.status, self.code = status, code
+        self.status = status
+        self.code = code
 
 
 class Service(NamedTuple):
@@ -66,7 +66,8 @@ class Service(NamedTuple):
 
 QUEUE = Service("queue", "2021-12-02", (0.1, 1), {"accept": "application/xml"})
 _ODATA = {"accept": "application/json;odata=minimalmetadata", "dataserviceversion": "3.0"}
-TABLE = Service("table", "2019-02-02", (0.1, 0.2), _ODATA)
+# the first version of tables that takes tokens of Microsoft Entra ID
+TABLE = Service("table", "2020-12-06", (0.1, 0.2), _ODATA)
 BLOB = Service("blob", "2021-12-02", (0.1, 1), {})
 
 
@@ -130,49 +131,99 @@ class SharedKey:
 
     def _table_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
         """No request to tables has the parameter ``comp``, which would be signed too."""
-        content_type, date = request.headers.get("content-type", ""), headers["x-ms-date"]
+        content_type = request.headers.get("content-type", "")
+        date = headers["x-ms-date"]
         return self._header(f"{request.method}\n\n{content_type}\n{date}\n/{self.account}{path}")
 
     def _header(self, text: str) -> str:
-        inner, outer = self._inner.copy(), self._outer.copy()
+        inner = self._inner.copy()
+        outer = self._outer.copy()
         inner.update(text.encode())
         outer.update(inner.digest())
         signature = binascii.b2a_base64(outer.digest(), newline=False).decode()
         return f"SharedKey {self.account}:{signature}"
 
 
-class RestClient:
+class Sender:
+    """Sends requests of a service, counts them, and sends those again that have failed."""
+
     def __init__(
         self,
         service: Service,
         connections: Connections,
-        signer: Signer,
         counts: Counter[tuple[str, str]],
-        *,
-        now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``counts`` counts requests by service and HTTP method; ``now`` is in seconds since 1970."""
-        self._service, self._connections, self._counts = service, connections, counts
-        self._authorization = signer.authorizer(service)
-        self._now, self._sleep = now, sleep
-        fixed = {"host": connections.host, "x-ms-version": service.version, **service.headers}
-        self._fixed = header_lines(fixed)
+        """``counts`` counts requests by service and HTTP method."""
+        self.service = service
+        self.connections = connections
+        self._counts = counts
+        self._sleep = sleep
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: Callable[[], Mapping[str, str]],
+        body: bytes | None,
+        *,
+        is_sent_once: bool = False,
+    ) -> Response:
+        """Send the request up to three times; the last answer. Raises NotSent, NotAnswered.
+
+        With ``is_sent_once``, it is not sent again once storage may have received it.
+        """
+        delays = iter((*self.service.delays, None))
+        while True:
+            delay = next(delays)
+            self._counts[self.service.name, method] += 1
+            try:
+                response = self.connections.exchange(method, target, headers(), body)
+            except (NotSent, NotAnswered) as error:
+                wait = _pause(delay)
+                if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
+                    raise
+            else:
+                wait = _pause(delay, response.headers.get("retry-after"))
+                if wait is None or is_sent_once or not _helps_to_retry(response.status):
+                    return response
+            self._sleep(wait)
+
+
+class RestClient:
+    """Sends the frequent requests, which it signs itself, and reads their answers."""
+
+    def __init__(self, sender: Sender, signer: Signer, now: Callable[[], float] = time.time) -> None:
+        """``now`` is in seconds since 1970."""
+        self._sender = sender
+        self._service = sender.service
+        self._authorization = signer.authorizer(self._service)
+        self._now = now
 
     def send(
         self,
         request: Request,
-        read: Callable[[Response], Answer],
+        read: Callable[[Response], ReadResult],
         refusals: Refusals = MappingProxyType({}),
         *,
         is_sent_once: bool = False,
-    ) -> Answer:
+    ) -> ReadResult:
         """The result of ``read`` for an answer of 2xx.
 
         Raises one of the ``refusals``, or else ServiceUnavailable or StorageRefused. With ``is_sent_once``,
         the request is not sent again once storage may have received it.
         """
-        response = self._answer(request, is_sent_once)
+        method, path, params, _, body = request
+        path = self._sender.connections.path + path
+        query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
+        target = f"{path}?{query}" if query else path
+        try:
+            response = self._sender.send(
+                method, target, lambda: self._headers(request, path), body, is_sent_once=is_sent_once
+            )
+        except (NotSent, NotAnswered) as error:
+            log.error("storage-unreachable", error=str(error))
+            raise ServiceUnavailable("storage cannot be reached, try again") from error
         if not 200 <= response.status < 300:
             code = error_code(response)
             by_status = refusals if code or self._service.name != "table" else {}  # tables name each error
@@ -184,39 +235,12 @@ class RestClient:
             log.error("storage-unreachable", error=type(error).__name__)
             raise ServiceUnavailable("storage gave no answer that can be read, try again") from error
 
-    def _answer(self, request: Request, is_sent_once: bool) -> Response:
-        """Send the request up to three times; the last answer."""
-        delays = iter((*self._service.delays, None))
-        while True:
-            delay = next(delays)
-            self._counts[self._service.name, request.method] += 1
-            try:
-                response = self._connections.exchange(self.signed(request))
-            except (NotSent, NotAnswered) as error:
-                wait = pause(delay)
-                if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
-                    log.error("storage-unreachable", error=str(error))
-                    raise ServiceUnavailable("storage cannot be reached, try again") from error
-            else:
-                wait = pause(delay, response.headers.get("retry-after"))
-                if wait is None or is_sent_once or not helps_to_retry(response.status):
-                    return response
-            self._sleep(wait)
-
-    def signed(self, request: Request) -> bytes:
-        """The request as it is sent, dated now."""
-        method, path, params, headers, body = request
-        path = self._connections.path + path
+    def _headers(self, request: Request, path: str) -> Mapping[str, str]:
+        """The headers of the request, dated now and signed."""
         date = http_date(int(self._now()))
-        signed_headers: Mapping[str, str] = {"x-ms-date": date, "x-ms-version": self._service.version}
-        authorization = self._authorization(request, path, signed_headers)
-        query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
-        length = f"content-length: {len(body)}\r\n" if body is not None else ""
-        head = (
-            f"{method} {path}{'?' if query else ''}{query} HTTP/1.1\r\n{self._fixed}x-ms-date: {date}\r\n"
-            f"authorization: {authorization}\r\n{header_lines(headers)}{length}\r\n"
-        )
-        return head.encode("latin-1") + (body or b"")
+        signed = {"x-ms-date": date, "x-ms-version": self._service.version}
+        authorization = self._authorization(request, path, signed)
+        return {**self._service.headers, **signed, "authorization": authorization, **request.headers}
 
 
 def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
@@ -224,7 +248,7 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
 
     A worker gets 503 for that, since it is not the worker's fault.
     """
-    if not helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
+    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")
@@ -245,11 +269,11 @@ def error_code_in(body: bytes) -> str:
     return (code[1] or code[2]).decode() if code else ""
 
 
-def helps_to_retry(status: int) -> bool:
+def _helps_to_retry(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status not in _NOT_RETRIED)
 
 
-def pause(delay: float | None, retry_after: str | None = None) -> float | None:
+def _pause(delay: float | None, retry_after: str | None = None) -> float | None:
     """Seconds to wait before the next try, half as much more by chance, so that servers do not retry at once.
 
     ``delay`` is the least, None after the last try. None: do not try again, also where Retry-After asks for

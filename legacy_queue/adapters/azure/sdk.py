@@ -3,27 +3,22 @@
 Source: docs/explanation/azurite.md#the-sdk.
 """
 
-import ssl
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
-import requests
 import structlog
 from azure.core.credentials import TokenCredential
-from azure.core.exceptions import (
-    AzureError,
-    HttpResponseError,
-    ResourceNotFoundError,
-    ServiceRequestError,
-    ServiceResponseError,
-)
-from azure.core.pipeline.transport import RequestsTransport
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.pipeline.transport import HttpTransport
+from azure.core.rest._http_response_impl import HttpResponseImpl
+from azure.core.utils import case_insensitive_dict
+from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
+from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.connection import MAX_IDLE, StorageTimeouts, default_context
-from legacy_queue.adapters.azure.rest import Service, StorageRefused, helps_to_retry, pause, refusal
+from legacy_queue.adapters.azure.connection import Response
+from legacy_queue.adapters.azure.rest import Sender, StorageRefused, refusal
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
@@ -31,83 +26,91 @@ log = structlog.get_logger()
 Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
+_OWN = ("host", "content-length")
 _DOWNLOADED = 1024 * 1024  # bytes in one request: as much waits in memory for a slow client
+CLIENTS: Sequence[Any] = (QueueServiceClient, TableServiceClient, BlobServiceClient)
 _OPTIONS: Mapping[type, Mapping[str, Any]] = {
     BlobServiceClient: {"max_single_get_size": _DOWNLOADED, "max_chunk_get_size": _DOWNLOADED},
 }
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
-    """For https, also through a proxy."""
+class _Body:
+    """The body of an answer as the SDK reads it, which also sets attributes of this."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
-        super().__init__(pool_maxsize=MAX_IDLE)
+    def __init__(self, response: HttpResponseImpl) -> None:
+        self.response = response
+        self.content_length = len(response.content)
+        self._parts = iter([response.content])
 
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
+    def __iter__(self) -> Self:
+        return self
 
-    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        return super().proxy_manager_for(*args, **kwargs, ssl_context=self._context)
+    def __next__(self) -> bytes:
+        return next(self._parts)
 
 
-class _Transport(RequestsTransport):  # type: ignore[misc] # imported lazily, of an unknown type
-    """Counts requests, and sends them again as RestClient does.
+class _Response(HttpResponseImpl):
+    """An answer whose body has been read."""
+
+    def __init__(self, request: Any, response: Response) -> None:
+        super().__init__(
+            request=request,
+            internal_response=response,
+            status_code=response.status,
+            reason="",
+            content_type=response.headers.get("content-type"),
+            headers=case_insensitive_dict(response.headers),
+            stream_download_generator=None,
+        )
+        self._content = response.body
+        self._is_closed = True
+        self._is_stream_consumed = True
+
+    def stream_download(self, _pipeline: Any, **_options: Any) -> _Body:
+        return _Body(self)
+
+
+class _Transport(HttpTransport[Any, Any]):
+    """Sends the SDK's requests on the connections of all others.
 
     The SDK's own policies do not wait for Retry-After, or wait for as long as it says.
     """
 
-    def __init__(self, service: Service, counts: Counter[tuple[str, str]], **options: Any) -> None:
-        self._service, self._counts = service, counts
-        super().__init__(**options)
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
 
-    def send(self, request: Any, **options: Any) -> Any:
-        delays = iter((*self._service.delays, None))
-        while True:
-            delay = next(delays)
-            self._counts[self._service.name, request.method] += 1
-            try:
-                response = super().send(request, **options)
-            except (ServiceRequestError, ServiceResponseError):
-                wait = pause(delay)
-                if wait is None:
-                    raise
-            else:
-                wait = pause(delay, response.headers.get("retry-after"))
-                if wait is None or not helps_to_retry(response.status_code):
-                    return response
-            self.sleep(wait)
+    def send(self, request: Any, **_options: Any) -> Any:
+        url = request.url
+        target = url[url.index("/", len("https://")) :]
+        body = request.data if hasattr(request, "data") else request.content
+        body = body.encode() if isinstance(body, str) else body
+        # those are Connections'
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
+        return _Response(request, self._sender.send(request.method, target, lambda: headers, body))
+
+    def open(self) -> None:
+        """Connections are opened when they are needed."""
+
+    def close(self) -> None:
+        """Closed with the account."""
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
-def connect(
-    kind: Any,
-    service: Service,
-    access: str | tuple[str, TokenCredential],
-    counts: Counter[tuple[str, str]],
-    context: ssl.SSLContext | None = None,
-    proxy: str | None = None,
-) -> Any:
-    """A client of that kind, which gives up after two retries; raises ValueError.
+def endpoints(connection_string: str) -> list[str]:
+    """The URLs of queues, tables and blobs; raises ValueError."""
+    return [str(kind.from_connection_string(connection_string).url) for kind in CLIENTS]
 
-    ``access`` is a connection string, or a URL and an identity. ``counts`` counts all requests by service
-    and HTTP method. ``context`` and ``proxy`` are for https, as those of Connections.
+
+def sdk_client(kind: Any, sender: Sender, access: str | tuple[str, TokenCredential]) -> Any:
+    """A client of that kind; raises ValueError.
+
+    ``access`` is a connection string, or a URL and an identity.
     """
-    session, timeouts = requests.Session(), StorageTimeouts()
-    session.trust_env = False  # as the lean connection: no proxies of the environment and no netrc
-    session.proxies = {"https": proxy} if proxy else {}
-    session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
-    session.mount("https://", _Adapter(context or default_context()))
-    transport = _Transport(
-        service,
-        counts,
-        session=session,
-        session_owner=False,
-        connection_timeout=timeouts.connect,
-        read_timeout=timeouts.read,
-    )
     options = {
-        "transport": transport,
-        "api_version": service.version,
+        "transport": _Transport(sender),
+        "api_version": sender.service.version,
         "retry_total": 0,
         **_OPTIONS.get(kind, {}),
     }

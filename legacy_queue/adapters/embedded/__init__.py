@@ -4,6 +4,6 @@ It makes the same promises as Azure to stores, and through the gateway to worker
 """
 
 from legacy_queue.adapters.embedded.embedded_account import EmbeddedAccount
-from legacy_queue.adapters.embedded.storage_file import StorageFile, UnusableFile
+from legacy_queue.adapters.embedded.storage_file import StorageFile
 
-__all__ = ["EmbeddedAccount", "StorageFile", "UnusableFile"]
+__all__ = ["EmbeddedAccount", "StorageFile"]

@@ -1,7 +1,6 @@
 """The connection of this process: statements that are transactions of their own, and a few longer ones."""
 
 import os
-import secrets
 import sqlite3
 import time
 import weakref
@@ -19,9 +18,10 @@ from legacy_queue.ports import Clock
 
 log = structlog.get_logger()
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
-_BUSY_TIMEOUT, _BUSY_PAUSE = 5.0, 0.0005  # seconds, while another process writes
+_BUSY_TIMEOUT = 5.0  # seconds, while another process writes
+_BUSY_PAUSE = 0.0005  # seconds
 _YIELD_AFTER = 16  # operations: then other greenlets run, as they would during a request to Azure
 _REMOVE_AFTER = 256  # changes in memory: then what has expired is removed
 
@@ -35,14 +35,17 @@ class Database:
 
     def __init__(self, file: StorageFile | None, clock: Clock, synchronous: str = "normal") -> None:
         """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint."""
-        self.file, self._clock, self._synchronous = file, clock, synchronous
+        self.file = file
+        self._clock = clock
+        self._synchronous = synchronous
         self._lock = Lock()  # around each use of the connection, which threads share
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
         self._upkeep: Upkeep | None = None
         self._is_closed = False
-        self._operations = self._changes = self._etags = self._last_rank = 0
-        self._etag_prefix, self._etag_pid = "", 0
+        self._operations = 0
+        self._changes = 0
+        self._last_rank = 0
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """What the statement returns."""
@@ -50,20 +53,13 @@ class Database:
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """How many rows the statement changed. It needs no BEGIN, which would cost as much again."""
-        self._pace()
+        self._before_change()
         return self._run(lambda connection: connection.execute(sql, values).rowcount)
 
-    def transaction(self, work: Callable[[sqlite3.Connection], Answer]) -> Answer:
+    def transaction(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """The result of ``work``; what it raises undoes it. It is repeated while another process writes."""
-        self._pace()
+        self._before_change()
         return self._run(lambda connection: in_transaction(connection, work))
-
-    def etag(self) -> str:
-        """A version that no other row of any process ever has."""
-        if self._etag_pid != os.getpid():
-            self._etag_prefix, self._etag_pid = secrets.token_hex(6), os.getpid()
-        self._etags += 1
-        return f'W/"{self._etag_prefix}{self._etags:x}"'
 
     def rank(self) -> int:
         """Grows; between processes about as their clocks do."""
@@ -76,9 +72,9 @@ class Database:
 
     def check(self) -> None:
         """Return if the file is in its place and can be written."""
-        self.change("INSERT OR REPLACE INTO meta VALUES ('checked', ?)", [self.rank()])
         if self._upkeep:
-            self._upkeep.check_file()
+            self._upkeep.look_at_file()
+        self.change("INSERT OR REPLACE INTO meta VALUES ('checked', ?)", [self.rank()])
 
     def close(self) -> None:
         """From now on every method raises ServiceUnavailable. Safe to repeat."""
@@ -90,7 +86,7 @@ class Database:
                 self._connection.close()
         self._connection = None
 
-    def _run(self, act: Callable[[sqlite3.Connection], Answer]) -> Answer:
+    def _run(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
         self._operations += 1
         if not self._operations % _YIELD_AFTER:
             time.sleep(0)
@@ -108,9 +104,8 @@ class Database:
                     self._upkeep.wake()
                 end = end or time.monotonic() + _BUSY_TIMEOUT
                 if code != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    log.error(
-                        "storage-failed", error=getattr(error, "sqlite_errorname", type(error).__name__)
-                    )
+                    name = getattr(error, "sqlite_errorname", type(error).__name__)
+                    log.error("storage-failed", error=name)
                     raise ServiceUnavailable("storage cannot be read or written now, try again") from error
             time.sleep(_BUSY_PAUSE)
 
@@ -126,13 +121,13 @@ class Database:
                 self._pid = os.getpid()
             return self._connection
 
-    def _pace(self) -> None:
-        """Before a change: what keeps a file or the memory small gets its turn."""
+    def _before_change(self) -> None:
         if self._upkeep:
-            self._upkeep.pace()
+            self._upkeep.before_change()
         if self.file:
             return
         self._changes += 1
         if not self._changes % _REMOVE_AFTER:  # nothing else removes what has expired
-            now, wall = self._clock.now(), self._clock.wall_time()
+            now = self._clock.now()
+            wall = self._clock.wall_time()
             self._run(lambda connection: in_transaction(connection, lambda db: remove_expired(db, now, wall)))

@@ -10,10 +10,8 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
-from legacy_queue.adapters.embedded.schema import EMPTIED
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.signing import UrlSigner
-from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
@@ -39,7 +37,7 @@ class EmbeddedAccount(StorageAccount):
         synchronous: str = "normal",
         key: bytes | None = None,
     ) -> None:
-        """``key`` signs URLs, by default that of the file, or a new one. Raises UnusableFile.
+        """``key`` signs URLs, by default that of the file, or a new one. Raises UnusableStorage.
 
         The file must have been prepared; nothing of it stays open before the first operation.
         """
@@ -50,8 +48,9 @@ class EmbeddedAccount(StorageAccount):
             for url in (queue_url, blob_url or queue_url)
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}
-        self._database, self._clock = Database(file, clock, synchronous), clock
-        self.container = EmbeddedBlobContainer(
+        self._database = Database(file, clock, synchronous)
+        self._clock = clock
+        self.container: EmbeddedBlobContainer = EmbeddedBlobContainer(
             f"{prefix}-artifacts", self._database, clock, UrlSigner(self.public_blobs)
         )
         self.version = self._database.version if file else None
@@ -77,12 +76,11 @@ class EmbeddedAccount(StorageAccount):
 
     def empty(self) -> None:
         """Remove all rows, queues, messages and blobs. The key stays."""
-        since = epoch_milliseconds(self._clock.wall_time())
 
         def empty(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR IGNORE INTO orphans SELECT key, ? FROM contents", (since,))
-            for name in EMPTIED:
+            for name in ("rows", "queues", "messages"):
                 db.execute(f"DELETE FROM {name}")
+            self.container.empty(db)
 
         self._database.transaction(empty)
 

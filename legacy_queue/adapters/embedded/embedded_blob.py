@@ -1,19 +1,21 @@
-"""Blobs: properties and blocks in the file, contents of more than 64 KB in files of their own.
+"""Blobs: properties and small contents in the file, contents of more than 64 KB in files of their own.
 
-A content is written and synced before a block names it, and removed after its last block, so that a crash
-leaves neither a block without its content nor, for long, a content without a block.
+A content with ``until`` is removed then, unless a blob names it before: a crash in the midst of an upload
+leaves no file for long, and a reader of a blob that is replaced reads it to its end.
 """
 
+import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from legacy_queue.adapters.embedded.database import Database
-from legacy_queue.adapters.embedded.upkeep import BLOCKS_KEPT, add_orphans, outside_loop
+from legacy_queue.adapters.embedded.upkeep import outside_loop
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
@@ -32,13 +34,27 @@ from legacy_queue.private_folder import make_private, private_opener
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once
 _MAX_BLOCKS = 2000  # of a blob: a list is one transaction
-_OF_BLOB = "blob = ? AND (place IS NOT NULL OR added >= ?) ORDER BY place, rowid"
+_UNNAMED_KEPT = timedelta(minutes=10)  # an upload needs the content still, or a reader
+_BLOCKS_KEPT = timedelta(days=7)  # after its upload, until a list names the block
 
-# rowid, or None for a new one; id, empty in a blob that was put whole; length; key of its content
-_Block = tuple[int | None, str, int, int]
+_COMMITTED = """SELECT contents.id, content
+  FROM json_each((SELECT contents FROM blobs WHERE name = ?)) AS listed
+  JOIN contents ON content = listed.value ORDER BY listed.key"""
+_UNCOMMITTED = (
+    "SELECT id, content FROM contents WHERE blob = ? AND id IS NOT NULL AND until > ? ORDER BY content"
+)
+
+
+class _Upload(NamedTuple):
+    """A content that no blob names yet: with a file, its row is there already."""
+
+    content: bytes
+    file: str | None
 
 
 class EmbeddedBlobContainer(BlobContainer):
+    """Contents are unnamed (no ``id``), uncommitted blocks (``id`` and ``until``), or those of a blob."""
+
     def __init__(self, name: str, database: Database, clock: Clock, signer: UrlSigner) -> None:
         self.name = name
         self._database = database
@@ -48,22 +64,20 @@ class EmbeddedBlobContainer(BlobContainer):
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        block = None, "", len(content), self._add_content(content)
-
-        def adopted(db: sqlite3.Connection) -> list[_Block]:
-            _adopt(db, block[-1])
-            return [block]
-
-        return self._commit(name, adopted, content_type, encoding, is_new)
+        upload = self._upload(name, content)
+        return self._commit(
+            name, lambda db: [self._add(db, name, "", upload, None)], content_type, encoding, is_new
+        )
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        blob, key, now = self._key(name), self._add_content(content), epoch_milliseconds(self._clock.now())
+        upload = self._upload(name, content)
 
         def stage(db: sqlite3.Connection) -> None:
-            self._remove_blocks(db, "blob = ? AND place IS NULL AND id = ?", blob, block_id)
-            _adopt(db, key)
-            row = blob, None, block_id, len(content), now, key
-            db.execute("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", row)
+            db.execute(
+                "UPDATE contents SET id = NULL, until = ? WHERE blob = ? AND id = ? AND until IS NOT NULL",
+                (self._after(_UNNAMED_KEPT), self._key(name), block_id),
+            )
+            self._add(db, name, block_id, upload, self._after(_BLOCKS_KEPT))
 
         self._database.transaction(stage)
 
@@ -73,51 +87,49 @@ class EmbeddedBlobContainer(BlobContainer):
         if len(blocks) > _MAX_BLOCKS:
             raise InvalidBlockList(f"up to {_MAX_BLOCKS} blocks are accepted")
 
-        def listed(db: sqlite3.Connection) -> list[_Block]:
-            sql = f"SELECT place IS NULL, rowid, id, length, content FROM blocks WHERE {_OF_BLOB}"
-            found = db.execute(sql, self._current(name)).fetchall()
-            committed = {block[1]: block for is_new, *block in found if not is_new and block[1]}
-            uncommitted = {block[1]: block for is_new, *block in found if is_new}
-            latest = {**committed, **uncommitted}
-            where = {"Committed": committed, "Uncommitted": uncommitted, "Latest": latest}
+        def listed(db: sqlite3.Connection) -> list[int]:
+            committed = dict(db.execute(_COMMITTED, (self._key(name),)).fetchall())
+            uncommitted = dict(db.execute(_UNCOMMITTED, (self._key(name), self._after())).fetchall())
+            where = {
+                "Committed": committed,
+                "Uncommitted": uncommitted,
+                "Latest": {**committed, **uncommitted},
+            }
             try:
-                return [(*where[kind][block_id],) for kind, block_id in blocks]
+                return [where[kind][block_id] for kind, block_id in blocks]
             except KeyError as error:
                 raise InvalidBlockList(*error.args) from None
 
         return self._commit(name, listed, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
-        found = self._database.rows(f"SELECT place, id FROM blocks WHERE {_OF_BLOB}", self._current(name))
-        if not found and self.properties(name) is None:
+        committed = self._database.rows(_COMMITTED, (self._key(name),))
+        uncommitted = self._database.rows(_UNCOMMITTED, (self._key(name), self._after()))
+        if not committed and not uncommitted and self.properties(name) is None:
             return None
-        committed = [block_id for place, block_id in found if place is not None and block_id]
-        return BlockList(committed, [block_id for place, block_id in found if place is None])
+        return BlockList(
+            [block_id for block_id, _ in committed if block_id], [block_id for block_id, _ in uncommitted]
+        )
 
     def properties(self, name: str) -> BlobProperties | None:
-        sql = "SELECT length, type, encoding, modified, etag FROM blobs WHERE name = ?"
-        for length, content_type, encoding, modified, etag in self._database.rows(sql, (self._key(name),)):
-            return BlobProperties(length, content_type, encoding, from_epoch(modified), etag)
-        return None
+        found = self._found(name)
+        return found[0] if found else None
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        found = self._database.rows(
-            "SELECT blobs.length, type, encoding, modified, etag, content FROM blobs "
-            "LEFT JOIN blocks ON blob = name AND place IS NOT NULL WHERE name = ? ORDER BY place",
-            (self._key(name),),
-        )
-        if not found:
-            return None
-        length, content_type, encoding, modified, etag, _ = found[0]
-        properties = BlobProperties(length, content_type, encoding, from_epoch(modified), etag)
-        return properties, self._chunks([content for *_, content in found if content is not None])
+        found = self._found(name)
+        return (found[0], self._chunks(found[1])) if found else None
 
     def delete(self, name: str) -> None:
         def delete(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM blobs WHERE name = ?", (self._key(name),))
-            self._remove_blocks(db, "blob = ?", self._key(name))
+            self._release(db, name)
 
         self._database.transaction(delete)
+
+    def empty(self, db: sqlite3.Connection) -> None:
+        """Remove all blobs and blocks, in this transaction."""
+        db.execute("DELETE FROM blobs")
+        db.execute("UPDATE contents SET id = NULL, until = ?", (self._after(_UNNAMED_KEPT),))
 
     def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
         return self._signer.upload_url(self.name, name, start, expiry)
@@ -128,92 +140,107 @@ class EmbeddedBlobContainer(BlobContainer):
     def _key(self, name: str) -> str:
         return f"{self.name}/{name}"
 
-    def _current(self, name: str) -> tuple[str, int]:
-        """The parameters of _OF_BLOB, which leaves out blocks that have expired."""
-        return self._key(name), epoch_milliseconds(self._clock.now() - BLOCKS_KEPT)
+    def _after(self, duration: timedelta = timedelta(0)) -> int:
+        """In real time, since a moved clock must not take contents from uploads and readers."""
+        return epoch_milliseconds(self._clock.wall_time() + duration)
+
+    def _found(self, name: str) -> tuple[BlobProperties, Sequence[int]] | None:
+        sql = "SELECT length, type, encoding, modified, etag, contents FROM blobs WHERE name = ?"
+        for length, content_type, encoding, modified, etag, contents in self._database.rows(
+            sql, (self._key(name),)
+        ):
+            properties = BlobProperties(length, content_type, encoding, from_epoch(modified), etag)
+            return properties, json.loads(contents)
+        return None
 
     def _commit(
         self,
         name: str,
-        listed: Callable[[sqlite3.Connection], list[_Block]],
+        listed: Callable[[sqlite3.Connection], list[int]],
         content_type: str,
         encoding: str | None,
         is_new: bool,
     ) -> Written:
-        blob, etag, now = self._key(name), f'"0x{uuid.uuid4().hex[:15].upper()}"', self._clock.now()
+        blob = self._key(name)
+        etag = f'"0x{uuid.uuid4().hex[:15].upper()}"'
+        now = self._clock.now()
 
         def commit(db: sqlite3.Connection) -> None:
             if is_new and db.execute("SELECT 1 FROM blobs WHERE name = ?", (blob,)).fetchone():
                 raise BlobAlreadyExists
-            blocks, modified = listed(db), epoch_milliseconds(now)
-            stored = dict(db.execute("SELECT rowid, content FROM blocks WHERE blob = ?", (blob,)).fetchall())
-            moved, added = [], []
-            for place, (rowid, block_id, length, content) in enumerate(blocks):
-                if stored.pop(rowid, None) is None:  # new, or listed twice
-                    added.append((blob, place, block_id, length, modified, content))
-                else:
-                    moved.append((place, rowid))
-            db.executemany("DELETE FROM blocks WHERE rowid = ?", [(rowid,) for rowid in stored])
-            add_orphans(db, [*{*stored.values()} - {block[-1] for block in blocks}], self._clock.wall_time())
-            db.executemany("UPDATE blocks SET place = ?1 WHERE rowid = ?2 AND place IS NOT ?1", moved)
-            db.executemany("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?)", added)
-            length = sum(block[2] for block in blocks)
-            row = blob, length, content_type, encoding, modified, etag
-            db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?, ?, ?, ?, ?)", row)
+            contents = json.dumps(listed(db))
+            self._release(db, name, but=contents)
+            db.execute(
+                "UPDATE contents SET until = NULL WHERE until IS NOT NULL"
+                " AND content IN (SELECT value FROM json_each(?))",
+                (contents,),
+            )
+            db.execute(
+                "INSERT OR REPLACE INTO blobs SELECT ?, ifnull(sum(length), 0), ?, ?, ?, ?, ?"
+                " FROM json_each(?) JOIN contents ON content = value",
+                (blob, content_type, encoding, epoch_milliseconds(now), etag, contents, contents),
+            )
 
         self._database.transaction(commit)
         return Written(etag, now)
 
-    def _add_content(self, content: bytes) -> int:
-        """The key of the stored content, an orphan that is kept for some minutes."""
-        file, is_inside = self._database.file, len(content) <= _MAX_INSIDE
-        name = None if is_inside or file is None else uuid.uuid4().hex
-        row = (None, name) if name else (bytes(content), None)
+    def _upload(self, name: str, content: bytes) -> _Upload:
+        """Write a large content to the disk, with a row that removes it again if nothing names it."""
+        file = self._database.file
+        if file is None or len(content) <= _MAX_INSIDE:
+            return _Upload(bytes(content), None)
+        upload = _Upload(content, uuid.uuid4().hex)
+        self._database.change(
+            "INSERT INTO contents (blob, length, file, until) VALUES (?, ?, ?, ?)",
+            (self._key(name), len(content), upload.file, self._after(_UNNAMED_KEPT)),
+        )
+        path = file.artifacts / str(upload.file)
+        try:
+            outside_loop(lambda: _write(path, content))
+        except OSError as error:
+            raise ServiceUnavailable("the artifact cannot be written now, try again") from error
+        return upload
 
-        def add(db: sqlite3.Connection) -> int:
-            (key,) = db.execute(
-                "INSERT INTO contents (data, file) VALUES (?, ?) RETURNING key", row
-            ).fetchone()
-            add_orphans(db, [key], self._clock.wall_time())
-            return int(key)
+    def _add(
+        self, db: sqlite3.Connection, name: str, block_id: str, upload: _Upload, until: int | None
+    ) -> int:
+        """Name the uploaded content; its number."""
+        if upload.file is None:
+            columns = "(blob, id, until, length, data)"
+            sql = f"INSERT INTO contents {columns} VALUES (?, ?, ?, ?, ?) RETURNING content"
+            values: tuple[Any, ...] = (self._key(name), block_id, until, len(upload.content), upload.content)
+        else:
+            sql = "UPDATE contents SET id = ?, until = ? WHERE file = ? RETURNING content"
+            values = (block_id, until, upload.file)
+        for (content,) in db.execute(sql, values).fetchall():
+            return int(content)
+        raise ServiceUnavailable("the upload took too long, try again")
 
-        key = self._database.transaction(add)
-        if file and name:
-            try:
-                outside_loop(lambda: _write(file.artifacts / name, content))
-            except OSError as error:
-                raise ServiceUnavailable("the artifact cannot be written now, try again") from error
-        return key
+    def _release(self, db: sqlite3.Connection, name: str, but: str = "[]") -> None:
+        """No list names the contents and blocks of the blob now, but these."""
+        db.execute(
+            "UPDATE contents SET id = NULL, until = ? WHERE blob = ? AND (until IS NULL OR id IS NOT NULL)"
+            " AND content NOT IN (SELECT value FROM json_each(?))",
+            (self._after(_UNNAMED_KEPT), self._key(name), but),
+        )
 
-    def _remove_blocks(self, db: sqlite3.Connection, where: str, *values: str) -> None:
-        removed = db.execute(f"DELETE FROM blocks WHERE {where} RETURNING content", values).fetchall()
-        add_orphans(db, [content for (content,) in removed], self._clock.wall_time())
-
-    def _chunks(self, contents: list[int]) -> Iterator[bytes]:
+    def _chunks(self, contents: Sequence[int]) -> Iterator[bytes]:
         gone = ServiceUnavailable("the blob changed while it was read, try again")
-        for key in contents:
-            found = self._database.rows("SELECT data, file FROM contents WHERE key = ?", (key,))
+        for content in contents:
+            found = self._database.rows("SELECT data, file FROM contents WHERE content = ?", (content,))
             if not found:
                 raise gone
             data, name = found[0]
-            if name is None:
+            if name is None or self._database.file is None:
                 yield data
                 continue
-            assert self._database.file  # noqa: S101
-            path = self._database.file.artifacts / name
             try:
-                with open(path, "rb", buffering=0) as content:
-                    read = partial(content.read, _CHUNK)
+                with open(self._database.file.artifacts / name, "rb", buffering=0) as file:
+                    read = partial(file.read, _CHUNK)
                     while chunk := outside_loop(read):
                         yield chunk
             except FileNotFoundError:
                 raise gone from None
-
-
-def _adopt(db: sqlite3.Connection, content: int) -> None:
-    """A block names the content from now on; raises ServiceUnavailable if it is no orphan any more."""
-    if not db.execute("DELETE FROM orphans WHERE content = ?", (content,)).rowcount:
-        raise ServiceUnavailable("the upload took too long, try again")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -221,10 +248,9 @@ def _write(path: Path, content: bytes) -> None:
     if not path.parent.exists():
         make_private(path.parent)
     try:
-        with open(path, "xb", buffering=0, opener=private_opener) as file:
-            view = memoryview(content)
-            while view:
-                view = view[file.write(view) or 0 :]
+        with open(path, "xb", opener=private_opener) as file:
+            file.write(content)
+            file.flush()
             os.fsync(file.fileno())
     except OSError:
         path.unlink(missing_ok=True)  # what does not fit leaves room for what does

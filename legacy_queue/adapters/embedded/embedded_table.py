@@ -6,6 +6,7 @@ past; otherwise it reads up to a bounded number of rows.
 
 import json
 import operator
+import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -143,7 +144,9 @@ class EmbeddedTable(Table):
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))
         if change.kind == "delete":
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
-        etag, state, expires = self._database.etag(), values.get("state"), values.get("expires")
+        etag = f'W/"{secrets.token_hex(12)}"'
+        state = values.get("state")
+        expires = values.get("expires")
         columns = {
             "state": state if state in _INDEXED_STATES else None,
             "expires": epoch_milliseconds(expires) if type(expires) is datetime else None,

@@ -1,14 +1,16 @@
 """The tables of the file.
 
 Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat properties of the row, by which
-stores ask over all partitions: the first that of unresolved tasks, so that its index stays small. A block
-without a ``place`` is uncommitted. The content of a block is in ``contents``, or in a file that it names.
-``orphans`` are contents that no block has yet, or any more.
+stores ask over all partitions: the first that of unresolved tasks, so that its index stays small.
+``blobs.contents`` are the numbers of a blob's contents, in JSON. A content has ``data`` or a ``file``, and
+``until`` where no blob names it.
 """
 
 APPLICATION_ID = 0x6C656771  # "legq", in the header of the file
 
-_FIRST = """
+VERSION = 2  # in the header too; a file of any other is refused
+
+TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE rows (
   name TEXT, partition TEXT, key TEXT, state TEXT, expires INTEGER, etag TEXT, content TEXT,
@@ -24,15 +26,13 @@ CREATE TABLE messages (
 CREATE INDEX messages_by_visibility ON messages (queue, visible, rank);
 CREATE INDEX messages_by_expiry ON messages (expires);
 CREATE TABLE blobs (
-  name TEXT PRIMARY KEY, length INTEGER, type TEXT, encoding TEXT, modified INTEGER, etag TEXT
+  name TEXT PRIMARY KEY, length INTEGER, type TEXT, encoding TEXT, modified INTEGER, etag TEXT, contents TEXT
 ) WITHOUT ROWID;
-CREATE TABLE blocks (blob TEXT, place INTEGER, id TEXT, length INTEGER, added INTEGER, content INTEGER);
-CREATE INDEX blocks_by_blob ON blocks (blob);
-CREATE INDEX blocks_by_age ON blocks (added) WHERE place IS NULL;
-CREATE TABLE contents (key INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB, file TEXT);
-CREATE TABLE orphans (content INTEGER PRIMARY KEY, since INTEGER);
+CREATE TABLE contents (
+  content INTEGER PRIMARY KEY AUTOINCREMENT,
+  blob TEXT, id TEXT, until INTEGER, length INTEGER, file TEXT, data BLOB
+);
+CREATE INDEX contents_by_blob ON contents (blob);
+CREATE INDEX contents_by_file ON contents (file) WHERE file IS NOT NULL;
+CREATE INDEX contents_by_end ON contents (until) WHERE until IS NOT NULL;
 """
-
-# number N makes version N + 1 of version N; never changed once it is released
-MIGRATIONS = (_FIRST,)
-EMPTIED = ("rows", "queues", "messages", "blobs", "blocks")  # by a reset; contents become orphans

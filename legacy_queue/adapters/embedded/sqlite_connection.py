@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
+from legacy_queue.adapters.embedded.schema import APPLICATION_ID, TABLES, VERSION
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 _PAGE_SIZE = 2048  # bytes: a change writes whole pages
 _CACHE = 16_000  # KiB
@@ -47,18 +47,18 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Bring the tables to this version, in a transaction for each earlier version; raises sqlite3.Error."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for number in range(version, len(MIGRATIONS)):
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA application_id = {APPLICATION_ID};"
-            f"PRAGMA user_version = {number + 1}; COMMIT"
-        )
+    """Create the tables and the signing key where they are missing; raises sqlite3.Error."""
+    if connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
+        return
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {TABLES}; PRAGMA application_id = {APPLICATION_ID};"
+        f"PRAGMA user_version = {VERSION}; COMMIT"
+    )
     key = secrets.token_bytes(64)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('signing key', ?)", [key])
 
 
-def in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Answer]) -> Answer:
+def in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]) -> Result:
     """The result of ``work``, in one transaction: what it raises undoes it."""
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import structlog
-from filelock import lock_descriptor
 
-from legacy_queue.adapters.embedded.schema import APPLICATION_ID, MIGRATIONS
+from legacy_queue.adapters.embedded.schema import APPLICATION_ID, VERSION
 from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables
-from legacy_queue.private_folder import make_private, private_opener, tighten
+from legacy_queue.ports.account import UnusableStorage
+from legacy_queue.private_folder import InUse, lock_private, tighten
 
 log = structlog.get_logger()
 
@@ -47,10 +47,6 @@ _SENTENCES = {
 }
 
 
-class UnusableFile(Exception):
-    """The file cannot be served; the message is a sentence for a person, with the reason and a remedy."""
-
-
 class StorageFile:
     """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of its server."""
 
@@ -66,32 +62,28 @@ class StorageFile:
         return True
 
     def require(self) -> None:
-        """Raises UnusableFile if no server has made the file."""
+        """Raises UnusableStorage if no server has made the file."""
         if self.is_missing:
-            raise UnusableFile(
+            raise UnusableStorage(
                 f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
             )
 
     def lock(self) -> None:
-        """Be the only server of this file until this process and its forks end; raises UnusableFile."""
+        """Be the only server of this file until this process and its forks end; raises UnusableStorage."""
         with self._translated():
-            make_private(self._lock_path.parent)
-            lock = private_opener(str(self._lock_path), os.O_CREAT | os.O_RDWR)  # never closed
-            if not lock_descriptor(lock, blocking=False):
-                holder = os.read(lock, 32).decode(errors="replace").strip()
-                os.close(lock)
-                raise UnusableFile(
+            try:
+                lock_private(self._lock_path)  # never closed
+            except InUse as holder:
+                raise UnusableStorage(
                     f"{self._lock_path.parent} is in use by process {holder}: stop it, or choose another "
                     "--data-dir"
-                )
-            os.truncate(lock, 0)
-            os.write(lock, f"{os.getpid()}\n".encode())
+                ) from None
 
     def prepare(self) -> None:
-        """Make the file or check it, and bring it to this version; raises UnusableFile."""
+        """Make the file or check it, and bring it to this version; raises UnusableStorage."""
         mounts = _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
         if kind := network_file_system(self.path.parent, mounts):
-            raise UnusableFile(
+            raise UnusableStorage(
                 f"{self.path} would be on a network file system ({kind}), where SQLite loses data: "
                 "choose a --data-dir on a disk of this machine, or --storage azure for several machines"
             )
@@ -110,24 +102,24 @@ class StorageFile:
                 )
 
     def signing_key(self) -> bytes:
-        """The random key that signs URLs, as old as the file; raises UnusableFile."""
+        """The random key that signs URLs, as old as the file; raises UnusableStorage."""
         self.require()
         with self._opened() as connection:
             (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
             return bytes(key)
 
     def finish(self) -> None:
-        """Write the WAL back, once no process serves the file; raises UnusableFile, as on a full disk."""
+        """Write the WAL back, once no process serves the file; raises UnusableStorage, as on a full disk."""
         if self.is_missing:
-            raise UnusableFile(f"{self.path} was removed while it was served: put a backup in its place")
+            raise UnusableStorage(f"{self.path} was removed while it was served: put a backup in its place")
         with self._opened() as connection:
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def back_up(self, target: Path) -> None:
-        """Copy the file to ``target`` and its artifacts beside that, while it is served; raises UnusableFile.
+        """Copy the file to ``target`` and its artifacts beside that, while it is served.
 
-        Neither may exist; what fails leaves neither.
+        Neither may exist; what fails leaves neither. Raises UnusableStorage.
         """
         self.require()
         target = target.absolute()  # SQLite takes some names for other things
@@ -136,21 +128,20 @@ class StorageFile:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             folder.mkdir(0o700)
         except OSError as error:
-            raise UnusableFile(f"{error.filename} cannot be made: {error.strerror}") from error
+            raise UnusableStorage(f"{error.filename} cannot be made: {error.strerror}") from error
         try:
             self._copy_to(target, folder)
         except (OSError, sqlite3.Error) as error:
             target.unlink()
             shutil.rmtree(folder)
-            raise UnusableFile(f"{self.path} could not be copied to {target}: {error}") from error
+            raise UnusableStorage(f"{self.path} could not be copied to {target}: {error}") from error
 
     def _copy_to(self, target: Path, folder: Path) -> None:
         with closing(connect(self.path)) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
-            named = "SELECT DISTINCT file FROM contents JOIN blocks ON content = key WHERE file IS NOT NULL"
-            files = copy.execute(named).fetchall()
+            files = copy.execute("SELECT file FROM contents WHERE file IS NOT NULL").fetchall()
         for (name,) in files:
-            with suppress(FileNotFoundError):  # removed since
+            with suppress(FileNotFoundError):  # not written yet, or removed since
                 shutil.copyfile(self.artifacts / name, folder / name)
                 tighten(folder / name)
 
@@ -161,28 +152,27 @@ class StorageFile:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of the file become UnusableFile."""
+        """Errors of the file become UnusableStorage."""
         try:
             yield
         except OSError as error:
-            raise UnusableFile(
+            raise UnusableStorage(
                 f"{self.path} cannot be written and read: {error.strerror}; use another --data-dir"
             ) from error
         except (sqlite3.Error, TypeError) as error:  # TypeError: a row is missing
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             sentence = _SENTENCES.get(code, _DAMAGED)
-            raise UnusableFile(sentence.format(path=self.path, error=error)) from error
+            raise UnusableStorage(sentence.format(path=self.path, error=error)) from error
 
     def _check(self, connection: sqlite3.Connection) -> None:
-        (kind,), (version,), (tables,) = (
-            connection.execute(sql).fetchone()
-            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
-        )
+        (kind,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if kind != APPLICATION_ID and (kind or tables):
-            raise UnusableFile(f"{self.path} is a file of another program: choose another --data-dir")
-        if version > len(MIGRATIONS):
-            raise UnusableFile(
-                f"{self.path} was written by a newer version of legacy-queue: use that, or another --data-dir"
+            raise UnusableStorage(f"{self.path} is a file of another program: choose another --data-dir")
+        if version not in (0, VERSION):
+            raise UnusableStorage(
+                f"{self.path} was written by another version of legacy-queue: use that, or another --data-dir"
             )
         end = time.monotonic() + _CHECK_TIMEOUT
         connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)

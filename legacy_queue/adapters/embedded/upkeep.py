@@ -7,16 +7,16 @@ expired is removed, and its space goes back to the disk.
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import gevent
 import structlog
 from gevent import monkey
+from gevent.util import wrap_errors
 
 from legacy_queue.adapters.embedded.sqlite_connection import connect, in_transaction
 from legacy_queue.adapters.embedded.storage_file import LAST_TIME, StorageFile
@@ -26,58 +26,51 @@ from legacy_queue.ports import Clock
 
 log = structlog.get_logger()
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 _INTERVAL = 1.0  # seconds
 _PAUSE = 0.01  # seconds between two rounds while there is more to do: others write meanwhile
-# bytes of the WAL for which a checkpoint is due; at twice as many, writes wait for it. On a disk that is
-# nearly full it is short: writing it back may take as much again.
-_WAL, _SHORT_WAL = 4 * 1024 * 1024, 512 * 1024
-_PACE_AFTER = 8  # changes: then the length of the WAL is looked at
-_PACE_TIMEOUT, _PACE_PAUSE = 1.0, 0.002  # seconds, for a checkpoint
-_UNBOUNDED_WAL = 64 * 1024 * 1024  # bytes, to warn of
+# bytes by which the WAL grows until a checkpoint is due. On a disk that is nearly full it is short: writing
+# it back may take as much again.
+_WAL_GROWTH = 4 * 1024 * 1024
+_SHORT_WAL_GROWTH = 512 * 1024
+_LOOK_AFTER = 8  # changes: then the length of the WAL is looked at
+_LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
 _ROUND = 500  # rows of a kind that a round removes
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
-BLOCKS_KEPT = timedelta(days=7)  # after its upload, until a list names the block
-_ORPHANS_KEPT = timedelta(minutes=10)  # in real time: an upload needs them still, or a reader
-_OLD_ORPHANS = "SELECT content FROM orphans WHERE since <= ? LIMIT ?"
 
 
 class Upkeep:
     """Works for the file every second and when it is woken. Several processes may do so at once."""
 
     def __init__(self, file: StorageFile, clock: Clock, synchronous: str) -> None:
-        self._file, self._clock, self._synchronous = file, clock, synchronous
+        self._file = file
+        self._clock = clock
+        self._synchronous = synchronous
         self._wal = file.path.with_name(f"{file.path.name}-wal")
         self._identity = self._identities()
+        self._is_removed = False
         self._begun_wal = 0  # its length when nothing else is in it
-        self._checkpoint_at = _SHORT_WAL
-        self._changes, self._is_behind = 0, False
-        self._wake, self._is_stopped = threading.Event(), False
-        self._is_removed = self._is_blocked = False
+        self._due_at = _SHORT_WAL_GROWTH  # the length at which a checkpoint is due
+        self._changes = 0
         self._warned: set[str] = set()
         self._connection: sqlite3.Connection | None = None
+        self._is_stopped = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def pace(self) -> None:
-        """Before a change: wait for a checkpoint where the WAL has grown faster than it was written back.
+    def before_change(self) -> None:
+        """Wake it for a long WAL, which its checkpoint then bounds: the last part of one holds up writers.
 
         Raises ServiceUnavailable if the file was removed at the last look, which is taken every second.
         """
-        self._refuse_removed()
+        if self._is_removed:
+            raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
         self._changes += 1
-        if self._changes % _PACE_AFTER and not self._is_behind:
-            return
-        end = time.monotonic() + _PACE_TIMEOUT
-        while (length := _length(self._wal)) > self._checkpoint_at:
+        if not self._changes % _LOOK_AFTER and _length(self._wal) > self._due_at:
             self._wake.set()
-            self._is_behind = length > 2 * self._checkpoint_at and not self._is_blocked
-            if not self._is_behind or time.monotonic() > end:
-                return
-            time.sleep(_PACE_PAUSE)  # and other changes, which look too
-        self._is_behind = False
 
     def wake(self) -> None:
         """A disk is full: a checkpoint may free space."""
@@ -89,16 +82,8 @@ class Upkeep:
         self._wake.set()
         self._thread.join()
 
-    def check_file(self) -> None:
-        """Raises ServiceUnavailable if the file was removed or replaced."""
-        self._look_at_file()
-        self._refuse_removed()
-
-    def _refuse_removed(self) -> None:
-        if self._is_removed:
-            raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
-
-    def _look_at_file(self) -> None:
+    def look_at_file(self) -> None:
+        """From now on changes are refused if the file was removed or replaced."""
         if not self._is_removed and self._identities() != self._identity:
             log.error("storage-file-removed", path=str(self._file.path))
             self._is_removed = True
@@ -115,10 +100,9 @@ class Upkeep:
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
                 has_more = code == sqlite3.SQLITE_BUSY
-                self._is_blocked = self._is_blocked or not has_more
                 if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):  # requests log the latter
                     log.error("storage-upkeep-failed", error=_name(error))
-            self._look_at_file()
+            self.look_at_file()
             self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()
@@ -132,7 +116,9 @@ class Upkeep:
         """
         if self._connection is None:
             self._connection = connect(self._file.path, self._synchronous)
-        db, now, wall = self._connection, self._clock.now(), self._clock.wall_time()
+        db = self._connection
+        now = self._clock.now()
+        wall = self._clock.wall_time()
         try:
             has_more = in_transaction(db, lambda db: remove_expired(db, now, wall, self._file.artifacts))
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
@@ -147,8 +133,7 @@ class Upkeep:
     def _checkpoint(self, db: sqlite3.Connection, now: datetime) -> None:
         """Write back all that no reader needs, beside writers; where that is all, begin a new WAL."""
         _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        self._is_blocked = done < frames
-        if self._is_blocked:
+        if done < frames:  # a reader needs the rest, or another process is at it
             return
         was_busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if not was_busy:
@@ -162,11 +147,11 @@ class Upkeep:
         with suppress(OSError):
             free = shutil.disk_usage(folder).free
         is_low = free < _LOW_SPACE
-        self._checkpoint_at = _SHORT_WAL if is_low else _WAL
         self._warn("storage-space-low", is_low, free_bytes=free, path=folder)
         length = _length(self._wal)
+        self._due_at = length + (_SHORT_WAL_GROWTH if is_low else _WAL_GROWTH)
         self._warn(
-            "storage-wal-long", length > _UNBOUNDED_WAL, bytes=length, why="a program reads the file for long"
+            "storage-wal-long", length > _LONG_WAL, bytes=length, why="a program reads the file for long"
         )
 
     def _warn(self, event: str, is_so: bool, **fields: Any) -> None:
@@ -181,54 +166,35 @@ class Upkeep:
 def remove_expired(
     db: sqlite3.Connection, now: datetime, wall: datetime, artifacts: Path | None = None
 ) -> bool:
-    """Remove some expired messages and uncommitted blocks, and old orphans; whether there are more.
+    """Remove some expired messages and contents; whether there are more.
 
     Files go before the end of the transaction that removes their rows: a crash in between does no harm.
     """
-    blocks = db.execute(
-        "DELETE FROM blocks WHERE rowid IN "
-        "(SELECT rowid FROM blocks WHERE place IS NULL AND added < ? LIMIT ?) RETURNING content",
-        _before(now, BLOCKS_KEPT),
+    files = db.execute(
+        "DELETE FROM contents WHERE content IN (SELECT content FROM contents WHERE until <= ? LIMIT ?)"
+        " RETURNING file",
+        (epoch_milliseconds(wall), _ROUND),
     ).fetchall()
-    add_orphans(db, [content for (content,) in blocks], wall)
-    orphans = _before(wall, _ORPHANS_KEPT)
-    removed = db.execute(
-        f"DELETE FROM contents WHERE key IN ({_OLD_ORPHANS}) RETURNING file", orphans
-    ).fetchall()
-    db.execute(f"DELETE FROM orphans WHERE content IN ({_OLD_ORPHANS})", orphans)
-    for (name,) in removed:
+    for (name,) in files:
         if artifacts and name:
             _remove(artifacts / name)
     messages = db.execute(
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)",
-        _before(now, timedelta(0)),
+        (epoch_milliseconds(now), _ROUND),
     ).rowcount
-    return _ROUND in (len(blocks), len(removed), messages)
+    return _ROUND in (len(files), messages)
 
 
-def add_orphans(db: sqlite3.Connection, contents: list[int], wall: datetime) -> None:
-    """No block names these contents now: they are removed later, unless one names them again before."""
-    since = epoch_milliseconds(wall)
-    db.executemany("INSERT OR REPLACE INTO orphans VALUES (?, ?)", [(key, since) for key in contents])
-
-
-def outside_loop(act: Callable[[], Answer]) -> Answer:
+def outside_loop(act: Callable[[], Result]) -> Result:
     """The result of ``act`` from a native thread, where gevent has patched: other greenlets run meanwhile."""
     if not monkey.is_module_patched("threading"):
         return act()
-    answer, error = gevent.get_hub().threadpool.apply(lambda: _outcome(act))
-    if error:
-        raise error
-    returned: Answer = answer
-    return returned
-
-
-def _outcome(act: Callable[[], Answer]) -> tuple[Any, Exception | None]:
-    """What it returns, or raises: gevent's threads would print a traceback."""
-    try:
-        return act(), None
-    except Exception as error:  # noqa: BLE001 - raised by the caller
-        return None, error
+    # wrapped, since gevent's threads would print a traceback
+    returned: Any = gevent.get_hub().threadpool.apply(wrap_errors((Exception,), act))
+    if isinstance(returned, Exception):
+        raise returned
+    found: Result = returned
+    return found
 
 
 def _remove(path: Path) -> None:
@@ -236,11 +202,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log.error("storage-artifact-left", path=str(path), error=_name(error))
-
-
-def _before(now: datetime, kept: timedelta) -> tuple[int, int]:
-    """The parameters of a statement that removes what is older than that."""
-    return epoch_milliseconds(now - kept), _ROUND
 
 
 def _length(path: Path) -> int:

@@ -9,8 +9,7 @@ from typing import Any
 from azure.core.credentials import AccessToken
 
 from legacy_queue.adapters.azure.entra import EntraAccess
-from legacy_queue.local_processes.azurite import ACCOUNT, Azurite
-from legacy_queue.local_processes.managed_process import Command, Ports
+from legacy_queue.local_processes.azurite import ACCOUNT, Azurite, Ports
 
 SECRET = "never-shown"
 
@@ -29,13 +28,10 @@ class SecureAzurite(Azurite):
         )
         return EntraAccess(ACCOUNT, (queue, table, blob), credential)
 
-    def _command(self, ports: Ports) -> Command:
+    def _command(self, ports: Ports) -> tuple[list[str], dict[str, str]]:
         command, environment = super()._command(ports)
         files = [f"--{name}={self._certificate}" for name in ("cert", "key")]
         return [*command, "--oauth", "basic", *files], environment
-
-    def _listening(self, output: str, ports: Ports) -> Ports | None:
-        return super()._listening(output.replace("https:", "http:"), ports)
 
 
 class StaticCredential:

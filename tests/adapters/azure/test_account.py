@@ -1,7 +1,6 @@
 """What only an account of Azure has: costs in operations, and what is missing or away."""
 
 import secrets
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,6 @@ from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY, Azurite
-from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
 
 from .stub import Stub, refused
@@ -149,21 +147,6 @@ def test_a_leased_blob_or_one_with_snapshots_is_deleted(
     assert account.container.properties("name") is None
 
 
-def test_reading_a_blob_that_changes_raises_service_unavailable(account: AzureAccount) -> None:
-    container = account.container
-    for change in (
-        lambda: container.put("name", b".", "text/plain", None),
-        lambda: container.delete("name"),
-    ):
-        container.put("name", b"." * 9 * MIB, "text/plain", None)
-        found = container.read("name")
-        assert found
-        next(found[1])
-        change()
-        with pytest.raises(ServiceUnavailable):
-            list(found[1])
-
-
 def test_a_blob_is_not_read_without_a_signature(account: AzureAccount, blob_url: str) -> None:
     account.container.put("name", b"content", "text/plain", None)
     plain = blob_url.partition("?")[0]
@@ -195,16 +178,8 @@ def test_an_unknown_account_fails_the_check() -> None:
             account.check()
 
 
-IN_TABLES: dict[str, Act] = {
-    "get": lambda account: account.table("never").get("p", "k"),
-    "insert": lambda account: account.table("never").insert("p", "k", {}),
-    "put a row": lambda account: account.table("never").put("p", "k", {}),
-    "merge": lambda account: account.table("never").merge("p", "k", {}),
-    "delete a row": lambda account: account.table("never").delete("p", "k"),
-    "batch": lambda account: account.table("never").batch("p", [Change("insert", "k", {})]),
-    "page": lambda account: account.table("never").page([], "", 10),
-}
-IN_CONTAINER: dict[str, Act] = {
+WITHOUT: dict[str, Act] = {
+    "get a row": lambda account: account.table("never").get("p", "k"),
     "put a blob": lambda account: account.container.put("name", b".", "text/plain", None),
     "put a block": lambda account: account.container.put_block("name", "id", b"."),
     "put a list": lambda account: account.container.put_block_list(
@@ -212,23 +187,6 @@ IN_CONTAINER: dict[str, Act] = {
     ),
     "list blocks": lambda account: account.container.block_list("name"),
     "read": lambda account: account.container.read("name"),
-}
-IN_QUEUES: dict[str, Act] = {
-    "put": lambda account: account.queue("never").put("text", NO_TIME),
-    "receive": lambda account: account.queue("never").receive(1, HOUR),
-    "peek": lambda account: account.queue("never").peek(),
-    "update": lambda account: account.queue("never").update(LEASE, "text", HOUR),
-    "delete": lambda account: account.queue("never").delete(LEASE),
-    "count": lambda account: account.queue("never").count(),
-    "metadata": lambda account: account.queue("never").metadata(),
-}
-MORE: dict[str, Act] = {
-    "create": lambda account: account.queue("never").create({}),
-    "remove": lambda account: account.queue("never").remove(),
-    "queues": lambda account: list(account.queues("")),
-    "check": lambda account: account.check(),
-    "properties": lambda account: account.container.properties("name"),
-    "delete a blob": lambda account: account.container.delete("name"),
 }
 
 
@@ -238,40 +196,7 @@ def bare(azurite: Azurite) -> AzureAccount:
     return AzureAccount(azurite.connection_string, "bare")
 
 
-@pytest.mark.parametrize("act", (IN_TABLES | IN_CONTAINER).values(), ids=IN_TABLES | IN_CONTAINER)
+@pytest.mark.parametrize("act", WITHOUT.values(), ids=WITHOUT)
 def test_an_account_without_its_tables_and_container_is_unavailable(bare: AzureAccount, act: Act) -> None:
     with pytest.raises(ServiceUnavailable):
         act(bare)
-
-
-@pytest.mark.parametrize("act", IN_QUEUES.values(), ids=IN_QUEUES)
-def test_a_queue_that_was_never_created_is_not_found(bare: AzureAccount, act: Act) -> None:
-    with pytest.raises(QueueNotFound):
-        act(bare)
-
-
-@pytest.fixture(scope="module")
-def away(azurite: Azurite) -> AzureAccount:
-    """Nothing listens where it should be."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{bound.getsockname()[1]}/devstoreaccount1;"
-    words = azurite.connection_string.split(";")[:3]
-    endpoints = "".join(f"{service}Endpoint={nowhere}" for service in ("Blob", "Queue", "Table"))
-    return AzureAccount(";".join(words) + ";" + endpoints, "away")
-
-
-def test_an_unreachable_account_is_unavailable(away: AzureAccount) -> None:
-    """Whatever is asked for: all at once, because each waits before it tries again."""
-    acts = IN_TABLES | IN_CONTAINER | IN_QUEUES | MORE
-
-    def is_unavailable(act: Act) -> bool:
-        try:
-            act(away)
-        except ServiceUnavailable:
-            return True
-        return False
-
-    with ThreadPoolExecutor(len(acts)) as threads:
-        unavailable = dict(zip(acts, threads.map(is_unavailable, acts.values()), strict=True))
-    assert unavailable == dict.fromkeys(acts, True)

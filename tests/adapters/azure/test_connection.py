@@ -1,6 +1,5 @@
 """Kept connections: what is sent on which, and what becomes of it where they fail."""
 
-import os
 import socket
 import ssl
 import subprocess
@@ -17,16 +16,22 @@ from legacy_queue.adapters.azure.connection import (
     Connections,
     NotAnswered,
     NotSent,
+    Response,
     StorageTimeouts,
     default_context,
 )
 from legacy_queue.local_processes.azurite import Azurite
 
-from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, reset, then_hang_up
+from .stub import Reply, Stub, answer, hang_up, reset, then_hang_up
 
-REQUEST = b"GET / HTTP/1.1\r\nhost: storage\r\n\r\n"
 SHORT = StorageTimeouts(connect=60, read=0.05)
 OK = answer(200, b"body")
+LARGE = b"." * 50_000_000
+
+
+def get(connections: Connections) -> Response:
+    return connections.exchange("GET", "/", {})
+
 
 # Many greenlets at once, on Azurite, in a patched process; prints how many connections they made.
 UNDER_GEVENT = """
@@ -72,8 +77,8 @@ def test_a_connection_is_kept_and_used_again() -> None:
     with Stub(OK) as stub:
         connections = Connections(stub.url)
         for _ in range(3):
-            assert connections.exchange(REQUEST).body == b"body"
-    assert (stub.connections, stub.heard) == (1, [REQUEST] * 3)
+            assert get(connections).body == b"body"
+    assert (stub.connections, len(stub.heard)) == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -81,15 +86,14 @@ def test_a_connection_is_kept_and_used_again() -> None:
     [
         answer(200, b"body", "Connection: close"),
         b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody",
-        OK + b"more",
     ],
-    ids=["close", "HTTP/1.0", "more than the answer"],
+    ids=["close", "HTTP/1.0"],
 )
 def test_a_connection_that_ends_with_its_answer_is_not_used_again(reply: bytes) -> None:
     with Stub(reply) as stub:
         connections = Connections(stub.url)
         for _ in range(3):
-            assert connections.exchange(REQUEST).body == b"body"
+            assert get(connections).body == b"body"
     assert stub.connections == 3
 
 
@@ -105,28 +109,20 @@ def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
         connections = Connections(stub.url)
         for _ in range(3):
             closed.clear()
-            assert connections.exchange(REQUEST).body == b"body"
+            assert get(connections).body == b"body"
             assert closed.wait(10)
     assert (stub.connections, len(stub.heard)) == (3, 3)
-
-
-def test_a_refused_connection_raises_not_sent() -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        connections = Connections(f"http://127.0.0.1:{bound.getsockname()[1]}")
-        with pytest.raises(NotSent, match="ConnectionRefusedError"):
-            connections.exchange(REQUEST)
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".invalid"])
 def test_an_unknown_host_raises_not_sent(host: str) -> None:
     with pytest.raises(NotSent):
-        Connections(f"http://{host}:1").exchange(REQUEST)
+        get(Connections(f"http://{host}:1"))
 
 
 def test_a_request_that_the_server_does_not_read_in_time_raises_not_sent() -> None:
     with Stub(None) as stub, pytest.raises(NotSent, match="TimeoutError"):
-        Connections(stub.url, SHORT).exchange(REQUEST + b"." * 50_000_000)  # which the stub does not read
+        Connections(stub.url, SHORT).exchange("PUT", "/", {}, LARGE)  # which the stub does not read
 
 
 @pytest.mark.parametrize(
@@ -137,22 +133,23 @@ def test_a_request_that_the_server_does_not_read_in_time_raises_not_sent() -> No
         then_hang_up(OK[:20]),
         then_hang_up(OK[:-1]),
         then_hang_up(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"),
+        then_hang_up(b"HTTP/1.1 200 OK\r\n\r\nbody"),
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ],
-    ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no HTTP"],
+    ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no length", "no HTTP"],
 )
 def test_an_incomplete_answer_raises_not_answered(reply: Reply) -> None:
     with Stub(reply, OK) as stub:
         connections = Connections(stub.url)
         with pytest.raises(NotAnswered):
-            connections.exchange(REQUEST)
-        assert connections.exchange(REQUEST).body == b"body"
+            get(connections)
+        assert get(connections).body == b"body"
     assert stub.connections == 2
 
 
 def test_an_answer_that_is_too_slow_raises_not_answered() -> None:
     with Stub(None) as stub, pytest.raises(NotAnswered, match="TimeoutError"):
-        Connections(stub.url, SHORT).exchange(REQUEST)
+        get(Connections(stub.url, SHORT))
 
 
 def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept() -> None:
@@ -166,7 +163,7 @@ def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept()
     with Stub(wait_for_all) as stub, ThreadPoolExecutor(calls) as threads:
         connections = Connections(stub.url)
         for _ in range(2):
-            answers = [threads.submit(connections.exchange, REQUEST) for _ in range(calls)]
+            answers = [threads.submit(get, connections) for _ in range(calls)]
             assert [answer.result().body for answer in answers] == [b"body"] * calls
         assert stub.connections == calls + 2
 
@@ -178,28 +175,27 @@ def test_a_connection_that_was_idle_for_a_minute_is_replaced() -> None:
         connections = Connections(stub.url, now=lambda: next(times))
         made = []
         for _ in range(3):
-            connections.exchange(REQUEST)
+            get(connections)
             made.append(stub.connections)
     assert made == [1, 1, 2]
 
 
 def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> None:
     """Storage, which did not get all of it, cannot have acted on it."""
-    large = REQUEST + b"." * 50_000_000
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
         connections = Connections(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        first = threads.submit(connections.exchange, REQUEST)
+        first = threads.submit(get, connections)
         connection, _ = listener.accept()
         connection.recv(65536)
         connection.sendall(OK)
         assert first.result().body == b"body"
-        second = threads.submit(connections.exchange, large)
+        second = threads.submit(connections.exchange, "PUT", "/", {}, LARGE)
         connection.recv(1)
         reset(connection)
         connection, _ = listener.accept()
         with connection:
-            left = len(large)
-            while left:
+            left = len(LARGE)
+            while left > 0:
                 left -= len(connection.recv(1 << 20))
             connection.sendall(OK)
             assert second.result().body == b"body"
@@ -209,14 +205,6 @@ def test_greenlets_use_an_account_concurrently(azurite: Azurite) -> None:
     command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, azurite.connection_string]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.stdout, done.stderr) == ("all done\n", "")
-
-
-def test_proxies_of_the_environment_are_ignored(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert os.environ["http_proxy"]
-    request = f"GET /devstoreaccount1 HTTP/1.1\r\nhost: {azurite.table_url.split('/')[2]}\r\n\r\n".encode()
-    assert Connections(azurite.table_url).exchange(request).status >= 400
 
 
 @pytest.mark.parametrize(
@@ -258,16 +246,9 @@ def secure(certificate: Path) -> Iterator[Stub]:
         yield stub
 
 
-def test_a_https_connection_is_kept_and_used_again(secure: Stub, trusting: ssl.SSLContext) -> None:
-    connections = Connections(secure.url, context=trusting)
-    for _ in range(3):
-        assert connections.exchange(REQUEST).body == b"body"
-    assert (secure.connections, secure.heard) == (1, [REQUEST] * 3)
-
-
 def test_nothing_is_sent_to_an_untrusted_certificate(secure: Stub) -> None:
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
-        Connections(secure.url).exchange(REQUEST)
+        get(Connections(secure.url))
     assert secure.heard == []
 
 
@@ -276,16 +257,11 @@ def test_the_ca_bundle_of_the_sdk_is_trusted(
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     connections = Connections(secure.url, context=default_context.__wrapped__())
-    assert connections.exchange(REQUEST).body == b"body"
+    assert get(connections).body == b"body"
 
 
 def test_nothing_is_sent_to_a_certificate_of_another_name(secure: Stub, trusting: ssl.SSLContext) -> None:
     other = secure.url.replace("localhost", "127.0.0.1")
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
-        Connections(other, context=trusting).exchange(REQUEST)
+        get(Connections(other, context=trusting))
     assert secure.heard == []
-
-
-def test_nothing_is_sent_to_a_service_without_tls() -> None:
-    with Stub(NO_CONTENT) as stub, pytest.raises(NotSent):
-        Connections(stub.url.replace("http:", "https:"), StorageTimeouts(connect=0.1)).exchange(REQUEST)

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, UnusableFile
-from legacy_queue.adapters.embedded.schema import MIGRATIONS
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.adapters.embedded.schema import VERSION
 from legacy_queue.adapters.embedded.storage_file import network_file_system
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports.account import UnusableStorage
 from tests.memory_server import FakeClock
 from tests.system.processes import wait_until
 
@@ -36,7 +37,7 @@ def account(file: StorageFile) -> EmbeddedAccount:
 
 
 def refusal(file: StorageFile) -> str:
-    with pytest.raises(UnusableFile) as refused:
+    with pytest.raises(UnusableStorage) as refused:
         file.prepare()
     return str(refused.value)
 
@@ -71,11 +72,11 @@ def test_a_file_of_another_program_is_refused(file: StorageFile) -> None:
         assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
 
 
-def test_a_file_of_a_newer_version_is_refused(file: StorageFile) -> None:
+def test_a_file_of_another_version_is_refused(file: StorageFile) -> None:
     file.prepare()
     with closing(sqlite3.connect(file.path)) as connection:
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    assert "newer version" in refusal(file)
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    assert "another version" in refusal(file)
 
 
 def test_what_is_no_sqlite_file_is_refused(file: StorageFile) -> None:
@@ -131,12 +132,12 @@ def test_a_folder_on_a_network_file_system_is_noticed(folder: str, kind: str | N
 
 def test_two_servers_of_one_file_are_refused(file: StorageFile, tmp_path: Path) -> None:
     file.lock()
-    with pytest.raises(UnusableFile, match=f"in use by process {os.getpid()}"):
+    with pytest.raises(UnusableStorage, match=f"in use by process {os.getpid()}"):
         StorageFile(tmp_path).lock()
 
 
 def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
-    with pytest.raises(UnusableFile, match="start `legacy-queue serve`"):
+    with pytest.raises(UnusableStorage, match="start `legacy-queue serve`"):
         file.signing_key()
     assert file.is_missing
 
@@ -151,7 +152,7 @@ def test_a_file_removed_while_it_is_served_is_noticed(file: StorageFile) -> None
     with pytest.raises(ServiceUnavailable, match="removed"):
         opened.table("t").insert("p", "k", {})
     opened.close()
-    with pytest.raises(UnusableFile, match="removed"):
+    with pytest.raises(UnusableStorage, match="removed"):
         file.finish()
     assert file.is_missing
 
@@ -241,10 +242,10 @@ def names(file: StorageFile) -> set[str]:
 
 
 def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path) -> None:
-    with pytest.raises(UnusableFile, match="there is no"):
+    with pytest.raises(UnusableStorage, match="there is no"):
         file.back_up(tmp_path / "copy")
     file.prepare()
     (tmp_path / "copy").write_text("mine")
-    with pytest.raises(UnusableFile, match="File exists"):
+    with pytest.raises(UnusableStorage, match="File exists"):
         file.back_up(tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "mine"

@@ -105,7 +105,7 @@ def test_the_file_of_a_blob_stays(account: EmbeddedAccount, file: StorageFile, c
     account.container.put("whole", LARGE, "text/plain", None)
     account.container.put("replaced", LARGE, "text/plain", None)
     account.container.delete("replaced")
-    clock.advance(timedelta(minutes=10))
+    clock.advance(WEEK + HOUR)
     wait_until(lambda: len(stored(file)) <= 2)
     for name, content in (("name", LARGE * 2), ("whole", LARGE)):
         found = account.container.read(name)

@@ -26,11 +26,6 @@ def test_naming_a_queue_does_not_create_it(account: StorageAccount) -> None:
     assert list(account.queues("named-only")) == []
 
 
-def test_a_table_is_the_same_object_each_time(account: StorageAccount) -> None:
-    assert account.table("tasks") is account.table("tasks")
-    assert account.table("tasks") is not account.table("groups")
-
-
 def test_a_checked_account_has_its_tables_and_container(
     account: StorageAccount, other: StorageAccount, table_name: str
 ) -> None:

@@ -39,8 +39,7 @@ def test_a_received_message_has_the_text_and_times_of_its_put(queue: Queue) -> N
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "&amp;<a b='c'>\"]]></MessageText>", "line\nline", "e30=", "x" * 48 * 1024],
-    ids=["empty", "space", "markup", "lines", "base64", "48 KiB"],
+    ["", " ", "&amp;<a b='c'>\"]]></MessageText>", "line\nline", "x" * 48 * 1024],
 )
 def test_any_ascii_text_is_stored_unchanged(queue: Queue, text: str) -> None:
     queue.put(text, NO_TIME)
@@ -56,15 +55,6 @@ def test_a_text_that_is_not_ascii_or_too_long_is_refused(queue: Queue, text: str
     with pytest.raises(ValueError, match=r"ascii|48 KiB"):
         queue.put(text, NO_TIME)
     assert queue.count() == 0
-
-
-def test_peeking_does_not_change_a_message(queue: Queue) -> None:
-    put = queue.put("text", NO_TIME)
-    for _ in range(2):
-        (seen,) = queue.peek()
-        assert seen.lease == MessageLease(put.message_id, "")
-        assert (seen.text, seen.next_visible, seen.dequeue_count) == ("text", None, 0)
-    queue.delete(put)
 
 
 def test_peek_shows_visible_messages_and_in_memory_hidden_ones(queue: Queue, account: StorageAccount) -> None:
@@ -137,12 +127,6 @@ def test_the_time_to_live_is_rounded_down_to_seconds(queue: Queue, wait: Wait) -
         queue.delete(hidden)
 
 
-def test_a_message_without_a_time_to_live_never_expires(queue: Queue) -> None:
-    queue.put("text", NO_TIME)
-    (message,) = queue.peek()
-    assert message.expires.year == 9999
-
-
 def test_an_update_changes_text_and_lease_and_keeps_the_count(queue: Queue) -> None:
     queue.put("text", NO_TIME)
     (message,) = queue.receive(1, HOUR)
@@ -187,16 +171,12 @@ def test_a_stale_lease_is_lost(queue: Queue) -> None:
 @pytest.mark.parametrize(
     "lease",
     [
-        MessageLease("..", "receipt"),
         MessageLease("../../other", "receipt"),
         MessageLease("", "receipt"),
         MessageLease("a?b", "receipt"),
-        MessageLease("%2e%2e", "receipt"),
         MessageLease("\ud800", "receipt"),
         MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA+/=="),
         MessageLease("00000000-0000-0000-0000-000000000000", "ä"),
-        MessageLease("00000000-0000-0000-0000-000000000000", "\r\n"),
-        MessageLease("00000000-0000-0000-0000-000000000000", ""),
         MessageLease("x" * 1000, "receipt"),
     ],
 )
@@ -260,21 +240,3 @@ def test_a_removed_queue_is_gone_with_its_messages(queue: Queue) -> None:
             queue.count()
     queue.create({})
     assert queue.count() == 0
-
-
-def test_messages_are_counted_whether_visible_or_not(queue: Queue) -> None:
-    leases = [queue.put("text", hidden_for) for hidden_for in (NO_TIME, NO_TIME, HOUR)]
-    queue.receive(1, HOUR)
-    assert queue.count() == 3
-    queue.delete(leases[2])
-    assert queue.count() == 2
-
-
-def test_queues_are_independent(queue: Queue, account: StorageAccount) -> None:
-    other = account.queue(f"{queue.name}-2")
-    other.create({})
-    lease = queue.put("text", NO_TIME)
-    assert texts(other) == []
-    with pytest.raises(MessageNotFound):
-        other.delete(lease)
-    other.remove()

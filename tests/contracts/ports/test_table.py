@@ -56,56 +56,22 @@ def kinds(values: Mapping[str, Value]) -> Mapping[str, tuple[type, Value]]:
 
 
 def test_an_inserted_row_is_read_unchanged(table: Table) -> None:
-    etag = table.insert("partition", "key", VALUES)
+    there = TIME.astimezone(timezone(timedelta(hours=5)))
+    etag = table.insert("partition", "key", {**VALUES, "time": there})
     row = table.get("partition", "key")
     assert row
     assert (row.partition, row.key, row.etag) == ("partition", "key", etag)
     assert kinds(row.values) == kinds(VALUES)
 
 
-def test_a_time_keeps_its_milliseconds_whatever_its_zone(table: Table) -> None:
-    table.insert("p", "k", {"time": TIME.astimezone(timezone(timedelta(hours=5)))})
-    row = table.get("p", "k")
-    assert row
-    assert row.values == {"time": TIME}
-
-
-def test_a_time_without_a_zone_is_refused(table: Table) -> None:
-    with pytest.raises(ValueError, match="zone"):
-        table.insert("p", "k", {"time": TIME.replace(tzinfo=None)})
-
-
-@pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
-def test_a_number_beyond_32_bits_is_refused(table: Table, number: int) -> None:
-    with pytest.raises(ValueError, match="32 bits"):
-        table.insert("p", "k", {"number": number})
-
-
-def test_a_missing_row_is_none(table: Table) -> None:
-    table.insert("p", "k", {})
-    assert table.get("p", "other") is None
-    assert table.get("other", "k") is None
-
-
-def test_a_row_may_have_no_values(table: Table) -> None:
-    table.insert("p", "k", {})
-    row = table.get("p", "k")
-    assert row
-    assert row.values == {}
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, TIME.replace(tzinfo=None), None, ["list"]])
+def test_a_value_of_no_type_of_azure_is_refused(table: Table, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        table.insert("p", "k", {"value": value})
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        "'",
-        "a'b''c",
-        "ä\U0001f600\N{CJK UNIFIED IDEOGRAPH-4E2D}",
-        "a b",
-        "100%",
-        "%2F",
-        "a+b&c=d;e,f",
-        "(x)",
-    ],
+    "key", ["a'b''c", "ä\U0001f600\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a b", "100%", "%2F", "a+b&c=d;e,f", "(x)"]
 )
 def test_a_key_may_have_unusual_characters(table: Table, key: str) -> None:
     table.insert(key, key, {"a": 1})
@@ -117,17 +83,14 @@ def test_a_key_may_have_unusual_characters(table: Table, key: str) -> None:
     assert table.get(key, key) is None
 
 
-def test_a_key_has_1_to_512_characters(table: Table) -> None:
+def test_a_key_may_have_512_characters(table: Table) -> None:
     longest = "k" * 512
     table.insert(longest, longest, {"a": 1})
     assert keys(all_rows(table)) == [(longest, longest)]
-    for wrong in ("", longest + "k"):
-        with pytest.raises(ValueError, match="key"):
-            table.insert("p", wrong, {})
 
 
-@pytest.mark.parametrize("key", ["a/b", "a\\b", "a#b", "a?b", "\x00", "\x1f", "\x7f", "\x85", "\n"])
-def test_a_key_with_a_forbidden_character_is_refused(table: Table, key: str) -> None:
+@pytest.mark.parametrize("key", ["", "k" * 513, "a/b", "a\\b", "a#b", "a?b", "\x00", "\x7f", "\x85", "\n"])
+def test_another_length_or_a_forbidden_character_of_a_key_is_refused(table: Table, key: str) -> None:
     for partition, name in ((key, "k"), ("p", key)):
         for act in (table.insert, table.put):
             with pytest.raises(ValueError, match="key"):
@@ -152,13 +115,6 @@ def test_a_value_has_up_to_64_kib_and_a_row_up_to_1_mib(table: Table) -> None:
         with pytest.raises(ValueError, match=r"up to 1 MiB|more than 64 KiB"):
             table.insert("p", "larger", values)
     assert keys(all_rows(table)) == [("p", "k")]
-
-
-def test_an_insert_over_an_existing_row_changes_nothing(table: Table) -> None:
-    etag = table.insert("p", "k", {"a": 1})
-    with pytest.raises(AlreadyExists):
-        table.insert("p", "k", {"a": 2})
-    assert table.get("p", "k") == Row("p", "k", {"a": 1}, etag)
 
 
 def test_one_of_many_concurrent_inserts_succeeds(
@@ -191,29 +147,6 @@ def test_a_merge_keeps_the_properties_that_it_does_not_name(table: Table) -> Non
     second = table.merge("p", "k", {"b": 2, "c": "new"}, first)
     assert first != second
     assert table.get("p", "k") == Row("p", "k", {"a": 1, "b": 2, "c": "new"}, second)
-
-
-def test_a_merge_may_change_the_type_of_a_property(table: Table) -> None:
-    table.insert("p", "k", VALUES)
-    turned = dict(zip(VALUES, reversed(VALUES.values()), strict=True))
-    table.merge("p", "k", turned)
-    row = table.get("p", "k")
-    assert row
-    assert kinds(row.values) == kinds(turned)
-
-
-def test_a_merge_of_another_version_changes_nothing(table: Table) -> None:
-    stale = table.insert("p", "k", {"a": 1})
-    etag = table.merge("p", "k", {"a": 2}, stale)
-    with pytest.raises(Changed):
-        table.merge("p", "k", {"a": 3}, stale)
-    assert table.get("p", "k") == Row("p", "k", {"a": 2}, etag)
-
-
-def test_a_merge_without_an_etag_accepts_any_version(table: Table) -> None:
-    table.insert("p", "k", {"a": 1})
-    etag = table.merge("p", "k", {"a": 2})
-    assert table.get("p", "k") == Row("p", "k", {"a": 2}, etag)
 
 
 @pytest.mark.parametrize("is_versioned", [True, False])
@@ -302,13 +235,6 @@ def test_a_batch_makes_all_its_changes(table: Table) -> None:
         Change("delete", "gone", {}),
         Change("delete", "there", {}, "stale"),
     ],
-    ids=[
-        "an insert of what is there",
-        "a merge of none",
-        "a stale merge",
-        "a delete of none",
-        "a stale delete",
-    ],
 )
 def test_a_batch_with_an_impossible_change_changes_nothing(table: Table, change: Change) -> None:
     stale = table.insert("p", "there", {"a": 1})
@@ -373,11 +299,6 @@ def test_a_page_continues_behind_a_removed_row(table: Table) -> None:
     assert keys(table.page([], page.after, 10).rows) == [("p", "d")]
 
 
-def test_a_page_of_an_empty_table_is_empty_and_the_last(table: Table) -> None:
-    page = table.page([], "", 1000)
-    assert (list(page.rows), page.after) == ([], None)
-
-
 @pytest.mark.parametrize("limit", [0, 1001])
 def test_a_page_has_1_to_1000_rows(table: Table, limit: int) -> None:
     with pytest.raises(ValueError, match="page"):
@@ -428,22 +349,11 @@ def test_rows_are_chosen_by_any_of_several_values(table: Table) -> None:
         assert all_rows(table, [Condition(name, "in", ())]) == []
 
 
-def test_rows_meet_all_conditions(table: Table) -> None:
-    for number in range(10):
-        table.insert("p", str(number), {"number": number, "isEven": number % 2 == 0})
-    conditions = [
-        Condition(PARTITION, "eq", "p"),
-        Condition(KEY, "gt", "2"),
-        Condition("number", "lt", 8),
-        Condition("isEven", "eq", True),
-    ]
-    assert keys(all_rows(table, conditions, 1)) == [("p", "4"), ("p", "6")]
-
-
 def test_the_range_of_keys_may_be_in_several_partitions(table: Table) -> None:
     fill(table, {"a": ["1", "2"], "b": ["1", "2"], "c": ["1", "2"]})
     conditions = [Condition(PARTITION, "gt", "a"), Condition(PARTITION, "le", "c"), Condition(KEY, "ge", "2")]
     assert keys(all_rows(table, conditions)) == [("b", "2"), ("c", "2")]
+    assert keys(all_rows(table, [*conditions, Condition("name", "eq", "2")], 1)) == [("b", "2"), ("c", "2")]
 
 
 def test_a_page_may_have_some_properties_only(table: Table) -> None:

@@ -1,10 +1,15 @@
-"""What is Azurite's own of its life as a managed process, with a real one; see test_managed_process.py."""
+"""The life of a real Azurite: its folder, its ports, its key, its saves, its end."""
 
 import os
 import signal
+import socket
+import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +19,57 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
 from legacy_queue.adapters.azure.rest import QUEUE
-from legacy_queue.local_processes.azurite import DEFAULT_KEY, Azurite, AzuriteUnavailable, find_running
-from tests.local_processes.test_managed_process import open_to_others
+from legacy_queue.local_processes.azurite import DEFAULT_KEY, Azurite, find_running
+from legacy_queue.ports.account import UnusableStorage
 from tests.system.processes import wait_until
 
 API_VERSION = QUEUE.version
-OWNER = """
-import signal, sys
+ROOT = Path(__file__).parents[2]
+
+# An owner with a fork, as a gunicorn arbiter has its workers.
+FORKED_OWNER = """
+import os, signal, sys
 from pathlib import Path
 from legacy_queue.local_processes.azurite import Azurite
 
-print(Azurite(Path(sys.argv[1])).start().pid, flush=True)
+azurite = Azurite(Path(sys.argv[1])).start()
+fork = os.fork()
+if fork:
+    print(azurite.pid, fork, flush=True)
 signal.pause()
+"""
+
+# A gunicorn arbiter reaps every child that has ended, before Azurite's owner can ask for it.
+REAPING_OWNER = """
+import gevent.monkey; gevent.monkey.patch_all()
+import os, signal, sys
+from pathlib import Path
+from legacy_queue.local_processes.azurite import Azurite
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, reap)
+azurite = Azurite(Path(sys.argv[1])).start()
+pid, ports = azurite.pid, azurite.ports
+assert azurite.alive()
+os.kill(pid, signal.SIGTERM)
+while azurite.alive():
+    pass
+azurite.stop()
+azurite.start()
+assert azurite.pid != pid
+assert azurite.ports == ports
+os.kill(azurite.pid, signal.SIGKILL)
+while os.path.exists(f"/proc/{azurite.pid}"):
+    reap()  # before gevent has looked
+assert not azurite.alive()
+azurite.stop()
+print("restarted")
 """
 
 
@@ -52,26 +96,13 @@ def key_of(azurite: Azurite) -> str:
     return azurite.connection_string.partition("AccountKey=")[2].partition(";")[0]
 
 
-def answers(url: str) -> bool:
-    try:
-        return requests.get(url, timeout=10).status_code >= 400  # not signed
-    except requests.ConnectionError:
-        return False
-
-
-def a_broken_azurite(folder: Path, script: str) -> Path:
-    """An installation whose Azurite is this script for node."""
-    program = folder / "node_modules/.bin/azurite"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/usr/bin/env node\n{script}\n")
-    program.chmod(0o755)
-    return folder
-
-
-def test_all_three_services_answer_once_it_has_started(azurite: Azurite) -> None:
-    assert azurite.alive()
-    for url in (azurite.queue_url, azurite.table_url, azurite.blob_url):
-        assert answers(url)
+def open_to_others(folder: Path) -> list[Path]:
+    """The folder, and what is in it, as far as others than its owner may read or change it."""
+    return [
+        path
+        for path in [folder, *folder.rglob("*")]
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
 
 
 def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
@@ -91,8 +122,80 @@ def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
+def test_an_owner_that_reaps_all_children_notices_the_end_of_its_azurite(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", REAPING_OWNER, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("restarted\n", "")
+
+
+def test_an_azurite_ends_and_frees_the_folder_when_its_owner_is_killed(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", FORKED_OWNER, str(tmp_path / "data")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, fork = map(int, owner.stdout.readline().split())
+        owner.kill()
+        try:
+            wait_until(lambda: not Path(f"/proc/{pid}").exists())
+            assert made().start().alive()
+            assert Path(f"/proc/{fork}").exists(), "the owner's fork has outlived both"
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+def test_an_azurite_takes_other_ports_where_its_own_are_busy_and_no_folder_of_another(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    first = made().start()
+    queue_port = first.ports.queue
+    with pytest.raises(UnusableStorage) as refused:
+        made().start()
+    assert str(refused.value) == (
+        f"The data folder {tmp_path / 'data'} is in use by process {os.getpid()}: "
+        "stop it or choose another folder."
+    )
+    assert first.alive()
+    first.stop()
+    assert (first.alive(), first.pid) == (False, None)
+    with socket.create_server(("127.0.0.1", queue_port)):
+        second = made().start()
+        assert requests.get(second.queue_url, timeout=10).status_code == 400
+        assert second.ports.queue != queue_port
+
+
+def test_a_folder_that_cannot_be_made_is_named(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(UnusableStorage, match=r"^The data folder \S+/data cannot be used: File exists\.$"):
+        made().start()
+
+
+def test_an_azurite_that_does_not_start_is_reported_with_its_last_words(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    program = tmp_path / "node_modules/.bin/azurite"
+    program.parent.mkdir(parents=True)
+
+    def said(script: str, **more: Any) -> str:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        with pytest.raises(UnusableStorage) as refused:
+            made(tmp_path, **more).start()
+        return str(refused.value).replace(str(tmp_path), "")
+
+    see = "see /data/azurite.log."
+    error = "echo first; echo; echo 'ValueError: nothing of the sort'; exit 1"
+    ended = "Azurite ended while it started; it said"
+    assert said(error) == f"{ended} 'ValueError: nothing of the sort', {see}"
+    assert said("echo last words") == f"{ended} 'last words', {see}"
+    assert said("") == f"{ended} nothing, {see}"
+    never = said("read line", start_timeout=timedelta(seconds=0.1))
+    assert never == f"Azurite did not begin to listen within 0.1 s; {see}"
+    assert made().start().alive(), "a failed start leaves the folder free"
+
+
 def test_an_azurite_that_was_never_started_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(AzuriteUnavailable, match="start `legacy-queue serve` first"):
+    with pytest.raises(UnusableStorage, match="start `legacy-queue serve` first"):
         find_running(tmp_path)
 
 
@@ -100,7 +203,7 @@ def test_a_machine_without_azurite_is_told_how_to_get_one(
     made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(AzuriteUnavailable) as refused:
+    with pytest.raises(UnusableStorage) as refused:
         made().start()
     assert str(refused.value) == (
         "There is no azurite on PATH: `npm install -g azurite` installs it, or run it in a container, and "
@@ -110,7 +213,7 @@ def test_a_machine_without_azurite_is_told_how_to_get_one(
 
 
 def test_a_folder_without_azurite_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
-    with pytest.raises(AzuriteUnavailable, match=f"There is no {tmp_path}/\\S+/azurite: run `npm"):
+    with pytest.raises(UnusableStorage, match=f"There is no {tmp_path}/\\S+/azurite: run `npm"):
         made(tmp_path).start()
 
 
@@ -125,21 +228,8 @@ def test_a_version_gets_only_the_options_that_it_declares(
     main.chmod(0o755)
     (tmp_path / "old/node_modules/.bin").mkdir()
     (tmp_path / "old/node_modules/.bin/azurite").symlink_to("../azurite/dist/src/azurite.js")
-    with pytest.raises(AzuriteUnavailable, match="it said 'Error: --silent --location="):
+    with pytest.raises(UnusableStorage, match="it said 'Error: --silent --location="):
         made(tmp_path / "old").start()
-
-
-def test_a_broken_azurite_is_reported_with_its_last_words(
-    made: Callable[..., Azurite], tmp_path: Path
-) -> None:
-    broken = a_broken_azurite(tmp_path / "broken", "require('nothing-of-the-sort')")
-    with pytest.raises(AzuriteUnavailable) as refused:
-        made(broken).start()
-    sentence = str(refused.value)
-    assert sentence.startswith("Azurite ended while it started; it said ")
-    assert "Cannot find module 'nothing-of-the-sort'" in sentence
-    assert sentence.endswith(f"see {tmp_path / 'data' / 'azurite.log'}.")
-    assert "\n" not in sentence
 
 
 def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(

@@ -1,0 +1,124 @@
+"""The calls for a worker type, and which of them prevent the policy ``required`` and a move to claimWork.
+
+A caller is ``workerGroup/workerId``, or the clientId for pollTaskUrls. Source: docs/explanation/protocols.md.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+from typing import Any, NamedTuple
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import Calls, RecordPath, WorkerRecord
+
+POLL_TASK_URLS = "pollTaskUrls"
+CLAIM_TASK = "claimTask"
+CLAIM_WORK = "claimWork"
+_OLD = POLL_TASK_URLS, CLAIM_TASK
+TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # by clients since 2020
+_NEW = CLAIM_WORK, TODAYS_CLAIM_WORK
+METHODS = (*_OLD, *_NEW)
+HOUR = timedelta(hours=1)
+_MAX_CALLER = 255  # characters
+_MAX_NAMES = 3  # in a sentence
+_TASK_CLIENT = re.compile(r"task-client/[^/]+/[^/]+/on/([^/]+/[^/]+)/until/\d+")
+
+
+class Use(NamedTuple):
+    """The calls of a caller in one way; ``missing`` are the fields that a claimTask leaves out."""
+
+    method: str
+    missing: tuple[str, ...]
+    caller: str
+    calls: Calls
+
+
+def caller_name(caller: str) -> str:
+    """The caller, cut. A clientId of a claim loses its task, so that a worker always has the same name."""
+    return _TASK_CLIENT.sub(r"task-client/*/on/\1", caller)[:_MAX_CALLER]
+
+
+def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) -> dict[str, Any]:
+    """The callers since then, by worker type, and the moves that their calls prevent: the body of
+    ``GET /migration`` without the policies.
+
+    A caller counts if its last call was in that time, and then with all its calls since ``first``.
+    ``recordedSince`` says from when on calls are on record, at the earliest ``since``; it is missing if there
+    are none.
+    """
+    begins = []
+    pools: dict[RecordPath, list[Use]] = defaultdict(list)
+    for record in records:
+        for (method, missing), calls in record.calls.items():
+            begins.append(max(since, calls.first))
+            if calls.last >= since:
+                pools[record.path[:2]].append(Use(method, missing, "/".join(record.path[2:]), calls))
+    times = {"since": since, "until": until, "recordedSince": min(begins, default=None)}
+    return {
+        **{name: format_time(time) for name, time in times.items() if time},
+        "workerTypes": [_worker_type(pool, uses) for pool, uses in sorted(pools.items())],
+    }
+
+
+def _worker_type(pool: RecordPath, uses: Sequence[Use]) -> dict[str, Any]:
+    """The calls for the worker type, the last call first, and the moves that they prevent."""
+    last_first = sorted(uses, key=lambda use: (use.calls.last, use.caller), reverse=True)
+    of = {method: [use for use in last_first if use.method == method] for method in METHODS}
+    return {
+        "provisionerId": pool[0],
+        "workerType": pool[1],
+        "calls": [
+            {
+                "method": use.method,
+                "missing": list(use.missing),
+                "caller": use.caller,
+                "count": use.calls.count,
+                "first": format_time(use.calls.first),
+                "last": format_time(use.calls.last),
+            }
+            for use in last_first
+        ],
+        "required": _required(of[CLAIM_TASK]),
+        "claimWork": _claim_work(of),
+    }
+
+
+def _required(claims: Sequence[Use]) -> dict[str, Any]:
+    """Whether the policy can be ``required``, which refuses every claim with a missing field."""
+    refused: dict[tuple[str, ...], list[Use]] = defaultdict(list)
+    for use in claims:
+        if use.missing:
+            refused[use.missing].append(use)
+    why = [
+        _sentence(refused[missing], f"claimTask without {', '.join(missing)}") for missing in sorted(refused)
+    ]
+    if not claims:
+        why = ["no worker called claimTask: there is nothing to judge by"]
+    count = sum(use.calls.count for use in claims if use.missing)
+    return {"possible": not why, "inTheWay": why, "refused": count}
+
+
+def _claim_work(of: Mapping[str, Sequence[Use]]) -> dict[str, Any]:
+    """Whether its workers call only claimWork; ``toBeMoved`` are the workers whose last call was claimTask,
+    and the clients of pollTaskUrls.
+    """
+    why = [_sentence(of[method], method) for method in _OLD if of[method]]
+    moved: dict[str, datetime] = {}
+    for use in (use for method in _NEW for use in of[method]):
+        moved[use.caller] = max(use.calls.last, moved.get(use.caller, use.calls.last))
+    if not moved:
+        why.append("no worker called claimWork")
+    old = (use for method in _OLD for use in of[method])
+    to_be_moved = {use.caller for use in old if moved.get(use.caller, use.calls.last) <= use.calls.last}
+    return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}
+
+
+def _sentence(uses: Sequence[Use], call: str) -> str:
+    """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
+    names = list(dict.fromkeys(use.caller for use in uses))
+    calls = reduce(Calls.plus, (use.calls for use in uses))
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    times = "once" if calls.count == 1 else f"{calls.count} times, last"
+    return f"{', '.join(names[:_MAX_NAMES])}{more} called {call}: {times} at {format_time(calls.last)}"

@@ -1,0 +1,145 @@
+"""What the migration report makes of the calls on record."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.migration_report import (
+    CLAIM_TASK,
+    CLAIM_WORK,
+    POLL_TASK_URLS,
+    TODAYS_CLAIM_WORK,
+    caller_name,
+    report,
+)
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import Calls, WorkerRecord
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+ALL = ("messageId", "receipt", "signature")
+AT = "2030-01-02T03:04:05.678Z"
+
+
+Use = tuple[str, str, tuple[str, ...]]  # the method, the caller, and what was missing
+
+
+def use(method: str, caller: str = "group/alice", missing: Sequence[str] = ()) -> Use:
+    return method, caller, tuple(missing)
+
+
+def recorded(use: Use, ago: timedelta = timedelta(0), first_ago: timedelta | None = None) -> WorkerRecord:
+    method, caller, missing = use
+    calls = Calls(1, NOW - (ago if first_ago is None else first_ago), NOW - ago)
+    return replace(WorkerRecord.new(("p", "w", caller), NOW), calls={(method, missing): calls})
+
+
+def report_of(*uses: Use) -> Any:
+    """The report on a worker type with one call of each use, a second after each other, the last at NOW."""
+    records = [recorded(one, before * SECOND) for before, one in enumerate(reversed(uses))]
+    (worker_type,) = report(records, NOW - HOUR, NOW)["workerTypes"]
+    return worker_type
+
+
+@pytest.mark.parametrize(
+    ("client_id", "name"),
+    [
+        ("development", "development"),
+        (
+            "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/alice/until/1893553445",
+            "task-client/*/on/group/alice",
+        ),
+        ("task-client/of/somebody/else", "task-client/of/somebody/else"),
+        ("x" * 1000, "x" * 255),
+    ],
+)
+def test_a_caller_is_named_by_its_client_id_without_the_task(client_id: str, name: str) -> None:
+    assert caller_name(client_id) == name
+
+
+def test_a_caller_is_listed_with_all_its_calls_if_the_last_was_in_the_requested_time() -> None:
+    before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
+    found = report([recorded(before, HOUR + SECOND), recorded(at, HOUR, 9 * HOUR)], NOW - HOUR, NOW)
+    assert (found["since"], found["until"]) == ("2030-01-02T02:04:05.678Z", AT)
+    ((call,),) = (pool["calls"] for pool in found["workerTypes"])
+    assert call == {
+        "method": CLAIM_TASK,
+        "missing": [],
+        "caller": "at",
+        "count": 1,
+        "first": format_time(NOW - 9 * HOUR),
+        "last": format_time(NOW - HOUR),
+    }
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "recorded_since"),
+    [
+        ([], None),
+        ([2, 1, 3], NOW - 3 * HOUR),
+        ([6], NOW - 5 * HOUR),
+    ],
+)
+def test_the_record_begins_with_the_first_call_and_not_before_the_window(
+    hours_ago: list[int], recorded_since: datetime | None
+) -> None:
+    rows = [recorded(use(CLAIM_TASK), first_ago=hours * HOUR) for hours in hours_ago]
+    found = report(rows, NOW - 5 * HOUR, NOW).get("recordedSince")
+    assert found == (recorded_since and format_time(recorded_since))
+
+
+def test_a_move_is_not_possible_before_a_worker_has_made_its_call() -> None:
+    of = report_of(use(POLL_TASK_URLS, "client"))
+    required = of["required"]
+    assert of["claimWork"]["inTheWay"][1:] == ["no worker called claimWork"]
+    assert required["inTheWay"] == ["no worker called claimTask: there is nothing to judge by"]
+    assert not required["possible"]
+
+
+def test_each_set_of_missing_fields_is_a_sentence_with_up_to_three_callers() -> None:
+    bare = [use(CLAIM_TASK, f"group/{number}", ALL) for number in range(5)]
+    unsigned = [use(CLAIM_TASK, f"group/{name}", ["signature"]) for name in "abc"]
+    nothing_presented, not_signed = report_of(*unsigned, *bare)["required"]["inTheWay"]
+    assert nothing_presented == (
+        "group/4, group/3, group/2 and 2 more called claimTask without messageId, receipt, signature: "
+        f"5 times, last at {AT}"
+    )
+    assert not_signed == (
+        "group/c, group/b, group/a called claimTask without signature: "
+        "3 times, last at 2030-01-02T03:04:00.678Z"
+    )
+
+
+def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
+    for method in (CLAIM_WORK, TODAYS_CLAIM_WORK):
+        of = report_of(use(method), use(CLAIM_WORK, "group/bob"))
+        assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
+
+
+def test_callers_of_the_older_methods_are_in_the_way_of_claim_work() -> None:
+    of = report_of(
+        use(CLAIM_WORK),
+        use(POLL_TASK_URLS, "client"),
+        use(CLAIM_TASK, "group/bob"),
+        use(CLAIM_TASK, "group/bob", ALL),
+    )
+    assert of["claimWork"]["inTheWay"] == [
+        "client called pollTaskUrls: once at 2030-01-02T03:04:03.678Z",
+        f"group/bob called claimTask: 2 times, last at {AT}",
+    ]
+    assert of["claimWork"]["toBeMoved"] == ["client", "group/bob"]
+
+
+def test_a_worker_is_to_be_moved_unless_its_last_call_was_claim_work() -> None:
+    back_and_forth = [use(CLAIM_WORK, "group/back"), use(CLAIM_TASK, "group/back")]
+    moved = [
+        use(CLAIM_TASK, "group/moved", ALL),
+        use(CLAIM_TASK, "group/moved"),
+        use(CLAIM_WORK, "group/moved"),
+    ]
+    of = report_of(*back_and_forth, *moved)
+    assert of["claimWork"]["toBeMoved"] == ["group/back"]
+    assert len(of["claimWork"]["inTheWay"]) == 1
