@@ -98,6 +98,10 @@ class _BoundedChunks(ChunkedReader):
 class _Parser(RequestParser):
     mesg_class = _BoundedRequest
 
+    def finish_body(self, deadline: Any = None, max_bytes: Any = None) -> Any:  # noqa: ARG002
+        """The worker has read the body of the last request: ``_discard``."""
+        return True
+
 
 class _Reader(SocketUnreader):
     """Reads from one connection, which is in ``waiting`` while it waits for its client."""
