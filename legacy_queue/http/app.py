@@ -149,10 +149,6 @@ def create_app(
     download = artifact_endpoints.download_view(services.uploads, services.artifacts)
     app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
-    @app.before_request
-    def record_endpoint() -> None:
-        record_of(request.environ).endpoint = request.endpoint
-
     if is_development:
 
         @app.after_request

@@ -142,6 +142,7 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
     @app.after_request
     def log_request(response: Response) -> Response:
         record = record_of(request.environ)
+        record.endpoint = record.endpoint or request.endpoint
 
         def end() -> None:
             record.write()

@@ -35,8 +35,7 @@ class ClientSocket:
             while left:
                 self.unsent[self] = len(left)
                 self._make_room()
-                self._connection.sendall(left[:PIECE])
-                left = left[PIECE:]
+                left = left[self._connection.send(left[:PIECE]) :]
         except TimeoutError:
             raise TimeoutError("the client does not read its answer") from None
         finally:

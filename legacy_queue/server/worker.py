@@ -71,6 +71,9 @@ class _SettingsReadOnce:
 class _BoundedRequest(Request):
     max_buffer_headers: Any = property(lambda _: _MAX_HEADERS, lambda *_: None)  # gunicorn sets 6.5 MB
 
+    def _peer_is_trusted_proxy(self) -> bool:
+        return bool(self.cfg.forwarded_allow_ips)  # all or none: no address needs to be looked at
+
     def set_body_reader(self) -> None:
         """Raises InvalidHeader for HTTP/1.1 without Host. Source: RFC 9112, 3.2."""
         version: Any = self.version
