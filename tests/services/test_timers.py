@@ -187,6 +187,31 @@ def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[
     assert kept.messages() == []
 
 
+def test_a_cancelled_call_leaves_the_earlier_due_time() -> None:
+    kept = Kept()
+    kept.waiting(HOUR)
+    kept.schedule()
+    kept.timers.cancel(A)
+    assert kept.after(HOUR) == [look()]
+
+
+def test_a_call_with_further_effects_is_stored_with_them() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.schedule(has_artifacts=True)
+    kept.clock.advance(TIMER_LEASE)
+    assert kept.received(kept.another()) == [behind(NOW - SKEW, has_artifacts=True)]
+
+
+def test_after_a_pause_of_the_process_a_call_puts_a_message_of_its_own() -> None:
+    """Another process may have received the message of the call before."""
+    kept = Kept()
+    for _ in range(2):
+        kept.schedule()
+        kept.clock.advance(TIMER_LEASE)
+    assert [left for _, _, left in kept.stored()] == [-TIMER_LEASE, AT_ONCE]
+
+
 def test_a_timer_fires_once_when_it_is_due() -> None:
     kept = Kept()
     kept.waiting(HOUR)
@@ -244,7 +269,7 @@ def test_of_concurrent_calls_the_earliest_due_time_counts() -> None:
     kept = Kept()
     for _ in range(3):
         kept.schedule()
-    for due in (HOUR, None, MINUTE):
+    for due in (MINUTE, HOUR, None):
         kept.timers.complete(A, NOW + due if due else None)
     assert kept.after(MINUTE) == [look()]
 
@@ -363,6 +388,17 @@ def test_a_waiting_timer_of_a_dead_process_fires_elsewhere_some_seconds_late() -
     kept.clock.advance(GRACE + SECOND / 2)
     assert kept.received(other) == [look(A)]
     assert kept.after(SECOND / 2, other) == [look(B)]
+
+
+def test_a_later_timer_of_another_process_does_not_replace_an_earlier_timer() -> None:
+    kept = Kept()
+    kept.waiting(MINUTE)
+    kept.after(RENEWAL)
+    kept.put(Timer(A, NOW + HOUR))
+    kept.timers.receive()
+    kept.timers.tick()
+    kept.clock.advance(MINUTE + GRACE)
+    assert kept.received(kept.another()) == [look()]
 
 
 def test_a_process_that_receives_its_own_message_keeps_its_newer_state() -> None:
