@@ -20,7 +20,8 @@ from .test_task_store import new_task
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 DAY = timedelta(days=1)
 RUN_1 = b'[{"runId": 1, "state": "failed", "reasonCreated": "x", "scheduled": "2030-01-02T03:04:05.678Z"}]'
-TIMES_ONLY = dict.fromkeys(("created", "deadline", "expires"), "2030-01-02T03:04:05.678Z")
+TIMES = dict.fromkeys(("created", "deadline", "expires"), "2030-01-02T03:04:05.678Z")
+WITHOUT_POOL = json.dumps({**TIMES, "dependencies": []}).encode()
 NO_JSON: Sequence[Any] = ["text", b"\xff", b"[" * 60_000, b"7"]
 
 
@@ -75,7 +76,7 @@ def logged(logs: list[MutableMapping[str, Any]]) -> int:
         ("heldReceipt", [7]),
         ("runs", [*NO_JSON, b"{}", b'[{"runId": 0}]', RUN_1]),
         ("waitsFor", [*NO_JSON, b"{}"]),
-        ("definition0", [*NO_JSON, b"{}", json.dumps(TIMES_ONLY).encode()]),
+        ("definition0", [*NO_JSON, b"{}", WITHOUT_POOL]),
     ],
 )
 def test_a_corrupt_task_is_an_error_and_left_out_of_lists(
