@@ -131,6 +131,15 @@ def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
     assert {active.task_id for active in all_active(other)} == set(task_ids)
 
 
+def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(
+    storage: Storage, other: Storage
+) -> None:
+    group_id = slugid()
+    for store, days in ((storage, 0), (other, 9), (storage, 5)):
+        store.groups.join(slugid(), group_id, "scheduler", EXPIRES + days * DAY)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 9 * DAY)
+
+
 def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
     storage: Storage, other: Storage
 ) -> None:
