@@ -6,27 +6,31 @@ Import this only after gevent has patched: the SDK creates locks when it is impo
 import base64
 import ssl
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from azure.core.exceptions import HttpResponseError, ResourceExistsError
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.azure_blob import AzureBlobContainer
-from legacy_queue.adapters.azure.azure_queue import AzureQueue
-from legacy_queue.adapters.azure.azure_table import AzureTable
+from legacy_queue.adapters.azure.azure_queue import AzureQueue, listed_queues
+from legacy_queue.adapters.azure.azure_table import AzureTable, existing_tables
 from legacy_queue.adapters.azure.connection import Connections
-from legacy_queue.adapters.azure.entra import (
-    DelegationKey,
-    EntraAccess,
-    EntraToken,
-    key_service,
+from legacy_queue.adapters.azure.entra import DelegationKey, EntraAccess, EntraToken
+from legacy_queue.adapters.azure.rest import (
+    BLOB,
+    QUEUE,
+    TABLE,
+    RestClient,
+    Service,
+    SharedKey,
+    StorageRefused,
 )
-from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, Sender, SharedKey, StorageRefused
-from legacy_queue.adapters.azure.sdk import CLIENTS, ask, endpoints, find, sdk_client
 from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 
 _NEEDED = (
@@ -50,7 +54,7 @@ class AzureAccount(StorageAccount):
         proxy: str | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Clients for the account, whose container is ``<prefix>-artifacts``. Sends nothing.
+        """The account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
         ``access`` is a connection string, or that of an identity. ``public_queue_url`` and
         ``public_blob_url`` are for workers, by default ``gateway``, whose key is another: that of an Azurite
@@ -58,75 +62,65 @@ class AzureAccount(StorageAccount):
         ValueError for an invalid connection string or URL, or without an account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
-        token = EntraToken(access.credential) if isinstance(access, EntraAccess) else None
-        found = access.urls if isinstance(access, EntraAccess) else endpoints(access)
-        urls = [url.rstrip("/") for url in found]
-        queue_url, self._table_url, blob_url = urls
-        self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
-        self._connections = [Connections(url, context=context, proxy=proxy) for url in urls]
-        services = (QUEUE, TABLE, BLOB)
-        senders = [
-            Sender(service, connections, self.operations)
-            for service, connections in zip(services, self._connections, strict=True)
-        ]
-        sdk_access: list[Any] = [access] * 3 if isinstance(access, str) else [(url, token) for url in urls]
-        clients: list[Any] = [
-            sdk_client(kind, sender, at)
-            for kind, sender, at in zip(CLIENTS, senders, sdk_access, strict=True)
-        ]
-        self._queues, self._tables, self._blobs = clients
-        account, key = _account_key(self._queues) if isinstance(access, str) else (access.account, "")
-        signer = token or SharedKey(account, key)
-        self._queue_requests, self._table_requests, blob_requests = (
-            RestClient(sender, signer) for sender in senders
-        )
+        urls: Sequence[str]
+        signer: SharedKey | EntraToken
+        if isinstance(access, str):
+            account, key, urls = _parsed(access)
+            signer = SharedKey(account, key)
+        else:
+            account, urls, credential = access
+            key = ""
+            signer = EntraToken(credential)
+        queue_url, self._table_url, blob_url = (url.rstrip("/") for url in urls)
+        endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
+        self.endpoints = endpoints
+        self._connections = {
+            name: Connections(url, context=context, proxy=proxy) for name, url in endpoints.items()
+        }
+
+        def client(service: Service) -> RestClient:
+            return RestClient(service, self._connections[service.name], signer, self.operations)
+
+        self._queue_requests = client(QUEUE)
+        self._table_requests = client(TABLE)
         self.public_queues, self.public_blobs = (
             gateway if gateway and not public else SigningEndpoint(public or own, account, key)
             for public, own in ((public_queue_url, queue_url), (public_blob_url, blob_url))
         )
-        publics = self.public_queues, None, self.public_blobs
         self._delegation_keys: Mapping[str, DelegationKey] = {}
-        if token:
+        if isinstance(signer, EntraToken):
+            publics = (QUEUE, self.public_queues), (BLOB, self.public_blobs)
             self._delegation_keys = {
-                service.name: DelegationKey(
-                    service.name,
-                    RestClient(Sender(key_service(service), connections, self.operations), token),
-                )
-                for service, public, connections in zip(services, publics, self._connections, strict=True)
-                if public not in (None, gateway)
+                service.name: DelegationKey(service, client)
+                for service, public in publics
+                if public is not gateway
             }
         self._prefix = prefix
         self._tables_by_name: dict[str, AzureTable] = {}
-        self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
         self.container = AzureBlobContainer(
-            blob_requests, self._container, self._signer("blob", self.public_blobs)
+            client(BLOB), f"{prefix}-artifacts", self._signer("blob", self.public_blobs)
         )
 
     def table(self, name: str) -> AzureTable:
         return self._tables_by_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
 
     def queue(self, name: str) -> AzureQueue:
-        return AzureQueue(self._queue_requests, self._queues, name, self._signer("queue", self.public_queues))
+        return AzureQueue(self._queue_requests, name, self._signer("queue", self.public_queues))
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""
-        listed = self._queues.list_queues(prefix, include_metadata=True)
-        while queue := ask(next, listed, None):
-            yield queue.name, queue.metadata or {}
+        return listed_queues(self._queue_requests, prefix)
 
     def check(self) -> None:
         # not the properties of the service: roles for data do not allow that
         next(self.queues(f"{self._prefix}-timers"), None)
-        if not ask(self._container.exists):
-            with suppress(ResourceExistsError):  # another process was faster
-                ask(self._container.create_container)
+        self.container.create()
         wanted = sorted(self._tables_by_name) or [""]
-        tables = self._tables.query_tables(  # an account may have thousands of other tables
-            "TableName ge @first and TableName le @last", parameters={"first": wanted[0], "last": wanted[-1]}
-        )
-        existing = {table.name for table in ask(list, tables)}
-        for name in self._tables_by_name.keys() - existing:
-            ask(self._tables.create_table_if_not_exists, name)
+        for name in self._tables_by_name.keys() - existing_tables(
+            self._table_requests, wanted[0], wanted[-1]
+        ):
+            with suppress(AlreadyExists):  # another process was faster
+                self._tables_by_name[name].create()
 
     def check_access(self) -> None:
         """As ``check``, and return if URLs can be signed.
@@ -137,11 +131,10 @@ class AzureAccount(StorageAccount):
             for key in self._delegation_keys.values():
                 key.until(datetime.now(UTC))
             self.check()
-        except (StorageRefused, HttpResponseError) as error:
-            reason = str(error).partition("\n")[0]
+        except StorageRefused as error:
             needed = f": {_NEEDED}" if self._delegation_keys else ""
             raise UnusableStorage(
-                f"{self.endpoints['queue']} refuses this server ({reason}){needed}"
+                f"{self.endpoints['queue']} refuses this server ({error}){needed}"
             ) from error
 
     def empty(self) -> None:
@@ -151,13 +144,13 @@ class AzureAccount(StorageAccount):
         """
         for name, _ in list(self.queues(f"{self._prefix}-")):
             self.queue(name).remove()
-        for name in self._tables_by_name:
-            ask(self._tables.delete_table, name)
-        find(self._container.delete_container)
+        for table in self._tables_by_name.values():
+            table.remove()
+        self.container.remove()
 
     def close(self) -> None:
         """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""
-        for connections in self._connections:
+        for connections in self._connections.values():
             connections.close()
 
     def _signer(self, service: str, endpoint: SigningEndpoint) -> UrlSigner:
@@ -165,8 +158,10 @@ class AzureAccount(StorageAccount):
         return UrlSigner(endpoint, key.until if key else None)
 
 
-def _account_key(queues: QueueServiceClient) -> tuple[str, str]:
-    """The account's name and key; raises ValueError."""
+def _parsed(connection_string: str) -> tuple[str, str, Sequence[str]]:
+    """The account's name, its key, and the URLs of queues, tables and blobs; raises ValueError."""
+    kinds: list[Any] = [QueueServiceClient, TableServiceClient, BlobServiceClient]
+    queues, *others = (kind.from_connection_string(connection_string) for kind in kinds)
     key = getattr(queues.credential, "account_key", None)
     if not key:
         raise ValueError("it has no AccountKey, with which poll URLs are signed")
@@ -174,4 +169,4 @@ def _account_key(queues: QueueServiceClient) -> tuple[str, str]:
         base64.b64decode(key, validate=True)
     except ValueError:
         raise ValueError("its AccountKey is not base64") from None
-    return str(queues.account_name), key
+    return queues.account_name, key, [client.url for client in (queues, *others)]

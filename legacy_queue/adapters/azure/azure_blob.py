@@ -2,19 +2,13 @@
 
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
 from urllib.parse import quote
 
-from azure.core.exceptions import HttpResponseError, ResourceModifiedError
-from azure.storage.blob import BlobClient, BlobLeaseClient, ContainerClient
-from azure.storage.blob import BlobProperties as AzureProperties
-
-from legacy_queue.adapters.azure import sdk
 from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Request, RestClient
-from legacy_queue.adapters.azure.sdk import ask, find
+from legacy_queue.adapters.azure.rest import Missing, Request, RestClient, StorageRefused, elements
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import (
@@ -27,7 +21,9 @@ from legacy_queue.ports.blob import (
     Written,
 )
 
+_DOWNLOADED = 1024 * 1024  # bytes in one request: as much waits in memory for a slow client
 _PIECE = 256 * 1024  # bytes
+_NO_CONTAINER = {"ContainerNotFound": Missing}
 _REFUSALS = {
     "BlobAlreadyExists": BlobAlreadyExists,
     "ConditionNotMet": BlobAlreadyExists,
@@ -35,14 +31,35 @@ _REFUSALS = {
 }
 
 
-class AzureBlobContainer(BlobContainer):
-    """Writes by RestClient, since the SDK reorders blocks by kind; the SDK's ``client`` does the rest."""
+class _Exists(Exception):
+    """The container exists."""
 
-    def __init__(self, service: RestClient, client: ContainerClient, signer: UrlSigner) -> None:
+
+class _Empty(Exception):
+    """The blob has no bytes, and so no range of them."""
+
+
+class AzureBlobContainer(BlobContainer):
+    """Each operation is one request, but a read, which is one for each MiB."""
+
+    def __init__(self, service: RestClient, name: str, signer: UrlSigner) -> None:
         self._service = service
-        self._client = client
         self._signer = signer
-        self.name = client.container_name
+        self.name = name
+
+    def create(self) -> None:
+        """Create the container where it is missing."""
+        params = [("restype", "container")]
+        if not self._service.find(Request("GET", f"/{self.name}", params), _is_done, _NO_CONTAINER):
+            # another process may be faster
+            with suppress(_Exists):
+                request = Request("PUT", f"/{self.name}", params, body=b"")
+                self._service.send(request, _is_done, {"ContainerAlreadyExists": _Exists})
+
+    def remove(self) -> None:
+        """Delete the container and everything in it."""
+        request = Request("DELETE", f"/{self.name}", [("restype", "container")])
+        self._service.find(request, _is_done, _NO_CONTAINER)
 
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -51,49 +68,51 @@ class AzureBlobContainer(BlobContainer):
         return self._write(request, content_type, encoding, is_new)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        ask(self._blob(name).stage_block, block_id, content)
+        params = [("blockid", _encoded(block_id)), ("comp", "block")]
+        self._service.send(Request("PUT", self._path(name), params, body=content), _is_done)
 
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        # Azure requires ids in base64, as the SDK sends those of blocks
-        ids = [f"<{kind}>{base64.b64encode(name.encode()).decode()}</{kind}>" for kind, name in blocks]
+        ids = [f"<{kind}>{_encoded(block_id)}</{kind}>" for kind, block_id in blocks]
         body = f"<?xml version='1.0' encoding='utf-8'?><BlockList>{''.join(ids)}</BlockList>".encode()
         headers = {"content-type": "application/xml"}
         request = Request("PUT", self._path(name), [("comp", "blocklist")], headers, body)
         return self._write(request, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
-        lists = find(self._blob(name).get_block_list, "all")
-        return BlockList(*([str(block.id) for block in blocks] for blocks in lists)) if lists else None
+        params = [("blocklisttype", "all"), ("comp", "blocklist")]
+        return self._service.find(Request("GET", self._path(name), params), _block_list)
 
     def properties(self, name: str) -> BlobProperties | None:
-        properties = find(self._blob(name).get_blob_properties)
-        return _properties(properties) if properties else None
+        return self._service.find(Request("HEAD", self._path(name)), _properties)
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        download = find(self._blob(name).download_blob, decompress=False)
-        # which is false for an empty blob
-        return None if download is None else (_properties(download.properties), _chunks(download.chunks()))
+        path = self._path(name)
+        try:
+            first = self._service.find(_part(path, 0), _itself, {"InvalidRange": _Empty})
+        except _Empty:
+            properties = self.properties(name)
+            return (properties, iter(())) if properties else None
+        return (_properties(first), self._chunks(path, first)) if first else None
 
     def delete(self, name: str) -> None:
-        blob = self._blob(name)
+        path = self._path(name)
+        delete = Request("DELETE", path, headers={"x-ms-delete-snapshots": "include"})
         try:
-            find(blob.delete_blob, delete_snapshots="include")
-        except HttpResponseError as error:
-            if sdk.error_code(error) != "LeaseIdMissing":
+            self._service.find(delete, _is_done)
+        except StorageRefused as error:
+            if error.code != "LeaseIdMissing":
                 raise
-            find(BlobLeaseClient(blob).break_lease, 0)
-            find(blob.delete_blob, delete_snapshots="include")
+            headers = {"x-ms-lease-action": "break", "x-ms-lease-break-period": "0"}
+            self._service.find(Request("PUT", path, [("comp", "lease")], headers, b""), _is_done)
+            self._service.find(delete, _is_done)
 
     def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
         return self._signer.upload_url(self.name, name, start, expiry)
 
     def download_url(self, name: str, start: datetime, expiry: datetime) -> str:
         return self._signer.download_url(self.name, name, start, expiry)
-
-    def _blob(self, name: str) -> BlobClient:
-        return self._client.get_blob_client(name)
 
     def _path(self, name: str) -> str:
         return f"/{self.name}/{quote(name)}"
@@ -107,27 +126,62 @@ class AzureBlobContainer(BlobContainer):
         }
         return self._service.send(request._replace(headers=headers), _written, _REFUSALS)
 
+    def _chunks(self, path: str, first: Response) -> Iterator[bytes]:
+        """The rest is read part by part, as it is asked for."""
+        part: Response | None = first
+        length = _properties(first).length
+        start = 0
+        while part and part.body:
+            # in small pieces: each waits for its client as a whole
+            for at in range(0, len(part.body), _PIECE):
+                yield part.body[at : at + _PIECE]
+            start += len(part.body)
+            if start == length:
+                return
+            changed = {412: Missing}
+            part = self._service.find(_part(path, start, first.headers["etag"]), _itself, changed)
+        raise ServiceUnavailable("the blob changed while it was read, try again")
+
 
 def _written(response: Response) -> Written:
     return Written(response.headers["etag"], parsedate_to_datetime(response.headers["last-modified"]))
 
 
-def _properties(azure: AzureProperties) -> BlobProperties:
-    content = azure.content_settings
-    return BlobProperties(
-        azure.size, content.content_type or "", content.content_encoding, azure.last_modified, str(azure.etag)
+def _is_done(_: Response) -> bool:
+    return True
+
+
+def _itself(response: Response) -> Response:
+    return response
+
+
+def _encoded(block_id: str) -> str:
+    """Azure requires ids in base64."""
+    return base64.b64encode(block_id.encode()).decode()
+
+
+def _block_list(response: Response) -> BlockList:
+    found = elements(response, "BlockList")
+    committed, uncommitted = (
+        [base64.b64decode(name.text).decode() for name in found.iterfind(f"{kind}Blocks/Block/Name")]
+        for kind in ("Committed", "Uncommitted")
     )
+    return BlockList(committed, uncommitted)
 
 
-def _chunks(chunks: Iterator[Any]) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = find(next, chunks, b"")
-        except ResourceModifiedError:
-            chunk = None
-        if chunk is None:
-            raise ServiceUnavailable("the blob changed while it was read, try again")
-        if not chunk:
-            return
-        # in small pieces: each waits for its client as a whole
-        yield from (chunk[start : start + _PIECE] for start in range(0, len(chunk), _PIECE))
+def _part(path: str, start: int, etag: str | None = None) -> Request:
+    """The request for a part of the blob, which must have that etag."""
+    headers = {"x-ms-range": f"bytes={start}-{start + _DOWNLOADED - 1}"}
+    return Request("GET", path, headers={**headers, "if-match": etag} if etag else headers)
+
+
+def _properties(response: Response) -> BlobProperties:
+    headers = response.headers
+    whole = headers.get("content-range", "").partition("/")[2] or headers["content-length"]
+    return BlobProperties(
+        int(whole),
+        headers.get("content-type", ""),
+        headers.get("content-encoding"),
+        parsedate_to_datetime(headers["last-modified"]),
+        headers["etag"],
+    )

@@ -1,20 +1,14 @@
 """A queue of Azure Queue Storage."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
 from xml.sax.saxutils import escape
 
-from azure.core.exceptions import ResourceExistsError
-from azure.storage.queue import QueueServiceClient
-from lxml import etree
-
 from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient
-from legacy_queue.adapters.azure.sdk import ask, find
+from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient, elements
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import whole_seconds
@@ -30,6 +24,7 @@ from legacy_queue.ports.queue import (
 )
 
 _MAX_PEEKED = "32"
+_METADATA = "x-ms-meta-"
 _NEVER = -1  # a time to live
 _NOT_FOUND = {404: QueueNotFound}
 _LEASE_LOST: Refusals = {
@@ -38,30 +33,35 @@ _LEASE_LOST: Refusals = {
     404: LeaseLost,  # some of Azurite's refusals have no body and so no code
 }
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-_PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _XML = {"content-type": "application/xml"}
 
 
-class AzureQueue(Queue):
-    """Uses RestClient for messages, and the SDK's ``queues`` for the queue. Cheap to create."""
+class _Exists(Exception):
+    """The queue exists, with other metadata."""
 
-    def __init__(self, service: RestClient, queues: QueueServiceClient, name: str, signer: UrlSigner) -> None:
+
+class AzureQueue(Queue):
+    """Each operation is one request, but ``create`` of a new queue, which is two. Cheap to create."""
+
+    def __init__(self, service: RestClient, name: str, signer: UrlSigner) -> None:
         self._service = service
-        self._queues = queues
         self._signer = signer
         self.name = name
         self._messages = f"/{name}/messages"
 
     def create(self, metadata: Mapping[str, str]) -> None:
-        client = self._queues.get_queue_client(self.name)
-        while find(client.set_queue_metadata, dict(metadata)) is None:
-            with suppress(ResourceExistsError):  # another process created it meanwhile
-                ask(client.create_queue, metadata=dict(metadata))
+        headers = {f"{_METADATA}{name}": value for name, value in metadata.items()}
+        path = f"/{self.name}"
+        change = Request("PUT", path, [("comp", "metadata")], headers, b"")
+        while not self._service.find(change, _is_done):
+            with suppress(_Exists):  # another process created it meanwhile
+                self._service.send(Request("PUT", path, (), headers, b""), _is_done, {409: _Exists})
                 return
 
     def metadata(self) -> Mapping[str, str]:
-        return self._properties().metadata or {}
+        headers = self._properties().headers.items()
+        return {name.removeprefix(_METADATA): value for name, value in headers if name.startswith(_METADATA)}
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
         lives = _NEVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
@@ -89,10 +89,10 @@ class AzureQueue(Queue):
         self._service.send(request, lambda _: None, _LEASE_LOST)
 
     def count(self) -> int:
-        return self._properties().approximate_message_count or 0
+        return int(self._properties().headers["x-ms-approximate-messages-count"])
 
     def remove(self) -> None:
-        find(self._queues.get_queue_client(self.name).delete_queue)
+        self._service.find(Request("DELETE", f"/{self.name}"), _is_done)
 
     def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
         return self._signer.queue_urls(self.name, start, expiry, hidden_for)
@@ -103,11 +103,28 @@ class AzureQueue(Queue):
             raise LeaseLost
         return f"{self._messages}/{lease.message_id}"
 
-    def _properties(self) -> Any:
-        properties = find(self._queues.get_queue_client(self.name).get_queue_properties)
-        if not properties:
-            raise QueueNotFound
-        return properties
+    def _properties(self) -> Response:
+        request = Request("GET", f"/{self.name}", [("comp", "metadata")])
+        return self._service.send(request, lambda answer: answer, _NOT_FOUND)
+
+
+def listed_queues(service: RestClient, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The queues with that prefix and their metadata, read page by page."""
+    marker = ""
+    while True:
+        params = [("comp", "list"), ("include", "metadata"), ("marker", marker), ("prefix", prefix)]
+        request = Request("GET", "/", [(name, value) for name, value in params if value])
+        found = service.send(request, lambda answer: elements(answer, "EnumerationResults"))
+        for queue in found.iter("Queue"):
+            fields = queue.findall("Metadata/*")
+            yield queue.findtext("Name"), {str(field.tag): field.text or "" for field in fields}
+        marker = found.findtext("NextMarker")
+        if not marker:
+            return
+
+
+def _is_done(_: Response) -> bool:
+    return True
 
 
 def _body(text: str) -> bytes:
@@ -137,12 +154,7 @@ def _lease_of_put(response: Response) -> MessageLease:
 
 def message_fields(response: Response) -> list[dict[str, str]]:
     """The texts of each message's elements; raises ValueError."""
-    try:
-        messages = etree.fromstring(response.body, _PARSER)
-    except etree.XMLSyntaxError as error:
-        raise ValueError("no XML") from error
-    if messages.tag != "QueueMessagesList":  # such as a proxy's page
-        raise ValueError("no list of messages")
+    messages = elements(response, "QueueMessagesList")
     return [{str(field.tag): field.text or "" for field in message} for message in messages]
 
 

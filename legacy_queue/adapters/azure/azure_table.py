@@ -42,19 +42,13 @@ from legacy_queue.ports.table import (
     check_limit,
 )
 
-
-class _NoRow(Exception):
-    """The row does not exist."""
-
-
-_NO_ROW = {404: _NoRow}
 _JSON = {"content-type": "application/json"}
 _LOST_RACE = dict.fromkeys((404, 409, 412), Changed)  # another writer was first
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], Refusals]] = {
     "insert": ("POST", {**_JSON, "prefer": "return-no-content"}, {409: AlreadyExists}),
     "put": ("PUT", _JSON, {}),
     "merge": ("PATCH", _JSON, _LOST_RACE),
-    "delete": ("DELETE", {}, {**_NO_ROW, 412: Changed}),
+    "delete": ("DELETE", {}, {412: Changed}),
 }
 _NEXT = "x-ms-continuation-next"
 _TYPE = "@odata.type"
@@ -83,10 +77,17 @@ class AzureTable(Table):
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
         request = Request("GET", self._path + _key_path(partition, key))
-        try:
-            return self._service.send(request, lambda answer: row(json.loads(answer.body)), _NO_ROW)
-        except _NoRow:
-            return None
+        return self._service.find(request, lambda answer: row(json.loads(answer.body)))
+
+    def create(self) -> None:
+        """Create the table; raises AlreadyExists."""
+        body = _dumps({"TableName": self._path[1:]}).encode()
+        request = Request("POST", "/Tables", headers=_KINDS["insert"][1], body=body)
+        self._service.send(request, _no_etag, {409: AlreadyExists})
+
+    def remove(self) -> None:
+        """Delete the table; safe to repeat."""
+        self._service.find(Request("DELETE", f"/Tables('{self._path[1:]}')"), _no_etag)
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
@@ -112,10 +113,9 @@ class AzureTable(Table):
         check_change(partition, change)
         request = _request(self._path, partition, change)
         refusals = _KINDS[change.kind][2]
-        try:
-            return self._service.send(request, _no_etag if change.kind == "delete" else _etag, refusals)
-        except _NoRow:
-            return ""
+        if change.kind == "delete":
+            return self._service.find(request, _no_etag, refusals) or ""
+        return self._service.send(request, _etag, refusals)
 
 
 def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
@@ -216,6 +216,15 @@ def _etags(body: bytes, changes: Sequence[Change]) -> Sequence[str]:
             raise ValueError("an etag is missing")
         etags.append("" if etag is None or change.kind == "delete" else etag[1].decode("latin-1"))
     return etags
+
+
+def existing_tables(service: RestClient, first: str, last: str) -> set[str]:
+    """Names of tables between these: an account may have thousands of others. No more than a page."""
+    names = Condition("TableName", "ge", first), Condition("TableName", "le", last)
+    request = Request("GET", "/Tables", [("$filter", odata(names))])
+    return service.send(
+        request, lambda answer: {table["TableName"] for table in json.loads(answer.body)["value"]}
+    )
 
 
 def _etag(response: Response) -> str:

@@ -4,21 +4,20 @@ Tokens and user delegation keys are fetched again before they expire, and never 
 "Authorize with Microsoft Entra ID", "Get User Delegation Key" and "Create a user delegation SAS".
 """
 
-import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
-from azure.core.credentials import AccessToken, TokenCredential
+from azure.core.credentials import TokenCredential
 from azure.core.exceptions import AzureError
 from azure.storage.queue import UserDelegationKey
 
 from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Authorize, Request, RestClient, Service, StorageRefused
+from legacy_queue.adapters.azure.rest import Request, RestClient, Service, StorageRefused, elements
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
@@ -34,7 +33,6 @@ _KEY_MARGIN = timedelta(hours=12)
 _CLOCK_SKEW = timedelta(minutes=15)  # a key is valid from this time before now
 _PAUSE = 5.0  # seconds between two fetches
 _MAX_WAIT = 7.0  # seconds that a call waits for the fetch of another
-_FIELDS = re.compile(rb"<(\w+)>([^<]*)</\1>")
 
 
 class EntraAccess(NamedTuple):
@@ -105,32 +103,25 @@ class Renewed(Generic[Renewable]):
 
 
 class EntraToken:
-    """The identity's token for storage, for RestClient and, as a TokenCredential, for the SDK."""
+    """The identity's token for storage, which authorizes each request."""
 
     def __init__(self, credential: TokenCredential, now: Callable[[], float] = time.time) -> None:
-        def fetch() -> tuple[AccessToken, float]:
+        def fetch() -> tuple[str, float]:
             token = credential.get_token(_SCOPE)
-            return token, token.expires_on
+            return token.token, token.expires_on
 
         self._token = Renewed("token of Microsoft Entra ID for storage", fetch, _TOKEN_MARGIN, now)
 
-    def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
-        return self._token.get()
-
-    def authorizer(self, _service: Service) -> Authorize:
-        return lambda *_: f"Bearer {self.get_token().token}"
-
-
-def key_service(service: Service) -> Service:
-    """The service in a version that has user delegation keys."""
-    return service._replace(version=_KEY_VERSIONS.get(service.name, service.version))
+    def authorization(self, *_: object) -> str:
+        return f"Bearer {self._token.get()}"
 
 
 class DelegationKey:
     """The key that signs URLs of queues or blobs for the identity."""
 
-    def __init__(self, name: str, requests: RestClient) -> None:
-        """``requests`` are of a ``key_service``."""
+    def __init__(self, service: Service, client: Callable[[Service], RestClient]) -> None:
+        """``client`` makes the client of a service."""
+        requests = client(service._replace(version=_KEY_VERSIONS.get(service.name, service.version)))
 
         def fetch() -> tuple[UserDelegationKey, float]:
             now = datetime.now(UTC)
@@ -145,7 +136,7 @@ class DelegationKey:
             )
             return requests.send(request, _delegation_key), expiry.timestamp()
 
-        self._key = Renewed(f"user delegation key of {name}s", fetch, _KEY_MARGIN)
+        self._key = Renewed(f"user delegation key of {service.name}s", fetch, _KEY_MARGIN)
 
     def until(self, expiry: datetime) -> UserDelegationKey:
         """A key for URLs that are valid until then; raises ServiceUnavailable, StorageRefused."""
@@ -158,9 +149,9 @@ def _text(time: datetime) -> str:
 
 def _delegation_key(response: Response) -> UserDelegationKey:
     """The key, as the functions of the SDK that sign URLs take it."""
-    fields = {name.decode(): value.decode() for name, value in _FIELDS.findall(response.body)}
+    found = elements(response, "UserDelegationKey")
     key: UserDelegationKey = UserDelegationKey()  # type: ignore[no-untyped-call]
     for attribute in ("oid", "tid", "start", "expiry", "service", "version"):
-        setattr(key, f"signed_{attribute}", fields[f"Signed{attribute.title()}"])
-    key.value = fields["Value"]
+        setattr(key, f"signed_{attribute}", found.find(f"Signed{attribute.title()}").text)
+    key.value = found.find("Value").text
     return key

@@ -6,7 +6,7 @@ Azure's "Authorize with Shared Key"; held to the SDK's own signing by tests.
 
 import base64
 import binascii
-import hashlib
+import hmac
 import random
 import re
 import time
@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import structlog
+from lxml import etree
 
 from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent, Response
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -41,9 +42,9 @@ _NOT_NOW = {
     "AccountIsDisabled",
 }
 _CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
+_PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
 _NOT_RETRIED = (501, 505)
 _MAX_RETRY_AFTER = 2.0  # seconds: with it, a call gives up before a client with a timeout of 30 s
-_BLOCK = 64  # bytes, of SHA-256
 
 
 class StorageRefused(Exception):
@@ -53,6 +54,10 @@ class StorageRefused(Exception):
         super().__init__(f"{status} {code}".rstrip())
         self.status = status
         self.code = code
+
+
+class Missing(Exception):
+    """The resource does not exist."""
 
 
 class Service(NamedTuple):
@@ -83,35 +88,29 @@ class Request(NamedTuple):
     body: bytes | None = None
 
 
-Authorize = Callable[[Request, str, Mapping[str, str]], str]
-
-
 class Signer(Protocol):
-    def authorizer(self, service: Service) -> Authorize:
-        """Makes the Authorization of a request from it, the path of its URL, and x-ms-date and other headers
-        of every request. It may raise ServiceUnavailable.
+    def authorization(self, service: Service, request: Request, path: str, headers: Mapping[str, str]) -> str:
+        """The Authorization of a request at that path of its URL; it may raise ServiceUnavailable.
+
+        ``headers`` are x-ms-date and others that every request has.
         """
 
 
 class SharedKey:
-    """The account and its base64 key; raises ValueError for a key that is not base64.
-
-    HMAC-SHA256 with both halves precomputed takes half as long as ``hmac.digest``.
-    """
+    """The account and its base64 key; raises ValueError for a key that is not base64."""
 
     def __init__(self, account: str, key: str) -> None:
         self.account = account
-        secret = base64.b64decode(key, validate=True)
-        padded = (secret if len(secret) <= _BLOCK else hashlib.sha256(secret).digest()).ljust(_BLOCK, b"\0")
-        self._inner, self._outer = (
-            hashlib.sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C)
-        )
+        # a copy takes less time than a new one, which begins with the key
+        self._hmac = hmac.new(base64.b64decode(key, validate=True), digestmod="sha256")
 
-    def authorizer(self, service: Service) -> Authorize:
-        return self._table_header if service.name == "table" else self._storage_header
-
-    def _storage_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
+    def authorization(self, service: Service, request: Request, path: str, headers: Mapping[str, str]) -> str:
         own = request.headers
+        if service.name == "table":
+            # no request to tables has the parameter comp, which would be signed too
+            content_type = own.get("content-type", "")
+            date = headers["x-ms-date"]
+            return self._header(f"{request.method}\n\n{content_type}\n{date}\n/{self.account}{path}")
         names = sorted(name for name in (*own, *headers) if name.startswith("x-ms-"))
         lines = [
             request.method,
@@ -129,75 +128,31 @@ class SharedKey:
         ]
         return self._header("\n".join(lines))
 
-    def _table_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
-        """No request to tables has the parameter ``comp``, which would be signed too."""
-        content_type = request.headers.get("content-type", "")
-        date = headers["x-ms-date"]
-        return self._header(f"{request.method}\n\n{content_type}\n{date}\n/{self.account}{path}")
-
     def _header(self, text: str) -> str:
-        inner = self._inner.copy()
-        outer = self._outer.copy()
-        inner.update(text.encode())
-        outer.update(inner.digest())
-        signature = binascii.b2a_base64(outer.digest(), newline=False).decode()
+        keyed = self._hmac.copy()
+        keyed.update(text.encode())
+        signature = binascii.b2a_base64(keyed.digest(), newline=False).decode()
         return f"SharedKey {self.account}:{signature}"
 
 
-class Sender:
-    """Sends requests of a service, counts them, and sends those again that have failed."""
+class RestClient:
+    """Sends requests to a service: signed, counted, and sent again where they have failed."""
 
     def __init__(
         self,
         service: Service,
         connections: Connections,
+        signer: Signer,
         counts: Counter[tuple[str, str]],
         sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """``counts`` counts requests by service and HTTP method."""
-        self.service = service
-        self.connections = connections
+        """``counts`` counts requests by service and HTTP method. ``now`` is in seconds since 1970."""
+        self._service = service
+        self._connections = connections
+        self._signer = signer
         self._counts = counts
         self._sleep = sleep
-
-    def send(
-        self,
-        method: str,
-        target: str,
-        headers: Callable[[], Mapping[str, str]],
-        body: bytes | None,
-        *,
-        is_sent_once: bool = False,
-    ) -> Response:
-        """Send the request up to three times; the last answer. Raises NotSent, NotAnswered.
-
-        With ``is_sent_once``, it is not sent again once storage may have received it.
-        """
-        delays = iter((*self.service.delays, None))
-        while True:
-            delay = next(delays)
-            self._counts[self.service.name, method] += 1
-            try:
-                response = self.connections.exchange(method, target, headers(), body)
-            except (NotSent, NotAnswered) as error:
-                wait = _pause(delay)
-                if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
-                    raise
-            else:
-                wait = _pause(delay, response.headers.get("retry-after"))
-                if wait is None or is_sent_once or not _helps_to_retry(response.status):
-                    return response
-            self._sleep(wait)
-
-
-class RestClient:
-    """Sends the frequent requests, which it signs itself, and reads their answers."""
-
-    def __init__(self, sender: Sender, signer: Signer, now: Callable[[], float] = time.time) -> None:
-        """``now`` is in seconds since 1970."""
-        self._sender = sender
-        self._service = sender.service
-        self._authorization = signer.authorizer(self._service)
         self._now = now
 
     def send(
@@ -213,33 +168,64 @@ class RestClient:
         Raises one of the ``refusals``, or else ServiceUnavailable or StorageRefused. With ``is_sent_once``,
         the request is not sent again once storage may have received it.
         """
-        method, path, params, _, body = request
-        path = self._sender.connections.path + path
-        query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
-        target = f"{path}?{query}" if query else path
         try:
-            response = self._sender.send(
-                method, target, lambda: self._headers(request, path), body, is_sent_once=is_sent_once
-            )
+            response = self._answer(request, is_sent_once)
         except (NotSent, NotAnswered) as error:
             log.error("storage-unreachable", error=str(error))
             raise ServiceUnavailable("storage cannot be reached, try again") from error
         if not 200 <= response.status < 300:
-            code = error_code(response)
-            by_status = refusals if code or self._service.name != "table" else {}  # tables name each error
-            refused = refusals.get(code) or by_status.get(response.status)
-            raise refused if refused and code not in _NOT_NOW else refusal(response.status, code)
+            raise self._refusal(response, refusals)
         try:
             return read(response)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             log.error("storage-unreachable", error=type(error).__name__)
             raise ServiceUnavailable("storage gave no answer that can be read, try again") from error
 
+    def find(
+        self,
+        request: Request,
+        read: Callable[[Response], ReadResult],
+        refusals: Refusals = MappingProxyType({}),
+    ) -> ReadResult | None:
+        """As ``send``; None for a missing resource, and for refusals that are ``Missing``."""
+        try:
+            return self.send(request, read, {404: Missing, **refusals})
+        except Missing:
+            return None
+
+    def _answer(self, request: Request, is_sent_once: bool) -> Response:
+        """The last answer to up to three requests; raises NotSent, NotAnswered."""
+        method, path, params, _, body = request
+        path = self._connections.path + path
+        query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
+        target = f"{path}?{query}" if query else path
+        delays = iter((*self._service.delays, None))
+        while True:
+            delay = next(delays)
+            self._counts[self._service.name, method] += 1
+            try:
+                response = self._connections.exchange(method, target, self._headers(request, path), body)
+            except (NotSent, NotAnswered) as error:
+                wait = _pause(delay)
+                if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
+                    raise
+            else:
+                wait = _pause(delay, response.headers.get("retry-after"))
+                if wait is None or is_sent_once or not _helps_to_retry(response.status):
+                    return response
+            self._sleep(wait)
+
+    def _refusal(self, response: Response, refusals: Refusals) -> Exception:
+        code = response.headers.get("x-ms-error-code") or error_code_in(response.body)
+        by_status = refusals if code or self._service.name != "table" else {}  # tables name each error
+        refused = refusals.get(code) or (code not in _NOT_NOW and by_status.get(response.status))
+        return refused() if refused else refusal(response.status, code)
+
     def _headers(self, request: Request, path: str) -> Mapping[str, str]:
         """The headers of the request, dated now and signed."""
         date = http_date(int(self._now()))
         signed = {"x-ms-date": date, "x-ms-version": self._service.version}
-        authorization = self._authorization(request, path, signed)
+        authorization = self._signer.authorization(self._service, request, path, signed)
         return {**self._service.headers, **signed, "authorization": authorization, **request.headers}
 
 
@@ -254,13 +240,19 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
     return ServiceUnavailable("storage did not serve the request, try again")
 
 
+def elements(response: Response, root: str) -> Any:
+    """The element of that name which the body is; raises ValueError for any other."""
+    try:
+        found = etree.fromstring(response.body, _PARSER)
+    except etree.XMLSyntaxError as error:
+        raise ValueError("no XML") from error
+    if found.tag != root:  # such as a proxy's page
+        raise ValueError(f"no {root}")
+    return found
+
+
 def header_lines(headers: Mapping[str, str]) -> str:
     return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-
-
-def error_code(response: Response) -> str:
-    """Azure's name of the error, or an empty string: some refusals of Azurite have no body."""
-    return response.headers.get("x-ms-error-code") or error_code_in(response.body)
 
 
 def error_code_in(body: bytes) -> str:

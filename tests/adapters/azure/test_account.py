@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import requests
-from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureAccount
@@ -174,7 +173,7 @@ def test_an_unknown_account_fails_the_check() -> None:
     with Stub(refused(404, "ResourceNotFound")) as stub:
         endpoints = "".join(f"{service}Endpoint={stub.url};" for service in ("Blob", "Queue", "Table"))
         account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}", "t")
-        with pytest.raises(ResourceNotFoundError):
+        with pytest.raises(StorageRefused, match="404 ResourceNotFound"):
             account.check()
 
 

@@ -50,7 +50,6 @@ def account(azurite: SecureAzurite, trusting: ssl.SSLContext) -> AzureAccount:
 
 
 def test_rows_messages_and_blobs_are_reached_with_a_token(account: AzureAccount) -> None:
-    """Those of RestClient, and those of the SDK."""
     table, queue, container = account.table("entra"), account.queue("entra"), account.container
     partition = secrets.token_hex(4)
     table.batch(partition, [Change("put", "k", {})])
@@ -200,7 +199,7 @@ def test_many_calls_fetch_a_token_once() -> None:
 
     def get(_: int) -> str:
         barrier.wait()
-        return token.get_token().token
+        return token.authorization()
 
     with ThreadPoolExecutor(16) as threads:
         assert len(set(threads.map(get, range(16)))) == 1

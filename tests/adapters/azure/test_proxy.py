@@ -1,9 +1,7 @@
-"""The way to storage: directly, or through the proxy of the settings, the same for RestClient and the SDK."""
+"""The way to storage: directly, or through the proxy of the settings."""
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +12,6 @@ from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
 from .connect_proxy import ConnectProxy
 from .stub import NO_CONTENT, Stub
-
-ACTS: dict[str, Callable[[AzureAccount], Any]] = {
-    "RestClient": lambda account: account.table("t").put("p", "k", {}),
-    "the SDK": lambda account: account.queue("q").remove(),
-}
-both = pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 
 
 @pytest.fixture
@@ -36,31 +28,23 @@ def account_at(url: str, proxy: str | None, trusting: ssl.SSLContext) -> AzureAc
     return AzureAccount(string, "t", proxy=proxy, context=trusting)
 
 
-@both
-def test_storage_is_reached_through_the_proxy(
-    act: Callable[[AzureAccount], Any], context: ssl.SSLContext, trusting: ssl.SSLContext
-) -> None:
+def test_storage_is_reached_through_the_proxy(context: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
     with ConnectProxy() as proxy, Stub(NO_CONTENT, context=context) as stub:
         account = account_at(stub.url, proxy.url, trusting)
         for _ in range(2):
-            act(account)
+            account.queue("q").remove()
     assert len(stub.heard) == 2
     assert proxy.targets == [f"localhost:{stub.port}"]
 
 
-@both
-def test_a_proxy_that_refuses_means_unavailable(
-    act: Callable[[AzureAccount], Any], trusting: ssl.SSLContext
-) -> None:
+def test_a_proxy_that_refuses_means_unavailable(trusting: ssl.SSLContext) -> None:
     with ConnectProxy("403 Forbidden") as proxy:
         with pytest.raises(ServiceUnavailable):
-            act(account_at("https://localhost:1/account", proxy.url, trusting))
+            account_at("https://localhost:1/account", proxy.url, trusting).queue("q").remove()
         assert len(proxy.targets) == 3
 
 
-@both
 def test_proxies_of_the_environment_are_not_used(
-    act: Callable[[AzureAccount], Any],
     context: ssl.SSLContext,
     trusting: ssl.SSLContext,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,7 +52,7 @@ def test_proxies_of_the_environment_are_not_used(
     with ConnectProxy() as proxy, Stub(NO_CONTENT, context=context) as stub:
         for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        act(account_at(stub.url, None, trusting))
+        account_at(stub.url, None, trusting).queue("q").remove()
         assert (len(stub.heard), proxy.targets) == (1, [])
 
 

@@ -8,25 +8,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from azure.data.tables import TableServiceClient
-from azure.storage.blob import BlobServiceClient
-from azure.storage.queue import QueueServiceClient
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
 from legacy_queue.adapters.azure.connection import Connections, StorageTimeouts
 from legacy_queue.adapters.azure.rest import (
-    BLOB,
     QUEUE,
     TABLE,
     RestClient,
-    Sender,
     Service,
     SharedKey,
     StorageRefused,
 )
-from legacy_queue.adapters.azure.sdk import ask, sdk_client
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
@@ -68,13 +62,13 @@ class Client:
 
         def service(kind: Service) -> RestClient:
             connections = Connections(url, StorageTimeouts(60, 60))
-            sender = Sender(kind, connections, self.counts, self.slept.append)
-            return RestClient(sender, SharedKey(ACCOUNT, DEFAULT_KEY))
+            key = SharedKey(ACCOUNT, DEFAULT_KEY)
+            return RestClient(kind, connections, key, self.counts, self.slept.append)
 
         self.tables = service(TABLE)
         self.table = AzureTable(self.tables, url, "tasks")
         signer = UrlSigner(SigningEndpoint(url, ACCOUNT, DEFAULT_KEY))
-        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, DEFAULT_KEY), "claims", signer)
+        self.queue = AzureQueue(service(QUEUE), "claims", signer)
 
 
 ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
@@ -168,31 +162,6 @@ def test_a_retry_after_that_takes_too_long_means_unavailable_at_once(retry_after
         with pytest.raises(ServiceUnavailable):
             client.table.put("p", "k", {})
     assert (len(stub.heard), client.slept) == (1, [])
-
-
-SDK_ACTS: dict[str, tuple[Any, Service, Callable[[Any], Any], bytes]] = {
-    "queue": (QueueServiceClient, QUEUE, lambda client: client.delete_queue("q"), NO_CONTENT),
-    "table": (TableServiceClient, TABLE, lambda client: client.delete_table("t"), NO_CONTENT),
-    "blob": (BlobServiceClient, BLOB, lambda client: client.delete_container("c"), answer(202)),
-}
-
-
-@pytest.mark.parametrize(("kind", "service", "act", "good"), SDK_ACTS.values(), ids=SDK_ACTS)
-def test_the_sdk_retries_alike(kind: Any, service: Service, act: Callable[[Any], Any], good: bytes) -> None:
-    counts: Counter[tuple[str, str]] = Counter()
-
-    def run(stub: Stub) -> None:
-        endpoints = "".join(f"{name}Endpoint={stub.url};" for name in ("Blob", "Queue", "Table"))
-        string = f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}"
-        sender = Sender(service, Connections(stub.url), counts)
-        ask(act, sdk_client(kind, sender, string))
-
-    with Stub(hang_up, busy("0"), good) as stub:
-        run(stub)
-    assert counts == {(service.name, "DELETE"): 3}
-    with Stub(busy("3"), good) as stub, pytest.raises(ServiceUnavailable):
-        run(stub)
-    assert len(stub.heard) == 1
 
 
 def nowhere() -> str:
