@@ -24,8 +24,8 @@ def ca(**options: str | None) -> None:
     try:
         make_private(settings.data_dir)
         authority.ensure(datetime.now(UTC))
-    except OSError as error:
-        raise click.ClickException(f"{settings.data_dir} cannot be used: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{settings.data_dir} cannot be used: {error}") from None
     click.echo(trust(str(authority.certificate), str(authority.bundle)))
 
 

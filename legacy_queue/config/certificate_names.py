@@ -10,11 +10,7 @@ def names_in(path: Path) -> tuple[str, ...]:
 
     Raises OSError, and ValueError for a file without a certificate.
     """
-    return names_of(x509.load_pem_x509_certificate(path.read_bytes()))
-
-
-def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The DNS names and IP addresses of a certificate."""
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -9,21 +9,19 @@ so Node.js 6 to 8, refuses each certificate for an address whose authority has c
 import ipaddress
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from filelock import FileLock
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from legacy_queue.config.certificate_names import names_of
+from legacy_queue.config.certificate_names import names_in
 from legacy_queue.private_folder import make_private, write_private
 
 log = structlog.get_logger()
@@ -39,33 +37,14 @@ _AUTHORITY_NAME = "legacy-queue local authority"
 class Issued(NamedTuple):
     """A certificate and its private key."""
 
-    key: ec.EllipticCurvePrivateKey
+    key: Any
     certificate: x509.Certificate
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The DNS names and IP addresses that it is for."""
-        return names_of(self.certificate)
-
-    @property
-    def permitted(self) -> tuple[str, ...]:
-        """The DNS names that an authority can sign for."""
-        with suppress(x509.ExtensionNotFound):
-            constraints = self.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
-            return tuple(name.value for name in constraints.permitted_subtrees or ())
-        return ()
-
-    def ends_after(self, time: datetime) -> bool:
-        """Whether it is valid at this time."""
-        return self.certificate.not_valid_after_utc > time
-
-    def is_signed_by(self, authority: "Issued") -> bool:
-        """Whether the authority has signed it."""
-        try:
-            self.certificate.verify_directly_issued_by(authority.certificate)
-        except Exception:  # noqa: BLE001 - ValueError, TypeError or InvalidSignature: another authority
-            return False
-        return True
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Those of a file. Raises OSError, ValueError."""
+        text = path.read_bytes()
+        return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificate(text))
 
     def public_pem(self) -> str:
         """The certificate."""
@@ -75,7 +54,7 @@ class Issued(NamedTuple):
         """The key and the certificate."""
         encoding = serialization.Encoding.PEM
         plain = serialization.NoEncryption()
-        key = self.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+        key: bytes = self.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
         return key.decode() + self.public_pem()
 
 
@@ -95,35 +74,36 @@ class LocalAuthority:
         self._authority = self._folder / "authority.pem"  # key and certificate
 
     def ensure(self, now: datetime) -> None:
-        """Create or renew the files, so that they cover all ``names`` for another month. Raises OSError.
+        """Create or renew the files, so that they cover all ``names`` for another month.
 
         Of several concurrent processes, only one does so. An authority that lacks a DNS name is replaced by
         one for the old names and the new, which clients must then trust: so two servers with different names
-        do not replace each other's authority. A damaged file counts as missing.
+        do not replace each other's authority. Raises OSError, and ValueError for a damaged file.
         """
         make_private(self._folder)
         with FileLock(self._folder / "lock", mode=0o600):
             authority = self._good_authority(now)
-            server = read_issued(self.server)
-            is_good = (
-                server
-                and server.is_signed_by(authority)
-                and server.ends_after(now + _RENEWED_BEFORE_EXPIRY)
-                and set(self._names) <= set(server.names)
-            )
-            if not is_good:
-                names = tuple(dict.fromkeys((*self._names, *(server.names if server else ()))))
+            served = names_in(self.server) if self.server.exists() else ()
+            if not set(self._names) <= set(served) or not self._is_good(authority, now):
+                names = tuple(dict.fromkeys((*self._names, *served)))
                 self._write(self.server, issue_server(authority, names, now).private_pem())
                 log.info("tls-certificate-made", names=names)
             public = authority.public_pem()
             self._write(self.certificate, public)
             self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
 
+    def _is_good(self, authority: Issued, now: datetime) -> bool:
+        """Whether this authority, whose name is its own, has signed the server's certificate for long."""
+        server = Issued.read(self.server).certificate
+        is_signed = server.issuer == authority.certificate.subject
+        return is_signed and server.not_valid_after_utc > now + _RENEWED_BEFORE_EXPIRY
+
     def _good_authority(self, now: datetime) -> Issued:
-        old = read_issued(self._authority)
-        permitted = old.permitted if old else ()
+        old = Issued.read(self._authority) if self._authority.exists() else None
+        permitted = _permitted(old.certificate) if old else ()
         wanted = [name for name in self._names if isinstance(_general_name(name), x509.DNSName)]
-        if old and old.ends_after(now + _SERVER_LIFE) and set(wanted) <= set(permitted):
+        is_long = old is not None and old.certificate.not_valid_after_utc > now + _SERVER_LIFE
+        if old and is_long and set(wanted) <= set(permitted):
             return old
         names = tuple(dict.fromkeys((*wanted, *permitted)))
         issued = _authority(names, now)
@@ -144,17 +124,10 @@ class LocalAuthority:
             new.replace(path)
 
 
-def read_issued(path: Path) -> Issued | None:
-    """Key and certificate of a file; None where they are missing, damaged or do not match."""
-    try:
-        text = path.read_bytes()
-        key = serialization.load_pem_private_key(text, None)
-        certificate = x509.load_pem_x509_certificate(text)
-    except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
-        return None
-    if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key():
-        return Issued(key, certificate)
-    return None
+def _permitted(authority: x509.Certificate) -> tuple[str, ...]:
+    """The DNS names that it can sign for."""
+    constraints = authority.extensions.get_extension_for_class(x509.NameConstraints).value
+    return tuple(name.value for name in constraints.permitted_subtrees or ())
 
 
 def _authority(names: Sequence[str], now: datetime) -> Issued:

@@ -134,6 +134,7 @@ def test_a_configured_certificate_that_is_replaced_is_loaded(tmp_path: Path) -> 
     (tmp_path / "own/server.pem").write_text("half of a file")
     server.refresh()
     assert shown(server) == before, "nor does a broken file"
+    (tmp_path / "own/server.pem").unlink()
     configured(tmp_path)
     server.refresh()
     assert shown(server) != before
@@ -145,6 +146,13 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Pat
     assert settings.tls_cert
     settings.tls_cert.unlink() if text is None else settings.tls_cert.write_text(text)
     with pytest.raises(SettingsError, match=r"server\.pem cannot be used: .*(No such file|not encrypted$)"):
+        opened(settings)
+
+
+def test_a_damaged_file_of_the_authority_is_refused_at_the_start(tmp_path: Path) -> None:
+    settings = Settings(tls="auto", data_dir=tmp_path)
+    opened(settings).authority.server.write_text("half of a file")  # type: ignore[union-attr]
+    with pytest.raises(SettingsError, match=r"tls cannot be used: .*; remove it, or use another"):
         opened(settings)
 
 
