@@ -9,9 +9,8 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import gevent
@@ -35,23 +34,6 @@ log = structlog.get_logger()
 _GRACEFUL_TIMEOUT = 30  # seconds that active requests have after SIGTERM
 # a silent connection is probed after a minute, then every ten seconds, six times
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
-# modules that Python and the libraries import when a function is first called. Within a request that takes
-# long, and fails if the process has no file descriptor left.
-_LAZY_IMPORTS = (
-    "_strptime",
-    "azure.core.rest._requests_basic",
-    "concurrent.futures.thread",
-    "email.generator",
-    "encodings.idna",
-    "encodings.utf_8_sig",
-    "gevent._threading",
-    "gevent.fileobject",
-    "gevent.resolver._addresses",
-    "gevent.util",
-    "gunicorn_h1c",
-    "idna",
-    "netrc",
-)
 
 
 def serve(settings: Settings, *, has_default_ports: bool) -> None:
@@ -91,7 +73,7 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         check_account(settings)
         root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
         connections = max_connections(raise_limit(), settings)
-        _preload()
+        build_validators()
         # before any process is forked: an error is printed once
         server = build(settings, root_url, max_connections=connections)
         application = _Application(settings, root_url, server, listener, connections, tls)
@@ -104,13 +86,6 @@ def _end(azurite: Azurite) -> None:
     if not azurite.stop():
         log.error("azurite-not-saved", why="its last changes are lost", log=str(azurite.log))
         raise SystemExit(1)
-
-
-def _preload() -> None:
-    for name in _LAZY_IMPORTS:
-        with suppress(ImportError):  # another version has no such module
-            import_module(name)
-    build_validators()
 
 
 def _listen(settings: Settings) -> socket.socket:
