@@ -82,34 +82,26 @@ def build(
     Raises SettingsError for a value that cannot be used, UnusableStorage.
     """
     make = partial(_build, settings, root_url, clock or SystemClock(), broker, max_connections)
-    return _Resets(settings, make, storage).server if settings.control else make(storage)
+    return _with_reset(settings, make, storage) if settings.control else make(storage)
 
 
-class _Resets:
+def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storage | None) -> Server:
     """A server with control: a reset replaces everything behind its application."""
 
-    def __init__(self, settings: Settings, make: Callable[..., Server], storage: Storage | None) -> None:
-        self._settings = settings
-        self._make = partial(make, reset=self._reset)
-        self.server = self._make(storage)
-        self._app = self.server.app = CurrentApp(self.server.app)
-
-    def _reset(self) -> None:
+    def reset() -> None:
         """Raises RequestConflict. Raises ServiceUnavailable: no request is served until a reset succeeds."""
-        if self._settings.storage == "azure":
+        if settings.storage == "azure":
             raise RequestConflict(
                 "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
             )
         # the background of that moment: another reset may be under way
-        self._app.replace(lambda: self.server.background.begin_stop(), self._rebuilt)
+        app.replace(lambda: server.background.begin_stop(), rebuilt)
 
-    def _rebuilt(self) -> WsgiApp:
-        server = self.server
-        old = self.server.storage.account
+    def rebuilt() -> WsgiApp:
         was_running = server.background.is_running
         server.background.abandon()
-        old.close()  # requests under way write nothing any more
-        new: Server = self._make(None)
+        server.storage.account.close()  # requests under way write nothing any more
+        new = make(None, reset)
         new.storage.account.empty()
         new.storage.account.check()
         if was_running:
@@ -118,6 +110,10 @@ class _Resets:
         server.services = new.services
         server.background = new.background
         return new.app
+
+    server = make(storage, reset)
+    server.app = app = CurrentApp(server.app)
+    return server
 
 
 def _build(
@@ -142,7 +138,13 @@ def _build(
     background = services.background()
     upload_slots = UploadSlots()
     faults = FaultRegistry(FAULT_TARGETS)
-    control = _control(services, storage, faults, reset) if reset else None
+    control = reset and ControlServices(
+        clock=services.clock_control(),
+        faults=faults,
+        journal=Journal(NOT_IN_JOURNAL),
+        peeking=Peeking(storage.work_queues, clock),
+        reset=Reset(reset),
+    )
     injection = FaultInjection(faults, services.stopping)
     app = create_app(
         services,
@@ -288,18 +290,6 @@ def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
     """The gateway before an Azure account."""
     url = f"{root_url}{_AZURE_API_PATH}/{_GATEWAY}"
     return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode())
-
-
-def _control(
-    services: Services, storage: Storage, faults: FaultRegistry, reset: Callable[[], None]
-) -> ControlServices:
-    return ControlServices(
-        clock=services.clock_control(),
-        faults=faults,
-        journal=Journal(NOT_IN_JOURNAL),
-        peeking=Peeking(storage.work_queues, services.clock),
-        reset=Reset(reset),
-    )
 
 
 def _broker(settings: Settings) -> Broker | None:

@@ -5,14 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import Field
-from datetime import timedelta
 from typing import Any
 
 import click
 
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
-from legacy_queue.config.values import duration_text
 from legacy_queue.server.signals import stop_with_stdin
 
 GENERATED = ("clients", "signing_secrets")  # for development, if none are configured
@@ -22,7 +19,9 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command an option for each setting, and ``--config``."""
     for setting in reversed(DECLARED):
         name = wire_name(setting.name)
-        shown = f"{setting.metadata['help']}  [default: {_default(setting)}]"
+        # click's option has no default: a variable or the file may set the value
+        default = "made up for development" if setting.name in GENERATED else setting.metadata["default"]
+        shown = f"{setting.metadata['help']}  [default: {default}]"
         more: dict[str, Any] = {"multiple": setting.metadata["multiple"]}
         if setting.type is bool:
             more = {"is_flag": False, "flag_value": "true"}  # --control is --control=true
@@ -30,21 +29,6 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(f"--{CONFIG}", metavar="FILE", help="A TOML file of settings.  [default: none]")(
         command
     )
-
-
-def _default(setting: Field[Any]) -> str:
-    """The default as text. click's option has no default: a variable or the file may set the value."""
-    assert callable(setting.default_factory)  # noqa: S101
-    default = setting.default_factory()
-    if setting.name in GENERATED:
-        return "made up for development"
-    if isinstance(default, timedelta):
-        return duration_text(default)
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, tuple):
-        return ",".join(default) or "none"
-    return str(default) if default else "none"
 
 
 def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | None:

@@ -3,8 +3,8 @@
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ import click
 from legacy_queue.cli.options import setting_options, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.config import load
+from legacy_queue.server.signals import handle_stop
 from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.summary import fault_line
 from legacy_queue.worker import Credentials
@@ -43,7 +44,8 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     settings = _settings(options)
     if not shutil.which(words[0]):
         raise _NotRun(127, f"there is no command {words[0]!r}")
-    _end_on_signals()
+    # until the command runs, a signal ends this process in order, with the exit code of a shell
+    handle_stop(lambda number, _frame: sys.exit(_SIGNALLED + number))
     try:
         with LegacyQueue(**settings) as queue:
             _point_environment_to(queue)
@@ -98,17 +100,6 @@ def _name_unused_faults(queue: LegacyQueue) -> None:
                 click.echo(f"Warning: a fault never happened: {fault_line(fault)}", err=True)
     except click.ClickException as error:
         error.show()
-
-
-def _end_on_signals() -> None:
-    """Have signals end this process in order, with the exit code of a shell, until the command runs."""
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(_SIGNALLED + number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # else the command ignores it too
-            signal.signal(number, end)
 
 
 def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:

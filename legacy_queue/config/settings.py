@@ -35,9 +35,11 @@ class SettingsError(click.ClickException):
 def _setting(
     parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False, multiple: bool = False
 ) -> Any:
-    """A field of Settings. ``multiple``: its option may be repeated."""
+    """A field of Settings. ``multiple``: its option may be repeated. A default is parsed if it is text."""
+    value = parse(default) if isinstance(default, str) else default
     metadata = {"parse": parse, "help": description, "secret": secret, "multiple": multiple}
-    return field(default_factory=lambda: default, repr=not secret, metadata=metadata)
+    metadata["default"] = default or "none"  # as text
+    return field(default_factory=lambda: value, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class Settings:
     """The settings in force. ``development_client`` is the clientId of a generated client."""
 
     host: str = _setting(values.text, "127.0.0.1", "The address to listen on.")
-    port: int = _setting(values.port, 8080, "The port to listen on; 0 lets the system choose.")
-    workers: int = _setting(values.count, 1, "Server processes.")
+    port: int = _setting(values.port, "8080", "The port to listen on; 0 lets the system choose.")
+    workers: int = _setting(values.count, "1", "Server processes.")
     storage: str = _setting(
         values.one_of("embedded", "azurite", "azure", "memory"),
         "embedded",
@@ -59,7 +61,7 @@ class Settings:
     )
     data_dir: Path = _setting(
         values.path,
-        Path(".legacy-queue"),
+        ".legacy-queue",
         "The directory of everything that survives a restart, such as the file of embedded storage.",
     )
     azurite_dir: Path | None = _setting(
@@ -67,7 +69,7 @@ class Settings:
     )
     azurite_default_account: bool = _setting(
         values.flag,
-        False,
+        "false",
         "true: Azurite's account has its documented key, which everybody knows, instead of a random one.",
     )
     connection_string: str | None = _setting(
@@ -113,19 +115,15 @@ class Settings:
     )
     cors_origins: tuple[str, ...] = _setting(
         values.origins,
-        ("auto",),
+        "auto",
         "An origin whose pages in browsers may call the server; may be repeated. Or *, none, or auto: "
         "none with the development client, and on loopback without --public-url, otherwise *.",
         multiple=True,
     )
-    trusted_proxy: bool = _setting(values.flag, False, "true: trust x-forwarded-host, -port and -proto.")
-    claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")
-    poll_visibility: timedelta = _setting(
-        values.duration, timedelta(minutes=5), "How long a polled message stays invisible."
-    )
-    sas_life: timedelta = _setting(
-        values.sas_life, timedelta(minutes=30), "How long signed poll URLs are valid."
-    )
+    trusted_proxy: bool = _setting(values.flag, "false", "true: trust x-forwarded-host, -port and -proto.")
+    claim_timeout: timedelta = _setting(values.duration, "20m", "How long a claim lasts.")
+    poll_visibility: timedelta = _setting(values.duration, "5m", "How long a polled message stays invisible.")
+    sas_life: timedelta = _setting(values.sas_life, "30m", "How long signed poll URLs are valid.")
     clients: tuple[Client, ...] = _setting(
         values.clients, (), "The clients: accessToken and scopes of each clientId; better in the file.", True
     )
@@ -151,7 +149,7 @@ class Settings:
         values.one_of(*SHAPES), "2018", "The readers that events are for: 2018 or today."
     )
     claim_work_wait: timedelta = _setting(
-        values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
+        values.claim_work_wait, "20s", "How long claimWork waits for work, at most 20s."
     )
     s3_endpoint: str | None = _setting(
         values.url,
@@ -163,7 +161,7 @@ class Settings:
     s3_access_key_id: str | None = _setting(values.word, None, "The access key that signs them.")
     s3_secret_access_key: str | None = _setting(values.word, None, "Its secret.", True)
     resolvers: bool = _setting(
-        values.flag, True, "false: leave timers, sweeping and expiry to legacy-queue resolve."
+        values.flag, "true", "false: leave timers, sweeping and expiry to legacy-queue resolve."
     )
     log_format: str = _setting(
         values.one_of(*LOG_FORMATS), "auto", "text, json, or auto: text at a terminal, else json."
@@ -175,17 +173,17 @@ class Settings:
     )
     legacy_stubs: bool = _setting(
         values.flag,
-        False,
+        "false",
         "true: answer the calls of old workers to purge-cache and auth.",
     )
     control: bool = _setting(
         values.flag,
-        False,
+        "false",
         "true: tests may move the clock, cause faults, read messages and reset (/control/v1).",
     )
     development: bool = _setting(
         values.flag,
-        False,
+        "false",
         "true: other machines may use the development client.",
     )
     development_client: str | None = None
