@@ -11,7 +11,6 @@ from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports import Clock
-from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
 
@@ -77,43 +76,5 @@ def other(backend: Backend) -> Storage:
 
 
 @pytest.fixture
-def azure_pair(request: pytest.FixtureRequest) -> Iterator[tuple[Storage, Storage]]:
-    """One account of Azure as two processes see it."""
-    with azure_backend(request) as ready:
-        yield ready.storage, ready.other
-
-
-@pytest.fixture
-def azure(azure_pair: tuple[Storage, Storage]) -> Storage:
-    return azure_pair[0]
-
-
-@pytest.fixture
-def wait(backend: Backend) -> Callable[[float], None]:
-    """Let so many seconds pass for the storage: no time at all for memory."""
-    return backend.wait
-
-
-@pytest.fixture
 def queue() -> WorkQueue:
     return WorkQueue("provisioner", "worker-Type_1", "high")
-
-
-Sign = Callable[..., SignedUrls]
-
-
-@pytest.fixture
-def sign(backend: Backend) -> Sign:
-    """URLs for a queue, by default valid for half an hour since a minute ago."""
-
-    def signed(
-        queue: WorkQueue,
-        visibility: timedelta = timedelta(minutes=5),
-        start: timedelta = timedelta(minutes=-1),
-        expiry: timedelta = timedelta(minutes=30),
-    ) -> SignedUrls:
-        now = backend.clock.now()
-        (urls,) = backend.storage.work_queues.signed_urls([queue], now + start, now + expiry, visibility)
-        return urls
-
-    return signed

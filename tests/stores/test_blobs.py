@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -14,8 +14,10 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient, ContentSettings
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.stores import Blobs, Storage
 from tests.memory_server import kept
+from tests.services.ports import intercept_port
 
 from .conftest import ON_EACH_STORAGE, Backend
 
@@ -24,6 +26,7 @@ NAME = "task/0/digest"
 TEXT = "text/plain; charset=utf-8"
 HALF_HOUR = timedelta(minutes=30)
 SECOND = timedelta(seconds=1)
+BLOCKS = ["put_block"] * 2
 
 
 @pytest.fixture
@@ -54,11 +57,30 @@ def breaking(data: bytes) -> Iterator[bytes]:
     raise ConnectionResetError("the client went away")
 
 
+@pytest.fixture
+def counted(storage: Storage, backend: Backend) -> tuple[Blobs, list[str]]:
+    """The blobs, and the names of the operations on their container."""
+    names: list[str] = []
+
+    def note(name: str, call: Callable[[], Any]) -> Any:
+        names.append(name)
+        return call()
+
+    container = intercept_port(BlobContainer, storage.account.container, note)
+    return Blobs(container, backend.clock), names
+
+
 # around what is sent in one piece
-@pytest.mark.parametrize("size", [0, 4 * MIB, 4 * MIB + 1, 9 * MIB])
-def test_a_written_blob_is_read_unchanged(storage: Storage, other: Storage, size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "operations"), [(0, ["put"]), (4 * MIB, ["put"]), (4 * MIB + 1, [*BLOCKS, "put_block_list"])]
+)
+def test_a_written_blob_is_read_unchanged(
+    counted: tuple[Blobs, list[str]], other: Storage, size: int, operations: list[str]
+) -> None:
+    blobs, names = counted
     data = content(size)
-    write(storage.blobs, data)
+    write(blobs, data)
+    assert names == operations
     assert kept(other.blobs, NAME) == (size, TEXT, None)
     assert read(other.blobs) == data
 
@@ -102,29 +124,20 @@ def test_writes_at_the_same_time_are_never_mixed(storage: Storage, other: Storag
     assert read(storage.blobs) in data
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)], ids=str)
-def test_parts_are_joined_in_the_order_of_their_numbers(
-    storage: Storage, other: Storage, order: tuple[int, ...]
+def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
+    counted: tuple[Blobs, list[str]], other: Storage
 ) -> None:
-    parts = {number: content(5 * MIB + number, b"%d." % number) for number in order}
-    for blobs, number in zip((storage.blobs, other.blobs, storage.blobs), order, strict=True):
-        assert blobs.properties(NAME) is None
-        blobs.write_part(NAME, number, chunked(parts[number]))
-    for blobs in (storage.blobs, other.blobs):  # by a process that died, and again
-        blobs.join_parts(NAME, 3, "application/gzip", "gzip")
-        assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
-    assert read(storage.blobs) == b"".join(parts[number] for number in (1, 2, 3))
-
-
-def test_joining_again_does_not_disturb_a_reader(storage: Storage, other: Storage) -> None:
-    parts = [content(9 * MIB, b"%d." % number) for number in (1, 2)]
-    for number, part in enumerate(parts, 1):
-        storage.blobs.write_part(NAME, number, [part])
-    storage.blobs.join_parts(NAME, 2, TEXT, None)
-    chunks = storage.blobs.read(NAME)
-    begun = next(chunks)
-    other.blobs.join_parts(NAME, 2, TEXT, None)
-    assert begun + b"".join(chunks) == b"".join(parts)
+    blobs, names = counted
+    parts = {number: content(5 * MIB + number, b"%d." % number) for number in (3, 1, 2)}
+    for store, (number, part) in zip((blobs, other.blobs, blobs), parts.items(), strict=True):
+        assert store.properties(NAME) is None
+        store.write_part(NAME, number, chunked(part))
+    other.blobs.join_parts(NAME, 3, "application/gzip", "gzip")  # by a process that died
+    names.clear()
+    blobs.join_parts(NAME, 3, "application/gzip", "gzip")
+    assert names == ["block_list"], "a write would interrupt its readers"
+    assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
+    assert read(blobs) == b"".join(parts[number] for number in (1, 2, 3))
 
 
 def test_joining_with_a_missing_part_is_an_error(blobs: Blobs) -> None:
@@ -150,44 +163,33 @@ def test_a_part_that_is_written_again_replaces_the_first(
 
 
 @ON_EACH_STORAGE
-@pytest.mark.parametrize("sent", ["whole", "in blocks"])
-def test_the_azure_client_uploads(backend: Backend, blobs: Blobs, sent: str) -> None:
-    upload_url = blobs.upload_url(NAME, backend.clock.now() + HALF_HOUR)
-    sizes = {"max_single_put_size": MIB, "max_block_size": MIB} if sent == "in blocks" else {}
-    options = {"api_version": "2021-12-02", **sizes}
+@pytest.mark.parametrize("block", [4 * MIB, MIB], ids=["whole", "in blocks"])
+def test_the_azure_client_uploads_and_downloads(backend: Backend, blobs: Blobs, block: int) -> None:
+    end = backend.clock.now() + HALF_HOUR
+    options: dict[str, Any] = {"api_version": "2021-12-02"}
+    sizes: dict[str, Any] = {"max_single_put_size": block, "max_block_size": block}
     data = content(3 * MIB + 1)
     settings = ContentSettings(content_type=TEXT, content_encoding="gzip")
-    with BlobClient.from_blob_url(upload_url, **options) as client:  # type: ignore[arg-type]
+    with BlobClient.from_blob_url(blobs.upload_url(NAME, end), **options, **sizes) as client:
         client.upload_blob(data, content_settings=settings)
-        assert kept(blobs, NAME) == (len(data), TEXT, "gzip")
-        assert read(blobs) == data
         with pytest.raises(HttpResponseError) as refused:
             client.upload_blob(data)
         assert code(refused.value) == (409, "BlobAlreadyExists")
-        client.upload_blob(b"other", overwrite=True)
-    assert read(blobs) == b"other"
+    sizes = {"max_single_get_size": block, "max_chunk_get_size": block}
+    with BlobClient.from_blob_url(blobs.download_url(NAME, end), **options, **sizes) as client:
+        properties = client.get_blob_properties()
+        assert (properties.size, properties.content_settings.content_type) == (len(data), TEXT)
+        assert properties.content_settings.content_encoding == "gzip"
+        assert client.download_blob(decompress=False).readall() == data
+        part = client.download_blob(offset=MIB, length=10, decompress=False).readall()
+        assert part == data[MIB : MIB + 10]
+    with BlobClient.from_blob_url(blobs.upload_url(NAME, end), **options) as client:
+        client.upload_blob(b"", overwrite=True)
+    assert read(blobs) == b""
 
 
 def code(error: HttpResponseError) -> tuple[int | None, Any]:
     return error.status_code, error.error_code  # type: ignore[attr-defined]
-
-
-@ON_EACH_STORAGE
-def test_the_azure_client_downloads(backend: Backend, blobs: Blobs) -> None:
-    download_url = blobs.download_url(NAME, backend.clock.now() + HALF_HOUR)
-    data = content(3 * MIB + 1)
-    for one in (data, b""):
-        blobs.write(NAME, chunked(one), TEXT, "gzip")
-        with BlobClient.from_blob_url(
-            download_url, api_version="2021-12-02", max_single_get_size=MIB, max_chunk_get_size=MIB
-        ) as client:
-            properties = client.get_blob_properties()
-            assert (properties.size, properties.content_settings.content_type) == (len(one), TEXT)
-            assert properties.content_settings.content_encoding == "gzip"
-            assert client.download_blob(decompress=False).readall() == one
-    write(blobs, data)
-    with BlobClient.from_blob_url(download_url, api_version="2021-12-02") as client:
-        assert client.download_blob(offset=MIB, length=10).readall() == data[MIB : MIB + 10]
 
 
 def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(backend: Backend) -> None:

@@ -66,47 +66,26 @@ def test_any_json_comes_back_unchanged(storage: Storage) -> None:
     assert loaded.task.definition.wire["payload"] == payload
 
 
-def test_a_definition_of_the_maximum_size_is_stored_with_all_its_runs(storage: Storage) -> None:
+def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(storage: Storage) -> None:
     noise = random.Random(1).randbytes(MAX_DEFINITION // 2 - 1000).hex()
-    task = new_task({"noise": noise})
-    worker = Worker("g" * 22, "w" * 22)
-    run = replace(
-        task.runs[0],
-        state="exception",
+    run = Run(
+        0,
+        "exception",
+        "scheduled",
+        CREATED,
         reason_resolved="intermittent-task",
-        worker=worker,
-        taken_until=CREATED,
-        started=CREATED,
-        resolved=CREATED,
+        worker=Worker("g" * 22, "w" * 22),
+        taken_until=CREATED + timedelta(milliseconds=1),
+        started=CREATED + timedelta(milliseconds=2),
+        resolved=CREATED + timedelta(milliseconds=999),
     )
-    task = replace(task, runs=tuple(replace(run, run_id=run_id) for run_id in range(MAX_RUNS)))
-    storage.tasks.insert(task)
-    loaded = storage.tasks.load(task.task_id)
-    assert loaded is not None
-    assert loaded.task == task
-
-
-def test_every_field_of_a_task_comes_back_unchanged(storage: Storage) -> None:
     task = replace(
-        new_task(),
+        new_task({"noise": noise}),
         retries_left=3,
-        runs=(
-            Run(
-                0,
-                "exception",
-                "scheduled",
-                CREATED,
-                reason_resolved="claim-expired",
-                worker=Worker("group", "worker"),
-                taken_until=CREATED + timedelta(milliseconds=1),
-                started=CREATED + timedelta(milliseconds=2),
-                resolved=CREATED + timedelta(milliseconds=999),
-            ),
-            Run(1, "pending", "retry", CREATED + timedelta(seconds=1)),
-        ),
+        runs=tuple(replace(run, run_id=run_id) for run_id in range(MAX_RUNS)),
         held=MessageLease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         newest_blob='"a%/b\\' * 204,
-    )
+    ).with_priority("high", CREATED)
     storage.tasks.insert(task)
     loaded = storage.tasks.load(task.task_id)
     assert loaded is not None
