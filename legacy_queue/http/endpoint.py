@@ -17,7 +17,6 @@ from legacy_queue.domain.scopes import AllOf, Expression, missing
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.stores import Group
@@ -36,8 +35,7 @@ class Call(Generic[Needed]):
 
     A handler's signature says which services it needs: ``Call[Tasks]``, ``Call[tuple[Groups, Listing]]`` or
     ``Call[None]``. It gets them once the caller is authorized, and no others. ``is_todays``: the answer has
-    today's shape, else that of 2018. ``page_memory`` is for all lists. ``_failure`` says why the credentials
-    are invalid, if they are.
+    today's shape, else that of 2018. ``_failure`` says why the credentials are invalid, if they are.
     """
 
     endpoint: "Endpoint"
@@ -46,7 +44,6 @@ class Call(Generic[Needed]):
     body: Any
     environ: Environ
     is_todays: bool
-    page_memory: PageMemory
     _identity: Identity | None
     _failure: AuthenticationFailed | None
     _tasks: Tasks

@@ -36,28 +36,20 @@ def page_answer(
 
     ``ask`` gets the place after which the page begins, "" at first, a limit, and what renders an item, which
     ``to_wire`` makes JSON of. The pattern matches each place. Raises InvalidRequestArguments for a
-    continuationToken of another list. The page counts towards the memory of all listings until it is sent.
+    continuationToken of another list.
     """
     begin = _place(call, pattern)
-    memory = call.page_memory.acquire()
-    try:
-        page = ask(
-            begin,
-            int(call.query.get("limit", _MAX_LIMIT)),
-            lambda item: _json(call.shaped({name: to_wire(item)})[name]),
-        )
-        properties = dict(beside)
-        if page.after is not None:
-            properties["continuationToken"] = str(_serializer(call).dumps(page.after))
-        start = _json(call.shaped({**properties, name: []})).removesuffix(b"]}")
-        body = b"".join((start, b", ".join(page.items), b"]}"))
-        memory.shrink(len(body))
-        response = Response(body, content_type="application/json")
-        response.call_on_close(memory.release)
-    except BaseException:
-        memory.release()
-        raise
-    return response
+    page = ask(
+        begin,
+        int(call.query.get("limit", _MAX_LIMIT)),
+        lambda item: _json(call.shaped({name: to_wire(item)})[name]),
+    )
+    properties = dict(beside)
+    if page.after is not None:
+        properties["continuationToken"] = str(_serializer(call).dumps(page.after))
+    start = _json(call.shaped({**properties, name: []})).removesuffix(b"]}")
+    body = b"".join((start, b", ".join(page.items), b"]}"))
+    return Response(body, content_type="application/json")
 
 
 def path_page_answer(

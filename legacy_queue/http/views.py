@@ -55,7 +55,6 @@ class EndpointViews:
         """``further`` are services that handlers may need beside ``services``."""
         self._tasks = services.tasks
         self._groups = services.groups
-        self._page_memory = services.page_memory
         self._clock = services.clock
         provided = [authenticator, *vars(services).values(), *further]
         # a service is known by its class and by what that implements
@@ -145,7 +144,6 @@ class EndpointViews:
             body,
             environ,
             is_todays,
-            self._page_memory,
             identity,
             failure,
             self._tasks,

@@ -21,7 +21,6 @@ from legacy_queue.services.group_changes import GroupChanges
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
-from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.periodic_jobs import PeriodicJob, PeriodicJobs
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.polling import Polling
@@ -80,7 +79,6 @@ class Services:
         self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, threads)
         self.tasks = Tasks(tasks, self.groups, dependencies, changes, self.timers, clock, storage.artifacts)
         self.listing = Listing(tasks, self.groups, storage.dependencies)
-        self.page_memory = PageMemory()
         self.task_queues = TaskQueues(tasks, self.listing, clock)
 
         self.workers = Workers(storage.workers, clock)

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
@@ -13,7 +12,7 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.pages import Listed, Page, read_page
 from legacy_queue.stores import DependencyStore, TaskStore
 
-_MAX_CONCURRENT = 4  # reads of tasks by all lists of a process: each task may have a megabyte
+_MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
 
 RenderTask = Callable[[Task], bytes]
 
@@ -25,7 +24,6 @@ class Listing:
         self._tasks = tasks
         self._groups = groups
         self._dependencies = dependencies
-        self._capacity = BoundedSemaphore(_MAX_CONCURRENT)
 
     def group(self, task_group_id: str, after: str, limit: int, render: RenderTask) -> Page[str]:
         """The tasks of the group."""
@@ -89,7 +87,7 @@ class Listing:
         """``task_id`` is the taskId of a row, its place unless it is given."""
 
         def item(row: Listed) -> bytes | None:
-            with self._capacity, suppress(Corrupt):
+            with suppress(Corrupt):
                 stored = self._tasks.load((task_id or place)(row))
                 return render(stored.task) if stored and belongs(stored.task) else None
             return None

@@ -1,18 +1,17 @@
-"""Pages of lists: limited in items, in bytes, and in the memory of all pages until they are sent.
+"""Pages of lists: limited in items and in bytes, and a few at a time.
 
-A list is read a few rows at a time. Each item becomes JSON at once, so that no page is in memory twice.
+A list is read a few rows at a time. Each item becomes JSON at once, so that no page is in memory twice. The
+server limits the pages that wait for their clients: see ``server.client_socket``.
 """
 
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import islice
-from threading import Condition
+from threading import BoundedSemaphore
 from typing import Generic, TypeVar
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.services.concurrency import map_concurrently
 
 Place = TypeVar("Place")
@@ -20,10 +19,9 @@ Listed = TypeVar("Listed")
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, roughly
 MAX_ITEM_BYTES = 1024 * 1024  # a task with all its runs is smaller
-_MAX_ALLOCATION = MAX_PAGE_BYTES + MAX_ITEM_BYTES
-_MAX_PAGES = 8  # of the maximal size, in memory at once
-_TIMEOUT = timedelta(seconds=10)
 _MAX_ROWS = 100  # in one read
+
+_reading = BoundedSemaphore(8)  # pages at once in this process, each of which may take megabytes
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,18 @@ def read_page(
     ``read`` returns that number of rows behind a place, fewer only at the end. ``place`` is the place of a
     row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
     """
+    with _reading:
+        return _read_page(read, place, after, limit, render, concurrency)
+
+
+def _read_page(
+    read: Callable[[Place, int], Sequence[Listed]],
+    place: Callable[[Listed], Place],
+    after: Place,
+    limit: int,
+    render: Callable[[Listed], bytes | None],
+    concurrency: int,
+) -> Page[Place]:
     left = read_rows(read, place, after, limit + 1)
     ahead: deque[Listed] = deque()
     items: list[bytes] = []
@@ -84,44 +94,3 @@ def read_rows(
             return
         after = place(rows[-1])
         limit = limit - count
-
-
-class PageMemory:
-    """The memory for the pages of all lists of a process."""
-
-    def __init__(self, timeout: timedelta = _TIMEOUT) -> None:
-        self._timeout = timeout.total_seconds()
-        self._free = _MAX_PAGES * _MAX_ALLOCATION
-        self._changed = Condition()
-
-    def acquire(self) -> "PageAllocation":
-        """Memory for a page of the maximal size. Raises ServiceUnavailable after the timeout."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._free >= _MAX_ALLOCATION, self._timeout):
-                raise ServiceUnavailable("many large lists are being read now, try again")
-            self._free -= _MAX_ALLOCATION
-        return PageAllocation(self)
-
-    def release(self, size: int) -> None:
-        """Free ``size`` bytes."""
-        with self._changed:
-            self._free += size
-            self._changed.notify_all()
-
-
-class PageAllocation:
-    """The memory of one page, until it is released."""
-
-    def __init__(self, memory: PageMemory) -> None:
-        self._memory = memory
-        self._size = _MAX_ALLOCATION
-
-    def shrink(self, size: int) -> None:
-        """The page needs at most ``size`` bytes. Safe to repeat; never grows."""
-        excess = max(0, self._size - size)
-        self._size -= excess
-        self._memory.release(excess)
-
-    def release(self) -> None:
-        """The page was sent, or will not be sent. Safe to repeat."""
-        self.shrink(0)

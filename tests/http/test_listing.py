@@ -49,18 +49,6 @@ def test_all_pages_together_hold_each_task_once_within_the_limit(queue: Queue, n
     assert [len(page["tasks"]) for page in seen] == [limit] * (6 // limit) + [6 % limit] * bool(6 % limit)
 
 
-@each_list
-def test_an_unread_answer_releases_its_memory(queue: Queue, name: str) -> None:
-    queue.create(TASK_ID)
-    payload = {"log": "x" * 800 * 1024}
-    for _ in range(5):
-        queue.create(taskGroupId=GROUP_ID, dependencies=[TASK_ID], payload=payload)
-    for _ in range(12):
-        queue.send("GET", f"/v1{LISTS[name]}").close()
-        queue.send("HEAD", f"/v1{LISTS[name]}").close()
-        refused(queue.send("GET", f"/v1/task/{OTHER_ID}/dependents"), 404, "ResourceNotFound")
-
-
 @pytest.mark.parametrize(
     "limit", ["0", "-1", "1001", "10000", "01", "1.0", "1e2", "+1", "%20", "", "all", "%D9%A1", "1%0A", "%00"]
 )

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
@@ -152,7 +151,7 @@ class CountedTasks(DelegatingTasks):
         return self.tasks.load(task_id)
 
 
-def test_concurrent_lists_read_four_tasks_at_a_time(harness: Harness) -> None:
+def test_a_list_reads_four_tasks_at_a_time(harness: Harness) -> None:
     about = slugid()
     tasks = [create(harness, "group", about) for _ in range(24)]
     counted: list[CountedTasks] = []
@@ -162,9 +161,7 @@ def test_concurrent_lists_read_four_tasks_at_a_time(harness: Harness) -> None:
         return cast(TaskStore, counted[0])
 
     listing = harness.replica(wrap_tasks=wrapped).listing
-    with ThreadPoolExecutor(4) as pool:
-        pages = list(pool.map(lambda _: listing.group(about, "", 1000, id_of), range(4)))
-    assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4
+    assert ids(listing.group(about, "", 1000, id_of)) == sorted(tasks)
     assert counted[0].max_concurrent == 4
 
 

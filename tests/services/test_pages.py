@@ -1,12 +1,12 @@
-"""Pages: limited in items, in bytes, and in the memory of all pages."""
+"""Pages: limited in items and in bytes, and a few at a time."""
 
+import time
 from collections.abc import Sequence
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, PageMemory, read_page, read_rows
+from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, Page, read_page, read_rows
 
 KIB = 1024
 
@@ -86,39 +86,24 @@ def test_one_row_more_than_the_limit_is_read(limit: int, rows: int, reads: list[
     assert calls == reads
 
 
-def test_at_most_eight_pages_of_the_maximal_size_are_in_memory_at_once() -> None:
-    memory = PageMemory(timedelta(0))
-    pages = [memory.acquire() for _ in range(8)]
-    with pytest.raises(ServiceUnavailable, match="large lists"):
-        memory.acquire()
-    pages[0].release()
-    pages[0].release()  # safe to repeat
-    memory.acquire()
-    with pytest.raises(ServiceUnavailable):
-        memory.acquire()
+def test_at_most_eight_pages_are_read_at_once() -> None:
+    under_way: list[int] = []
+    most = 0
 
+    def render(row: int) -> bytes:
+        nonlocal most
+        under_way.append(row)
+        most = max(most, len(under_way))
+        time.sleep(0.01)
+        under_way.pop()
+        return b""
 
-def test_a_page_gives_back_the_memory_that_it_does_not_need() -> None:
-    memory = PageMemory(timedelta(0))
-    held = [memory.acquire() for _ in range(8)]
-    for page in held:
-        page.shrink(1000)
-        page.shrink(2 * MAX_PAGE_BYTES)
-    more = [memory.acquire() for _ in range(7)]
-    with pytest.raises(ServiceUnavailable):
-        memory.acquire()
-    for page in (*held, *more):
-        page.release()
-    assert len([memory.acquire() for _ in range(8)]) == 8
+    def read(_: int) -> Page[int]:
+        return read_page(lambda *_: [1], int, 0, 1, render)
 
-
-def test_a_request_that_timed_out_does_not_block_the_next() -> None:
-    memory = PageMemory(timedelta(0))
-    held = [memory.acquire() for _ in range(8)]
-    with pytest.raises(ServiceUnavailable):
-        memory.acquire()
-    held[0].release()
-    assert memory.acquire()
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(read, range(40)))
+    assert most == 8
 
 
 def test_no_more_rows_than_the_limit_are_read() -> None:
