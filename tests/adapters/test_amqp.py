@@ -1,10 +1,8 @@
 """The broker over AMQP, with a real RabbitMQ and real consumers."""
 
 import json
-import os
 import re
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,56 +23,9 @@ from legacy_queue.ports import BrokerAway
 from legacy_queue.server.local_authority import LocalAuthority
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
 from tests.rabbitmq import RabbitMQ
-from tests.system.processes import wait_until
 
 SHORT = timedelta(seconds=2)
 LONG = timedelta(seconds=30)  # longer than any operation takes
-
-# Greenlets that publish and one that follows, on one broker, in a patched process; prints what it followed.
-UNDER_GEVENT = """
-from gevent import monkey
-monkey.patch_all()
-
-import sys
-from datetime import timedelta
-
-import gevent
-
-from legacy_queue.adapters.amqp import AmqpBroker
-from legacy_queue.domain.events import Event
-
-broker = AmqpBroker(sys.argv[1], sys.argv[2], timedelta(seconds=30))
-following = broker.follow("task-pending", "primary.#")
-
-def publish(name):
-    for number in range(10):
-        broker.publish([Event("task-pending", f"primary.{name}.{number}", (), {})])
-
-def follow():
-    keys = []
-    for event in following:
-        if event:
-            keys.append(event.routing_key)
-        if len(keys) == 200:
-            return keys
-
-killed = gevent.spawn(broker.publish, [Event("task-failed", "killed", (), {})] * 1000)
-gevent.sleep(0)
-killed.kill()
-ran = []
-other = gevent.spawn(lambda: [(gevent.sleep(0.001), ran.append(1)) for _ in range(5)])
-publishers = [gevent.spawn(publish, name) for name in range(20)]
-reader = gevent.spawn(follow)
-gevent.joinall([*publishers, other], raise_error=True)
-keys = reader.get(timeout=30)
-assert len(ran) == 5
-for name in range(20):
-    mine = [key for key in keys if key.split(".")[1] == str(name)]
-    assert mine == [f"primary.{name}.{number}" for number in range(10)], mine
-following.close()
-broker.close()
-print("all of them, in order")
-"""
 
 
 @pytest.fixture
@@ -155,10 +106,11 @@ def followed(following: Iterator[Event | None], count: int) -> list[Event]:
     return found
 
 
-def test_a_consumer_gets_a_persistent_message_of_json_with_the_routes_in_cc(
+def test_a_consumer_gets_an_event_once_as_persistent_json_with_its_routes_in_cc(
     broker: AmqpBroker, listener: Consumer
 ) -> None:
-    listener.bind("task-pending", "primary.#")
+    for pattern in ("primary.#", "route.index.#", "route.notify"):
+        listener.bind("task-pending", pattern)
     broker.publish([event("task-pending", "primary.task._", "index.a.b", "notify", runId=0, text="é")])
     [message] = listener.messages()
     assert json.loads(message.body) == {"version": 1, "runId": 0, "text": "é"}
@@ -176,17 +128,6 @@ def test_events_have_arrived_in_order_when_publish_returns(broker: AmqpBroker, l
     assert keys(listener.messages()) == [one.routing_key for one in sent]
 
 
-@pytest.mark.parametrize("patterns", [["route.index.#"], ["route.index.#", "primary.#", "route.other"]])
-def test_a_consumer_gets_an_event_once_however_many_of_its_keys_match(
-    broker: AmqpBroker, listener: Consumer, patterns: list[str]
-) -> None:
-    for pattern in patterns:
-        listener.bind("task-pending", pattern)
-    broker.publish([event("task-pending", "primary.task._", "index.a.b", "other")])
-    broker.publish([event("task-pending", "secondary.task._", "else")])
-    assert keys(listener.messages()) == ["primary.task._"]
-
-
 def test_no_consumer_sees_a_check(broker: AmqpBroker, listener: Consumer) -> None:
     for exchange in EXCHANGES:
         listener.bind(exchange, "#")
@@ -194,8 +135,11 @@ def test_no_consumer_sees_a_check(broker: AmqpBroker, listener: Consumer) -> Non
     assert listener.messages() == []
 
 
-def test_many_threads_publish_at_once_each_in_its_order(broker: AmqpBroker, listener: Consumer) -> None:
+def test_many_threads_publish_at_once_each_in_its_order_over_eight_connections(
+    network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
+) -> None:
     listener.bind("task-pending", "#")
+    broker = connected(network.url, project)
 
     def publish(name: int) -> None:
         for number in range(20):
@@ -203,33 +147,31 @@ def test_many_threads_publish_at_once_each_in_its_order(broker: AmqpBroker, list
 
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(publish, range(20)))
+    assert 1 <= network.connections <= 8
     arrived = keys(listener.messages())
     for name in range(20):
         assert [one for one in arrived if one.startswith(f"{name}.")] == [f"{name}.{n}" for n in range(20)]
 
 
-def test_twenty_callers_share_eight_connections(
-    network: Network, project: str, connected: Callable[..., AmqpBroker]
+def test_a_connection_whose_caller_was_killed_is_not_used_again(
+    network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
+    """As a greenlet is that publishes: an answer may be outstanding."""
+    listener.bind("task-pending", "#")
     broker = connected(network.url, project)
 
-    def publish(_: int) -> None:
-        for _ in range(5):
-            broker.publish([event()])
+    class Killed(BaseException):
+        pass
 
-    with ThreadPoolExecutor(20) as threads:
-        list(threads.map(publish, range(20)))
-    assert 1 <= network.connections <= 8
+    class Killing(dict[str, object]):
+        def items(self) -> NoReturn:
+            raise Killed
 
-
-def test_a_connection_is_kept_for_the_next_caller(
-    network: Network, project: str, connected: Callable[..., AmqpBroker]
-) -> None:
-    broker = connected(network.url, project)
-    broker.check()
-    for _ in range(3):
-        broker.publish([event()])
-    assert network.connections == 1
+    with pytest.raises(Killed):
+        broker.publish([event("task-pending", "sent"), Event("task-pending", "unsent", (), Killing(a=1))])
+    broker.publish([event("task-pending", "later")])
+    assert keys(listener.messages()) == ["sent", "later"]
+    assert network.connections == 2
 
 
 def test_a_broker_that_does_not_confirm_is_away(
@@ -358,30 +300,18 @@ def test_an_exchange_of_another_type_is_logged_as_an_error(
     broker.publish([event()])
 
 
-def test_a_follower_gets_matching_events_from_now_on(broker: AmqpBroker) -> None:
-    broker.publish([event("task-pending", "primary.before")])
-    following = broker.follow("task-pending", "primary.*.#")
-    sent = [
-        event("task-pending", "primary.a.b", "one", "two", runId=1),
-        event("task-pending", "primary"),
-        event("task-running", "primary.a"),
-        event("task-pending", "primary.c"),
-    ]
-    broker.publish(sent)
-    assert followed(following, 2) == [sent[0], sent[3]]
-    following.close()
-
-
-def test_a_follower_of_all_exchanges_gets_what_its_pattern_matches(broker: AmqpBroker) -> None:
-    expected = {
-        "#": [0, 1, 2],
-        "route.one": [1],
-        "route.#": [1, 2],
-        "primary.*.0": [0],
-        "primary.task": [],
+def test_a_follower_gets_from_now_on_what_its_exchange_and_pattern_match(broker: AmqpBroker) -> None:
+    broker.publish([event("task-defined", "primary.before.0", "one")])
+    expected: dict[tuple[str | None, str], list[int]] = {
+        (None, "#"): [0, 1, 2],
+        (None, "route.one"): [1],
+        (None, "route.#"): [1, 2],
+        (None, "primary.*.0"): [0],
+        (None, "primary.task"): [],
+        ("task-exception", "#"): [1],
     }
     with ExitStack() as stack:
-        streams = [stack.enter_context(closing(broker.follow(None, pattern))) for pattern in expected]
+        streams = [stack.enter_context(closing(broker.follow(*what))) for what in expected]
         sent = [
             event("task-defined", "primary.task.0"),
             event("task-exception", "primary.task.1", "one"),
@@ -454,32 +384,6 @@ def test_a_connection_that_is_lost_between_two_messages_is_replaced(
     broker.publish([event("task-pending", "second")])
     assert keys(listener.messages()) == ["first", "second"]
     assert network.connections == 2
-
-
-def test_a_broker_that_hangs_is_away_until_it_goes_on(
-    tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker]
-) -> None:
-    rabbitmq = tls_rabbitmq.rabbitmq
-    broker = connected(rabbitmq.url, "hanging", SHORT)
-    broker.publish([event()])
-    assert rabbitmq.pid is not None
-    os.kill(rabbitmq.pid, signal.SIGSTOP)
-    threads = list(Path(f"/proc/{rabbitmq.pid}/task").iterdir())
-    try:
-        wait_until(lambda: all(") T " in (thread / "stat").read_text() for thread in threads))
-        for _ in range(2):
-            with pytest.raises(BrokerAway):
-                broker.publish([event()])
-    finally:
-        os.kill(rabbitmq.pid, signal.SIGCONT)
-    connected(rabbitmq.url, "hanging").publish([event()])  # which waits longer: the broker has to catch up
-    broker.publish([event()])
-
-
-def test_greenlets_publish_and_follow_at_once(rabbitmq: RabbitMQ, project: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, rabbitmq.url, project]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (ended.stdout, ended.stderr) == ("all of them, in order\n", "")
 
 
 def test_amqps_is_used_only_with_a_broker_that_proves_its_name(

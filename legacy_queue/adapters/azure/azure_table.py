@@ -10,7 +10,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -56,14 +55,6 @@ _PART = re.compile(rb"\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 _ETAG = re.compile(rb"(?:^|\n)etag: *([^\r]+)\r", re.IGNORECASE)
 
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A value of another writer with an unsupported type, such as ``Edm.Int64``, as text."""
-
-    edm_type: str
-    text: str
 
 
 class AzureTable(Table):
@@ -130,13 +121,13 @@ def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
 
 
 def row(properties: Mapping[str, Any]) -> Row:
-    """The inverse of ``entity``. A value of an unknown type becomes a Foreign: the row stays readable."""
+    """The inverse of ``entity``."""
     values: dict[str, Any] = {}
     for name, value in properties.items():
         if value is None or "odata." in name:  # a selected property that the row lacks, or OData's metadata
             continue
         edm_type = properties.get(name + _TYPE)
-        values[name] = value if edm_type is None else _read(edm_type, value)
+        values[name] = value if edm_type is None else _READERS[edm_type](value)
     values.pop("Timestamp", None)
     return Row(str(values.pop(PARTITION)), str(values.pop(KEY)), values, str(properties["odata.etag"]))
 
@@ -241,18 +232,6 @@ def _page(response: Response) -> RowPage:
     return RowPage(rows, json.dumps(keys) if any(keys.values()) else None)
 
 
-def _read(edm_type: str, value: Any) -> Value | Foreign:
-    try:
-        return _READERS[edm_type](value)
-    except (LookupError, ValueError, TypeError):
-        return Foreign(edm_type, str(value))
-
-
-def _read_time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-
-
 def _time(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
@@ -269,7 +248,7 @@ _WRITERS: Mapping[type, tuple[str, Callable[[Any], Any]]] = {
 }
 _READERS: Mapping[str, Callable[[Any], Value]] = {
     "Edm.Binary": base64.b64decode,
-    "Edm.DateTime": _read_time,
+    "Edm.DateTime": datetime.fromisoformat,
     "Edm.Double": float,
     "Edm.Int32": int,
     "Edm.Boolean": bool,

@@ -210,20 +210,9 @@ def test_greenlets_use_an_account_concurrently(azurite: Azurite) -> None:
 @pytest.mark.parametrize(
     ("url", "host", "address", "path"),
     [
-        (
-            "http://127.0.0.1:10002/devstoreaccount1",
-            "127.0.0.1:10002",
-            ("127.0.0.1", 10002),
-            "/devstoreaccount1",
-        ),
         ("http://[::1]:10002/acct/", "[::1]:10002", ("::1", 10002), "/acct"),
         ("http://storage/a/b", "storage", ("storage", 80), "/a/b"),
-        (
-            "https://acct.table.core.windows.net",
-            "acct.table.core.windows.net",
-            ("acct.table.core.windows.net", 443),
-            "",
-        ),
+        ("https://acct.example", "acct.example", ("acct.example", 443), ""),
     ],
 )
 def test_http_and_https_urls_are_endpoints(url: str, host: str, address: tuple[str, int], path: str) -> None:

@@ -4,7 +4,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.account import SigningEndpoint
-from legacy_queue.ports.queue import LeaseLost, PopReceiptMismatch, QueueNotFound
+from legacy_queue.ports.queue import LeaseLost, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.ports.table import Change
 
 from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, refused, reset, then_hang_up
@@ -37,6 +37,15 @@ LEASE = MessageLease("00000000-0000-0000-0000-000000000000", "receipt")
 MESSAGES = (
     b"<QueueMessagesList><QueueMessage><MessageId>id</MessageId><PopReceipt>receipt</PopReceipt>"
     b"</QueueMessage></QueueMessagesList>"
+)
+# Source: Azure's "Get Messages"
+MESSAGE = (
+    b"\xef\xbb\xbf<?xml version='1.0' encoding='utf-8'?><QueueMessagesList><QueueMessage>"
+    b"<MessageId>5974b586-0df3-4e2d-ad0c-18e3892bfca2</MessageId>"
+    b"<InsertionTime>Fri, 09 Oct 2009 21:04:30 GMT</InsertionTime>"
+    b"<ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime><PopReceipt>YzQ4Yzg1MDIt+/==</PopReceipt>"
+    b"<TimeNextVisible>Fri, 09 Oct 2009 23:29:20 GMT</TimeNextVisible><DequeueCount>2</DequeueCount>"
+    b"<MessageText>PHRlc3Q&#43;</MessageText></QueueMessage></QueueMessagesList>"
 )
 NO_MESSAGES = answer(200, b"<?xml version='1.0'?><QueueMessagesList/>")
 ROW = answer(200, b'{"odata.etag":"e","PartitionKey":"p","RowKey":"k","a":1}')
@@ -193,6 +202,7 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
     "a receipt that is none": ("delete a message", refused(400, "InvalidQueryParameterValue"), LeaseLost),
     "a lease without a code": ("delete a message", refused(400), LeaseLost),
     "a peek where there is no queue": ("peek", refused(404), QueueNotFound),
+    "a change of what is leased": ("update", refused(412, "LeaseIdMissing"), StorageRefused),
     "what is not allowed": ("update", refused(403, "AuthorizationPermissionMismatch"), StorageRefused),
     "a version that it does not know": ("get", refused(400, "InvalidHeaderValue"), StorageRefused),
     "a redirect": ("get", refused(302), StorageRefused),
@@ -225,6 +235,7 @@ def named(place: str, status: int, code: str) -> bytes:
         ("get", "XML", 403, "AccountIsDisabled"),
         ("get", "JSON", 404, "TableNotFound"),
         ("merge", "JSON", 409, "TableBeingDeleted"),
+        ("get", "header", 404, "ContainerNotFound"),
         ("batch", "JSON", 403, "AuthenticationFailed"),
         ("peek", "header", 409, "QueueBeingDeleted"),
         ("update", "XML", 501, "NotImplemented"),
@@ -253,7 +264,10 @@ def test_storage_that_cannot_serve_now_is_unavailable(name: str, place: str, sta
         ("get", b"{}"),
         ("page", b'{"value":[{}]}'),
         ("peek", b""),
+        ("peek", b"<html/>"),
         ("peek", b"<QueueMessagesList><QueueMessage/></QueueMessagesList>"),
+        ("peek", MESSAGE.replace(b"Oct", b"Okt")),
+        ("peek", MESSAGE.replace(b">2<", b">two<")),
         ("put a message", b"<QueueMessagesList/>"),
         ("insert", b"no etag"),
         ("update", b"no receipt"),
@@ -264,6 +278,19 @@ def test_an_unreadable_answer_means_unavailable(name: str, body: bytes) -> None:
     with Stub(answer(200, body)) as stub, capture_logs() as logs, pytest.raises(ServiceUnavailable):
         ACTS[name][0](Client(stub.url))
     assert [line["event"] for line in logs] == ["storage-unreachable"]
+
+
+def test_a_message_is_read_as_azure_documents_it() -> None:
+    with Stub(answer(200, MESSAGE)) as stub:
+        (message,) = Client(stub.url).queue.receive(1, SECOND)
+    assert message == QueuedMessage(
+        MessageLease("5974b586-0df3-4e2d-ad0c-18e3892bfca2", "YzQ4Yzg1MDIt+/=="),
+        "PHRlc3Q+",
+        datetime(2009, 10, 9, 21, 4, 30, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+        datetime(2009, 10, 9, 23, 29, 20, tzinfo=UTC),
+        2,
+    )
 
 
 def test_a_batch_answer_without_an_etag_means_unavailable() -> None:

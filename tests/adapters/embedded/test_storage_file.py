@@ -142,33 +142,44 @@ def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
     assert file.is_missing
 
 
-def test_a_file_removed_while_it_is_served_is_noticed(file: StorageFile) -> None:
+@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal"])
+def test_a_file_or_wal_removed_while_it_is_served_is_noticed(file: StorageFile, name: str) -> None:
     file.prepare()
     opened = account(file)
     opened.check()
-    file.path.unlink()
+    file.path.with_name(name).unlink()
     with pytest.raises(ServiceUnavailable, match="removed"):
         opened.check()
     with pytest.raises(ServiceUnavailable, match="removed"):
         opened.table("t").insert("p", "k", {})
     opened.close()
+
+
+def test_a_file_that_was_removed_is_not_made_again_at_the_end(file: StorageFile) -> None:
+    file.prepare()
+    file.path.unlink()
     with pytest.raises(UnusableStorage, match="removed"):
         file.finish()
     assert file.is_missing
 
 
-def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts(file: StorageFile, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
+def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts_whatever_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    folder, copy = tmp_path / name, tmp_path / f"copy of {name}"
+    (folder / "other").mkdir(parents=True)
+    file = StorageFile(folder)
     file.prepare()
     opened = account(file)
     opened.table("t").insert("p", "k", {"text": "value"})
     opened.container.put("large", b"." * 100_000, "text/plain", None)
-    file.back_up(tmp_path / "copy")
+    file.back_up(copy)
     opened.table("t").insert("p", "later", {})
     opened.close()
-    (tmp_path / "other").mkdir()
-    restored = StorageFile(tmp_path / "other")
-    os.rename(tmp_path / "copy", restored.path)
-    os.rename(tmp_path / "copy-artifacts", restored.artifacts)
+    restored = StorageFile(folder / "other")
+    os.rename(copy, restored.path)
+    os.rename(f"{copy}-artifacts", restored.artifacts)
     restored.prepare()
     again = account(restored)
     row, blob = again.table("t").get("p", "k"), again.container.read("large")
@@ -178,16 +189,6 @@ def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts(file: StorageFile,
     assert again.table("t").get("p", "later") is None
     assert restored.signing_key() == file.signing_key()
     again.close()
-
-
-def test_a_wal_removed_while_it_is_served_is_noticed(file: StorageFile) -> None:
-    file.prepare()
-    opened = account(file)
-    opened.table("t").insert("p", "k", {})
-    file.path.with_name("storage.sqlite-wal").unlink()
-    with pytest.raises(ServiceUnavailable, match="removed"):
-        opened.check()
-    opened.close()
 
 
 def test_the_file_may_be_a_link_to_another_disk(file: StorageFile, tmp_path: Path) -> None:
@@ -200,25 +201,6 @@ def test_the_file_may_be_a_link_to_another_disk(file: StorageFile, tmp_path: Pat
     opened.check()
     assert (tmp_path / "disk" / "real.sqlite-wal").exists()
     opened.close()
-
-
-@pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
-def test_a_folder_and_a_backup_may_have_any_name(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    file = StorageFile(folder)
-    file.prepare()
-    opened = account(file)
-    opened.table("t").insert("p", "k", {})
-    file.back_up(tmp_path / f"copy of {name}")
-    opened.close()
-    (folder / "other").mkdir()
-    restored = StorageFile(folder / "other")
-    os.rename(tmp_path / f"copy of {name}", restored.path)
-    restored.prepare()
-    again = account(restored)
-    assert again.table("t").get("p", "k")
-    again.close()
 
 
 def test_a_queue_time_ahead_of_the_real_time_is_logged(
