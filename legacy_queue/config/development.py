@@ -69,7 +69,7 @@ def _stored_development(path: Path) -> dict[str, str]:
         return stored
     except OSError as error:
         raise _unusable(path, error) from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise SettingsError(
             f"{path} is damaged: remove it, and new development credentials are made"
         ) from None

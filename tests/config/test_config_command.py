@@ -37,33 +37,6 @@ def test_the_defaults_are_shown() -> None:
     assert lines["signing-secrets"] == "(made up for development when the server starts)  # default"
 
 
-@pytest.mark.parametrize(
-    ("given", "printed"),
-    [
-        ("90s", "90s"),
-        ("120m", "2h"),
-        ("25h", "25h"),
-    ],
-)
-def test_a_duration_is_shown_in_its_largest_exact_unit(given: str, printed: str) -> None:
-    assert shown("--claim-timeout", given)["claim-timeout"] == f'"{printed}"  # --claim-timeout'
-
-
-@pytest.mark.parametrize(
-    ("url", "printed"),
-    [
-        ("amqp://queue:S3CRET@rabbit.example.com/vhost", "amqp://queue:***@rabbit.example.com/vhost"),
-        ("amqps://queue:S3CRET%2F@[::1]:5671", "amqps://queue:***@[::1]:5671"),
-        ("amqp://q:S3CRET:S3CRET@S3CRET@rabbit", "amqp://q:***@rabbit"),
-        ("amqp://S3CRET@rabbit", "amqp://***@rabbit"),
-        ("amqp://:S3CRET@rabbit", "amqp://:***@rabbit"),
-        ("amqp://rabbit:5672/vhost", "amqp://rabbit:5672/vhost"),
-    ],
-)
-def test_the_brokers_password_is_masked_and_the_rest_of_its_url_is_shown(url: str, printed: str) -> None:
-    assert shown(AMQP_URL=url)["amqp-url"] == f'"{printed}"  # LEGACY_QUEUE_AMQP_URL'
-
-
 def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text('port = 1\ns3-bucket = "bucket"\ns3-access-key-id = "AKIA"')
@@ -71,12 +44,15 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     connection = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=S3CRET==;EndpointSuffix=e.com"
     s3 = {"S3_SECRET_ACCESS_KEY": "S3CRET", "S3_ENDPOINT": "https://s3.example.com"}
     azure = ("--storage", "azure", "--connection-string", connection)
-    lines = shown("--config", str(path), "--signing-secrets", secrets, *azure, CLIENTS=CLIENTS, **s3)
+    broker = "amqp://queue:S3CRET@rabbit.example.com/vhost"
+    given = ("--signing-secrets", secrets, *azure)
+    lines = shown("--config", str(path), *given, CLIENTS=CLIENTS, AMQP_URL=broker, **s3)
     assert lines["port"] == f"1  # port in {path}"
     assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
     assert lines["clients"] == (
         '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'
     )
+    assert lines["amqp-url"] == f'"{broker.replace("S3CRET", "***")}"  # LEGACY_QUEUE_AMQP_URL'
     assert lines["s3-secret-access-key"] == '"***"  # LEGACY_QUEUE_S3_SECRET_ACCESS_KEY'
     assert lines["connection-string"] == f'"{connection.replace("S3CRET==", "***")}"  # --connection-string'
 
@@ -105,16 +81,8 @@ def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
     [
         (["--port", "x"], {}, "--port is 'x': a port is accepted"),
         ([], {"PROT": "1"}, "there is no setting LEGACY_QUEUE_PROT; the nearest is LEGACY_QUEUE_PORT"),
-        (["--config", "/no/such/file"], {}, "/no/such/file cannot be read"),
         (["--clients", TOKEN], {}, "--clients: JSON is accepted"),
-        ([], {"SIGNING_SECRETS": "S3CRET"}, "LEGACY_QUEUE_SIGNING_SECRETS: a list of secrets"),
         (["--public-url", "https://user:S3CRET@h/"], {}, "'https://user:***@h/': a URL is accepted"),
-        (["--public-url", "https://S3CRET@h/"], {}, "'https://***@h/': a URL is accepted"),
-        (["--public-queue-url", "https:/u:S3CRET/@h"], {}, "'https:***@h': a URL is accepted"),
-        ([], {"PUBLIC_BLOB_URL": "http://h/c?sv=1&sig=S3CRET"}, "'http://h/c?***': a URL is accepted"),
-        ([], {"S3_ENDPOINT": "user:S3CRET@h"}, "'user:***@h': a URL is accepted"),
-        ([], {"PORT": "amqp://u:S3CRET@h"}, "'amqp://u:***@h': a port is accepted"),
-        ([], {"AMQP_URL": "http://u:S3CRET@h"}, "LEGACY_QUEUE_AMQP_URL: a URL is accepted"),
     ],
 )
 def test_a_mistake_is_reported_in_one_sentence_without_secrets(

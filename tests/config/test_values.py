@@ -30,7 +30,16 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.duration, "3m31s", timedelta(minutes=3, seconds=31)),
         (values.duration, "5d", timedelta(days=5)),
         (values.sas_life, "6m", timedelta(minutes=6)),
+        (values.claim_work_wait, "20s", timedelta(seconds=20)),
         (values.prefix, "abcdefghij1", "abcdefghij1"),
+        (values.bucket, "a.b-c", "a.b-c"),
+        (values.account, "acc", "acc"),
+        (values.azure_url, "https://acc.queue.core.chinacloudapi.cn/", "https://acc.queue.core.chinacloudapi.cn"),
+        (values.proxy, "http://proxy:3128", "http://proxy:3128"),
+        (values.tls_names, "Queue.Example.COM,2001:DB8:0::1", ("queue.example.com", "2001:db8::1")),
+        (values.hosts, "Queue.example.com,*,*.B.c", ("queue.example.com", "*", "*.b.c")),
+        *((values.origins, word, (word,)) for word in ("auto", "none", "*")),
+        (values.origins, "https://a.example.com,http://[::1]:81", ("https://a.example.com", "http://[::1]:81")),
         (values.url, "https://h:1/", "https://h:1"),
         (values.url, "https://[::1]:1/a/b/", "https://[::1]:1/a/b"),
         (values.clients, client(), (Client("a", TOKEN, ("s",)),)),
@@ -68,6 +77,18 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *("", "h", "ftp://h", "http://", "http:///a", "http://h?a", "http://h#a", "http://h/a b"),
         *("http://h/{x}", "HTTP//h", " http://h", 1, "http://h\n"),
     ],
+    values.claim_work_wait: ["21s", "0s"],
+    values.word: ["", "b a d"],
+    values.bucket: ["ab", "-ab", "A.b", "b a d"],
+    values.account: ["ab", "Acc", "b a d"],
+    values.azure_url: ["http://acc.queue.core.windows.net", "https://h?sig=a", "b a d"],
+    values.proxy: ["https://proxy:3128", "http://user:password@proxy:3128"],
+    values.tls_names: [
+        *(["*.example.com"], ["fe80::1%eth0"], ["[::1]"], ["queue.example.com:443"]),
+        *(["b\u00fccher.de"], ["a."], {"a": "b"}, "b a d"),
+    ],
+    values.hosts: ["b a d", "a.*", "h:80"],
+    values.origins: ["b a d", "https://h/path", "auto,none"],
     values.clients: [
         *([], "", "x", 1, None, {"a": 1}, {"a": {}}, "[" * 100_000),
         *({client_id: client()["a"]} for client_id in ("", "a b", "a\\", "\u00e4", '"')),
@@ -107,12 +128,22 @@ def test_a_bad_value_is_refused(parse: Callable[[Any], Any], bad: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["*.example.com", "fe80::1%eth0", "[::1]", "queue.example.com:443", "b\u00fccher.de", "a."]
+    ("text", "shown"),
+    [
+        ("amqp://queue:S3CRET@rabbit.example.com/vhost", "amqp://queue:***@rabbit.example.com/vhost"),
+        ("amqp://q:S3CRET:S3CRET@S3CRET@rabbit", "amqp://q:***@rabbit"),
+        ("amqp://S3CRET@rabbit", "amqp://***@rabbit"),
+        ("amqp://:S3CRET@rabbit", "amqp://:***@rabbit"),
+        ("amqp://rabbit:5672/vhost", "amqp://rabbit:5672/vhost"),
+        ("https:/u:S3CRET/@h", "https:***@h"),
+        ("user:S3CRET@h", "user:***@h"),
+        ("http://h/c?sv=1&sig=S3CRET", "http://h/c?***"),
+    ],
 )
-def test_a_tls_name_that_is_no_host_name_or_address_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="a host name or an IP address is accepted"):
-        values.tls_names([name])
+def test_a_text_without_secrets_has_neither_password_nor_query(text: str, shown: str) -> None:
+    assert values.without_secrets(text) == shown
 
 
-def test_tls_names_are_normalized() -> None:
-    assert values.tls_names("Queue.Example.COM,2001:DB8:0::1") == ("queue.example.com", "2001:db8::1")
+@pytest.mark.parametrize(("seconds", "text"), [(90, "90s"), (7200, "2h"), (90_000, "25h"), (86_400, "1d")])
+def test_a_duration_is_written_in_its_largest_exact_unit(seconds: int, text: str) -> None:
+    assert values.duration_text(timedelta(seconds=seconds)) == text
