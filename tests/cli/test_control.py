@@ -85,11 +85,6 @@ def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: As
     assert " 4d " in printed(ask("clock"))
 
 
-def test_an_invalid_duration_is_refused_by_the_queue(ask: Asking) -> None:
-    said = refused(ask("fault", "add", "claimTask", "--delay", "21 minutes"), 1)
-    assert said.endswith("'21 minutes' is no duration: 1500ms, 90s, 3m31s, 2h and 5d are")
-
-
 def test_peek_lists_visible_and_invisible_messages_and_dequeues_none(server: Server, ask: Asking) -> None:
     queue = Queue(server)
     claimed = queue.create(definition("peeked", priority="high"))
@@ -165,11 +160,6 @@ def test_following_prints_new_requests_across_a_reset_until_a_signal(
         assert running.end(signal.SIGINT) == 0
     assert running.output.count("createTask") == 3
     assert re.match(rf"\d\d:\d\d:\d\d\.\d{{3}} createTask +200 .*{first}", running.output)
-
-
-def test_a_refused_control_call_is_reported_in_one_sentence(ask: Asking) -> None:
-    said = refused(ask("clock", TASKCLUSTER_ACCESS_TOKEN="x" * 30))
-    assert said.startswith("Error: the queue refused with 401: ")
 
 
 @pytest.mark.parametrize(

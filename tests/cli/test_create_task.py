@@ -1,18 +1,17 @@
 """``legacy-queue create-task``: real processes against a real server, and the sample worker."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import requests
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
+from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue
 from tests.system.processes import LONG, Running, Server, run, serve, wait_until, work
 
@@ -122,38 +121,10 @@ def test_credentials_that_the_queue_refuses_end_the_command_with_its_answer(
     assert running.errors.startswith("Error: createTask was refused with 401: ")
 
 
-class Restarting(BaseHTTPRequestHandler):
-    """A queue that accepts the task, is unavailable twice, and then does not know the task."""
-
-    answers: ClassVar = [None, 503, 404]
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        status = self.answers.pop(0)
-        if status:
-            self.send_response(status)
-            self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:
-    with HTTPServer(("127.0.0.1", 0), Restarting) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_port}"
-            who = ("--root-url", url, "--client-id", "c", "--access-token", "t")
-            pool = ("--provisioner", "p", "--worker-type", "w")
-            with run(tmp_path, "create-task", *who, *pool, "--wait", "--", "true") as running:
-                assert running.wait() == 1
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering((200, ""), (0, ""), (503, ""), (404, "")) as url:
+        who = ("--root-url", url, "--client-id", "c", "--access-token", "t")
+        pool = ("--provisioner", "p", "--worker-type", "w")
+        with run(tmp_path, "create-task", *who, *pool, "--wait", "--", "true") as running:
+            assert running.wait() == 1
     assert running.errors == "Error: status was refused with 404: \n"
-    assert Restarting.answers == []

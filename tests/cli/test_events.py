@@ -4,16 +4,14 @@ import json
 import re
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from legacy_queue.domain.events import Event
+from tests.cli.fake_server import answering
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue, definition, slugid
@@ -143,22 +141,9 @@ def test_a_refusal_is_reported_with_the_sentence_of_the_server(
     ],
 )
 def test_the_command_ends_if_the_answer_is_no_event_stream(tmp_path: Path, status: int, said: str) -> None:
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Page) as other:
-        thread = threading.Thread(target=other.serve_forever, args=[0.01])
-        thread.start()
-        try:
-            with run(tmp_path, "events", "--root-url", f"http://127.0.0.1:{other.server_port}") as running:
-                assert running.wait() == 1
-        finally:
-            other.shutdown()
-            thread.join()
+    with (
+        answering((status, "")) as root_url,
+        run(tmp_path, "events", "--root-url", root_url) as running,
+    ):
+        assert running.wait() == 1
     assert running.errors == f"Error: {said}\n"

@@ -3,16 +3,14 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from legacy_queue.cli.migration_command import migration
+from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import Server, serve
 
@@ -95,26 +93,14 @@ def test_a_dry_run_can_be_json(server: Server) -> None:
     refused = json.loads(shown(server, "--json", "--dry-run", "required"))
     assert set(refused) == {"since", "until", "recordedSince", "claims", "refused", "by"}
     assert (refused["claims"], refused["refused"]) == (3, 2)
-    for claim in refused["by"]:
-        assert re.fullmatch("group/worker-[01]", claim.pop("caller"))
-        assert claim == {
-            "provisionerId": "system",
-            "workerType": "bare",
-            "method": "claimTask",
-            "missing": NOTHING,
-            "count": 1,
-            "first": "<time>",
-            "last": "<time>",
-        }
+    assert [(claim["workerType"], claim["missing"]) for claim in refused["by"]] == [("bare", NOTHING)] * 2
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
-        (("--access-token", "x" * 30), "refused with 401: "),
         (("--worker-type", "a/b"), "'a/b' is not 1 to 38 of"),
-        (("--dry-run", "optional"), "'optional' is not 'required'"),
         (("--root-url", "queue.example.com"), "Give the queue's URL"),
     ],
 )
@@ -127,35 +113,12 @@ def test_a_mistake_is_explained_in_one_sentence(
     assert refused.stdout == ""
 
 
-@contextmanager
-def answering(body: str, status: int = 200) -> Iterator[str]:
-    """The root URL of a server that answers every GET with this body."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
 
 
 @pytest.mark.parametrize(("body", "status"), [("<html>", 404), ("[]", 200), ("{}", 200)])
 def test_an_answer_that_is_not_from_a_queue_is_reported(body: str, status: int) -> None:
-    with answering(body, status) as root_url:
+    with answering((status, body)) as root_url:
         refused = asked(root_url, CREDENTIALS)
     assert refused.stderr == f"Error: the server at {root_url} is not a queue that has this endpoint\n"
 
@@ -212,7 +175,7 @@ def test_the_table_shows_every_verdict() -> None:
             ),
         ],
     }
-    with answering(json.dumps(report)) as root_url:
+    with answering((200, json.dumps(report))) as root_url:
         result = asked(root_url, CREDENTIALS)
     assert result.output.splitlines() == [
         f"Callers from {SINCE} to {UNTIL}, with all their calls on record",

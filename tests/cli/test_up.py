@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -104,42 +103,18 @@ def exported(text: str) -> str:
     return subprocess.run(shell, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@dataclass(frozen=True)
-class Story:
-    """A queue on Azurite that ran, and was stopped by Ctrl-C."""
-
-    text: str
-    tried: list[str]
-    watched: str
-    queues: set[str]  # in Azurite, before the end
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    folder = str(tmp_path_factory.mktemp("up"))
-    with up("--azurite", "--data-dir", folder) as (_, text):
-        output, event = tried(text), watched(text)
+def test_what_up_prints_runs_a_task_and_watches_it_and_looks_into_its_azurite(tmp_path: Path) -> None:
+    with up("--azurite", "--data-dir", str(tmp_path)) as (_, text):
+        output = tried(text)
+        event = watched(text)
         account = AzureAccount(exported(text), "lq")
         queues = {name for name, _ in account.queues("lq-")}
-    return Story(text, output, event, queues)
-
-
-def test_the_commands_that_up_prints_run_a_task(story: Story) -> None:
-    assert f"legacy base URL  {root_url_in(story.text)}/v1\n" in story.text
-    _, printed, pending, *_ = story.tried
-    assert printed == "hello"
-    assert json.loads(pending)["pendingTasks"] == 0
-
-
-def test_the_queues_that_up_prints_are_in_the_azurite_whose_key_it_does_not_print(story: Story) -> None:
-    assert "AccountKey" not in story.text
-    printed_queues = dict(re.findall(r"^  (\S+) +(lq-\S+)$", story.text, re.MULTILINE))
+    assert "hello" in output
+    assert re.search(r" task-(defined|pending) +\S{22} ", event)
+    assert "AccountKey" not in text
+    printed_queues = dict(re.findall(r"^  (\S+) +(lq-\S+)$", text, re.MULTILINE))
     assert list(printed_queues) == list(PRIORITIES)
-    assert set(printed_queues.values()) < story.queues, "the worker has polled them"
-
-
-def test_the_watch_command_that_up_prints_prints_events(story: Story) -> None:
-    assert re.search(r" task-(defined|pending) +\S{22} ", story.watched)
+    assert set(printed_queues.values()) < queues, "the worker has polled them"
 
 
 def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task_also_with_tls(
@@ -173,6 +148,7 @@ def test_with_tls_the_commands_that_up_prints_work(tmp_path: Path) -> None:
     options = ("--tls", "auto", "--storage", "memory", "--data-dir", str(tmp_path))
     with up(*options) as (_, text):
         _, printed, pending, _, *requests, none, _fault_id, clock = tried(text)
+    assert f"legacy base URL  {root_url_in(text)}/v1\n" in text
     assert printed == "hello"
     assert json.loads(pending)["pendingTasks"] == 0
     assert any("reportCompleted" in line for line in requests)
