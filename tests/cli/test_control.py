@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from legacy_queue.cli.commands import commands
 from legacy_queue.cli.options import with_control
 from tests.system.http_queue import Queue, definition, slugid
-from tests.system.processes import Server, run, serve, wait_until
+from tests.system.processes import Server, client_env, run, serve, wait_until
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -33,17 +33,9 @@ def server(shared: Server) -> Iterator[Server]:
     assert asking(shared)("reset").output == "The queue is as new.\n"
 
 
-def variables(server: Server) -> dict[str, str]:
-    return {
-        "LEGACY_QUEUE_ROOT_URL": server.root_url,
-        "TASKCLUSTER_CLIENT_ID": server.credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": server.credentials["accessToken"],
-    }
-
-
 def asking(server: Server) -> Asking:
     def ask(*words: str, **env: str) -> Result:
-        return CliRunner().invoke(commands, words, env=variables(server) | env)
+        return CliRunner().invoke(commands, words, env=client_env(server.root_url, server.credentials) | env)
 
     return ask
 
@@ -150,7 +142,9 @@ def test_following_prints_new_requests_across_a_reset_until_a_signal(
 ) -> None:
     queue = Queue(server)
     first = queue.create(definition("followed"))
-    with run(tmp_path, "requests", "--follow", env=variables(server)) as running:
+    with run(
+        tmp_path, "requests", "--follow", env=client_env(server.root_url, server.credentials)
+    ) as running:
         wait_until(lambda: first in running.output)
         second = queue.create(definition("followed"))
         wait_until(lambda: second in running.output)

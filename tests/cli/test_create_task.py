@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from legacy_queue.cli.commands import commands
 from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue
-from tests.system.processes import LONG, Running, Server, run, serve, wait_until, work
+from tests.system.processes import LONG, Running, Server, client_env, run, serve, wait_until, work
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def creating(
     folder: Path, server: Server, worker_type: str, *options: str, command: tuple[str, ...] = ("true",)
 ) -> AbstractContextManager[Running]:
-    env = {
-        "LEGACY_QUEUE_ROOT_URL": server.root_url,
-        "TASKCLUSTER_CLIENT_ID": server.credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": server.credentials["accessToken"],
-    }
+    env = client_env(server.root_url, server.credentials)
     pool = ("--provisioner", "system", "--worker-type", worker_type)
     return run(folder, "create-task", *pool, *options, "--", *command, env=env)
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from legacy_queue.cli.migration_command import migration
 from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue, definition
-from tests.system.processes import Server, serve
+from tests.system.processes import Server, client_env, serve
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
@@ -37,12 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def asked(root_url: str, credentials: Json, *options: str) -> Result:
-    env = {
-        "LEGACY_QUEUE_ROOT_URL": root_url,
-        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
-    }
-    return CliRunner().invoke(migration, options, env=env)
+    return CliRunner().invoke(migration, options, env=client_env(root_url, credentials))
 
 
 def shown(server: Server, *options: str) -> str:

@@ -13,7 +13,7 @@ import requests
 
 from tests.clients.python import taskcluster
 from tests.system.http_queue import definition, in_time, slugid
-from tests.system.processes import LONG, run, wait_until
+from tests.system.processes import LONG, client_env, run, wait_until
 
 from .engine import IMAGE, PODMAN, ROOT, Services, build_images, podman, said
 
@@ -59,12 +59,7 @@ def queue_at(root_url: str, credentials: dict[str, str]) -> taskcluster.Queue:
 
 def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
     """Run one task of POOL by the sample worker, outside of any container."""
-    env = {
-        "LEGACY_QUEUE_ROOT_URL": root_url,
-        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
-    }
-    with run(folder, "worker", *POOL, "--max-tasks", "1", env=env) as worker:
+    with run(folder, "worker", *POOL, "--max-tasks", "1", env=client_env(root_url, credentials)) as worker:
         assert worker.wait() == 0, worker.errors
 
 

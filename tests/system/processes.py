@@ -206,6 +206,15 @@ def secrets_of(env: Mapping[str, str]) -> set[str]:
     return secrets | ({password} if password else set())
 
 
+def client_env(root_url: str, credentials: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a command calls the queue."""
+    return {
+        "LEGACY_QUEUE_ROOT_URL": root_url,
+        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
+        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
+    }
+
+
 @contextmanager
 def serve(
     folder: Path,
@@ -290,11 +299,7 @@ def work(
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
     credentials = credentials or server.credentials
     pool = ("--provisioner", "system", "--worker-type", worker_type, "--poll-interval", "100ms")
-    env = {
-        "LEGACY_QUEUE_ROOT_URL": server.root_url,
-        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
-    }
+    env = client_env(server.root_url, credentials)
     with run(folder, "worker", *pool, *options, env=env) as running:
         yield WorkerProcess(running.process, running.folder)
         assert leaks(running.errors, server.secrets) == []
