@@ -101,73 +101,58 @@ def test_an_empty_issuer_is_the_same_as_none() -> None:
     assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
 
 
-def test_a_drift_of_five_minutes_is_allowed_at_both_ends() -> None:
+def test_a_drift_of_five_minutes_and_a_life_of_31_days_are_accepted() -> None:
     for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):
         assert token(ours(), now)
-    for now in (START - 5 * MINUTE - MS, EXPIRY + 5 * MINUTE + MS):
-        with pytest.raises(AuthenticationFailed):
-            token(ours(), now)
-
-
-def test_a_certificate_may_last_31_days_and_no_millisecond_more() -> None:
     assert token(ours(expiry=START + timedelta(days=31)))
-    with pytest.raises(AuthenticationFailed) as error:
-        token(ours(expiry=START + timedelta(days=31) + MS))
-    assert error.value.reason == "certificate lasts longer than 31 days"
 
 
-def test_the_issuer_must_hold_the_scopes_that_it_gives_and_the_right_to_name_a_client() -> None:
+def test_the_issuer_may_hold_patterns_of_the_scopes_that_it_gives_and_of_the_client_that_it_names() -> None:
     assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
-    for held in (SCOPES, (*SCOPES, "auth:create-client:a/c"), (*SCOPES[1:], "auth:create-client:a/*")):
-        with pytest.raises(AuthenticationFailed):
-            token(ours("a/b"), held=held)
 
 
-def test_a_certificate_signed_with_another_length_of_seed_is_refused() -> None:
-    for seed in (SEED[1:], SEED + "x"):
-        with pytest.raises(AuthenticationFailed):
-            token(ours(seed=seed))
+@pytest.mark.parametrize(
+    ("made", "options", "reason"),
+    [
+        (ours(), {"now": START - 5 * MINUTE - MS}, "not valid yet"),
+        (ours(), {"now": EXPIRY + 5 * MINUTE + MS}, "expired"),
+        (ours(expiry=START + timedelta(days=31) + MS), {}, "lasts longer than 31 days"),
+        (ours("a/b"), {"held": SCOPES}, "exceeds its issuer's scopes"),
+        (ours("a/b"), {"held": (*SCOPES, "auth:create-client:a/c")}, "exceeds its issuer's scopes"),
+        (ours("a/b"), {"held": (*SCOPES[1:], "auth:create-client:a/*")}, "exceeds its issuer's scopes"),
+        (ours(seed=SEED[1:]), {}, "malformed"),
+        (ours(seed=SEED + "x"), {}, "malformed"),
+        (replace(ours("named"), client_id="other"), {}, "signature does not match"),
+        (ours("named"), {"issuer": None}, "signature does not match"),
+        (ours(), {"issuer": "another"}, "signature does not match"),
+        (ours(), {"scopes": [*SCOPES, "*"]}, "signature does not match"),
+        (ours(), {"scopes": []}, "signature does not match"),
+        (ours(), {"start": 1520139966999}, "signature does not match"),
+        (ours(), {"expiry": 1520143567001}, "signature does not match"),
+        (ours(), {"expiry": 10**4000}, "signature does not match"),
+        (ours(), {"seed": SEED[:-1] + "B"}, "signature does not match"),
+        (ours(), {"scopes": "*"}, "malformed"),
+        (ours(), {"scopes": [1]}, "malformed"),
+        (ours(), {"scopes": ["é"]}, "malformed"),
+        (ours(), {"start": 1520139967000.0}, "malformed"),
+        (ours(), {"seed": 44}, "malformed"),
+        (ours(), {"signature": "\ud800"}, "malformed"),
+        (ours(), {"signature": None}, "malformed"),
+        (ours(), {"issuer": 1}, "malformed"),
+    ],
+)
+def test_an_invalid_certificate_is_refused(
+    made: TemporaryCredentials, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(AuthenticationFailed) as error:
+        token(made, **options)
+    assert reason in error.value.reason
 
 
 def test_a_named_certificate_for_its_own_issuer_is_refused() -> None:
     certificate = replace(Certificate.from_wire(json.loads(ours().certificate)), issuer=ISSUER.client_id)
     with pytest.raises(AuthenticationFailed):
         certificate.signed_by(ISSUER, "queue").access_token("queue", ISSUER, ("*",), START)
-
-
-def test_a_named_certificate_is_refused_for_another_name() -> None:
-    with pytest.raises(AuthenticationFailed):
-        token(replace(ours("named"), client_id="other"))
-    with pytest.raises(AuthenticationFailed):
-        token(ours(), issuer="queue")
-    with pytest.raises(AuthenticationFailed):
-        token(ours("named"), issuer=None)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"scopes": "*"},
-        {"scopes": [*SCOPES, "*"]},
-        {"scopes": []},
-        {"scopes": [1]},
-        {"scopes": ["é"]},
-        {"start": 1520139967000.0},
-        {"start": 1520139966999},
-        {"expiry": 1520143567001},
-        {"expiry": 10**4000},
-        {"seed": SEED[:-1]},
-        {"seed": SEED[:-1] + "B"},
-        {"seed": 44},
-        {"signature": "\ud800"},
-        {"signature": None},
-        {"issuer": "another"},
-        {"issuer": 1},
-    ],
-)
-def test_a_changed_certificate_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(AuthenticationFailed):
-        token(ours(), **changes)
 
 
 def test_no_repr_shows_a_token_or_a_certificate() -> None:

@@ -101,6 +101,20 @@ def names_of(events: Sequence[Event]) -> list[str]:
     ]
 
 
+CHANGED = "task-priority-changed"
+
+
+def changed(task: Task, *times: datetime) -> Task:
+    """The task with a change of priority at each of these times."""
+    for time, priority in zip(times, ("low", "high", "medium", "highest"), strict=False):
+        task = transitions.change_priority(task, priority, time).task
+    return task
+
+
+def claimed(task: Task) -> Task:
+    return transitions.claim(task, 0, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE).task
+
+
 @pytest.mark.parametrize(
     ("task", "since", "names"),
     [
@@ -116,30 +130,10 @@ def names_of(events: Sequence[Event]) -> list[str]:
         (taken_over(), NOW + MINUTE, ["task-pending 1", "task-running 1"]),
         (rerun(), NOW + MS, ["task-completed 0", "task-pending 1"]),
         (rerun(), NOW + HOUR + MS, []),
-    ],
-)
-def test_events_since_a_time_are_derived_from_the_runs_in_order(
-    task: Task, since: datetime, names: list[str]
-) -> None:
-    assert names_of(events_since(task, since)) == names
-
-
-CHANGED = "task-priority-changed"
-
-
-def changed(task: Task, *times: datetime) -> Task:
-    """The task with a change of priority at each of these times."""
-    for time, priority in zip(times, ("low", "high", "medium", "highest"), strict=False):
-        task = transitions.change_priority(task, priority, time).task
-    return task
-
-
-@pytest.mark.parametrize(
-    ("task", "since", "names"),
-    [
         (changed(pending(), LATER), NOW, [*FIRST, CHANGED]),
         (transitions.schedule(changed(unscheduled(), NOW), LATER).task, LATER, FIRST),
         (transitions.schedule(changed(unscheduled(), NOW), LATER).task, NOW, [FIRST[0], CHANGED, FIRST[1]]),
+        (claimed(changed(pending(), NOW + MS)), NOW, [*FIRST, CHANGED, "task-running 0"]),
         (changed(running(), NOW + MS, NOW + MINUTE), NOW + MINUTE, [CHANGED]),
         (changed(taken_over(), NOW + HOUR), NOW + MINUTE, ["task-pending 1", "task-running 1", CHANGED]),
         (
@@ -149,17 +143,10 @@ def changed(task: Task, *times: datetime) -> Task:
         ),
     ],
 )
-def test_the_event_of_a_changed_priority_is_derived_in_its_place(
+def test_events_since_a_time_are_derived_from_the_runs_in_order(
     task: Task, since: datetime, names: list[str]
 ) -> None:
     assert names_of(events_since(task, since)) == names
-
-
-def test_a_change_of_priority_before_the_claim_comes_before_task_running() -> None:
-    task = transitions.claim(
-        changed(pending(), NOW + MS), 0, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE
-    ).task
-    assert names_of(events_since(task, NOW)) == [*FIRST, CHANGED, "task-running 0"]
 
 
 def test_a_derived_change_of_priority_shows_the_task_without_later_runs() -> None:

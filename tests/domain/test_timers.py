@@ -1,5 +1,7 @@
-"""Timers: their text in internal queues, how many share a message, and when a task is due."""
+"""Timers: their text in internal queues, how many share a message, when a task is due, and when the
+sweeper looks at it."""
 
+import itertools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,13 +10,14 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import MAX_TEXT, Timer, next_due, texts, timers_of
+from legacy_queue.domain.timer import MAX_TEXT, Timer, is_due, next_due, texts, timers_of
 from tests.domain.tasks import (
     ALICE,
     CLAIM_TIMEOUT,
     DAY,
     HOUR,
     MINUTE,
+    MS,
     NOW,
     TASK_ID,
     definition,
@@ -102,3 +105,23 @@ COMPLETED = transitions.resolve(running(), 0, "completed", "completed", NOW).tas
 )
 def test_a_task_is_due_at_the_end_of_its_claim_or_at_its_deadline(task: Task, due: datetime | None) -> None:
     assert next_due(task) == due
+
+
+@pytest.mark.parametrize("minutes", [10, 20, 40, 80, 160, 10 * 2**10])
+def test_a_waiting_task_is_due_each_time_its_age_has_doubled(minutes: int) -> None:
+    due = NOW + minutes * MINUTE
+    assert is_due(NOW, due - MS, due)
+    assert not is_due(NOW, due - 2 * MS, due - MS)
+    assert not is_due(NOW, due, due + MS)
+
+
+def test_a_task_is_not_due_in_its_first_ten_minutes() -> None:
+    for last_pass in (None, NOW - DAY, NOW):
+        assert not is_due(NOW, last_pass, NOW + 10 * MINUTE - MS)
+    assert is_due(NOW, None, NOW + 15 * MINUTE)
+
+
+def test_a_task_that_waits_for_a_day_is_due_eight_times_in_passes_of_ten_minutes() -> None:
+    passes = [NOW + 3 * MINUTE + number * 10 * MINUTE for number in range(144)]
+    looks = [is_due(NOW, last, now) for last, now in itertools.pairwise(passes)]
+    assert looks.count(True) == 8

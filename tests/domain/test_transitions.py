@@ -11,7 +11,7 @@ from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.task import PriorityChange, Task, Worker
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -48,6 +48,10 @@ def claim(
 
 def reclaim(task: Task, now: datetime, run_id: int = 0) -> Outcome:
     return transitions.reclaim(task, run_id, CLAIM_TIMEOUT, now)
+
+
+def change(task: Task, priority: str = "high", after: timedelta = MINUTE) -> Outcome:
+    return transitions.change_priority(task, priority, NOW + after)
 
 
 def resolved(reason: str, task: Task | None = None, state: str = "exception") -> Task:
@@ -171,3 +175,54 @@ def test_the_deadline_ends_a_running_task_and_not_its_claim_alone() -> None:
 
 def test_the_run_after_an_expired_claim_is_a_retry() -> None:
     assert transitions.expire(running(), TAKEN_UNTIL).task.runs[1].reason_created == "retry"
+
+
+def test_a_task_has_the_priority_of_its_definition_until_it_is_changed() -> None:
+    task = pending(priority="medium")
+    assert (task.priority, task.work_queue.priority, task.status()["priority"]) == ("medium",) * 3
+    changed = change(task).task
+    assert (changed.priority, changed.work_queue.priority, changed.status()["priority"]) == ("high",) * 3
+    assert changed.wire == {**task.wire, "priority": "high"}
+
+
+def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
+    outcome = change(running())
+    assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
+    assert outcome.after == DeleteMessage(HELD, QUEUE)
+    assert outcome.task.runs == running().runs
+
+
+def test_near_the_deadline_the_held_message_is_only_deleted() -> None:
+    task = running(deadline=(NOW + CLAIM_TIMEOUT).isoformat().replace("+00:00", "Z"))
+    outcome = change(task)
+    assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, DeleteMessage(HELD, QUEUE))
+    nothing_held = change(replace(task, held=None))
+    assert (nothing_held.hold, nothing_held.after) == (None, None)
+
+
+def test_a_repeated_change_publishes_and_offers_again() -> None:
+    first = change(pending())
+    again = change(first.task, after=2 * MINUTE)
+    assert again == first
+
+
+def test_the_last_fifty_changes_are_kept() -> None:
+    task = pending()
+    for number in range(51):
+        task = change(task, ("high", "low")[number % 2], number * SECOND).task
+    assert len(task.priority_changes) == 50
+    assert task.priority_changes[0] == PriorityChange("high", "low", NOW + SECOND)
+
+
+def test_a_released_retry_is_pending_and_its_message_offered() -> None:
+    task = resolved("worker-shutdown")
+    claimed = replace(claim(task, 1).task, held=HELD)
+    released = transitions.release_claim(claimed, 1, ALICE, TAKEN_UNTIL)
+    assert (released.task, released.after) == (task, Offer(1, HELD))
+    earlier = transitions.release_claim(claimed, 0, ALICE, TAKEN_UNTIL)
+    assert earlier == Outcome(claimed)
+
+
+def test_a_claim_that_was_reclaimed_meanwhile_is_not_released() -> None:
+    task = reclaim(running(), NOW + MS).task
+    assert transitions.release_claim(task, 0, ALICE, TAKEN_UNTIL) == Outcome(task)
