@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
 from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Missing, Request, RestClient, StorageRefused, elements
+from legacy_queue.adapters.azure.rest import Missing, Request, RestClient, StorageRefused, elements, whole
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import (
@@ -50,16 +50,16 @@ class AzureBlobContainer(BlobContainer):
     def create(self) -> None:
         """Create the container where it is missing."""
         params = [("restype", "container")]
-        if not self._service.find(Request("GET", f"/{self.name}", params), _is_done, _NO_CONTAINER):
+        if not self._service.find(Request("GET", f"/{self.name}", params), whole, _NO_CONTAINER):
             # another process may be faster
             with suppress(_Exists):
                 request = Request("PUT", f"/{self.name}", params, body=b"")
-                self._service.send(request, _is_done, {"ContainerAlreadyExists": _Exists})
+                self._service.send(request, whole, {"ContainerAlreadyExists": _Exists})
 
     def remove(self) -> None:
         """Delete the container and everything in it."""
         request = Request("DELETE", f"/{self.name}", [("restype", "container")])
-        self._service.find(request, _is_done, _NO_CONTAINER)
+        self._service.find(request, whole, _NO_CONTAINER)
 
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -69,7 +69,7 @@ class AzureBlobContainer(BlobContainer):
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         params = [("blockid", _encoded(block_id)), ("comp", "block")]
-        self._service.send(Request("PUT", self._path(name), params, body=content), _is_done)
+        self._service.send(Request("PUT", self._path(name), params, body=content), whole)
 
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -90,7 +90,7 @@ class AzureBlobContainer(BlobContainer):
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
         path = self._path(name)
         try:
-            first = self._service.find(_part(path, 0), _itself, {"InvalidRange": _Empty})
+            first = self._service.find(_part(path, 0), whole, {"InvalidRange": _Empty})
         except _Empty:
             properties = self.properties(name)
             return (properties, iter(())) if properties else None
@@ -100,13 +100,13 @@ class AzureBlobContainer(BlobContainer):
         path = self._path(name)
         delete = Request("DELETE", path, headers={"x-ms-delete-snapshots": "include"})
         try:
-            self._service.find(delete, _is_done)
+            self._service.find(delete, whole)
         except StorageRefused as error:
             if error.code != "LeaseIdMissing":
                 raise
             headers = {"x-ms-lease-action": "break", "x-ms-lease-break-period": "0"}
-            self._service.find(Request("PUT", path, [("comp", "lease")], headers, b""), _is_done)
-            self._service.find(delete, _is_done)
+            self._service.find(Request("PUT", path, [("comp", "lease")], headers, b""), whole)
+            self._service.find(delete, whole)
 
     def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
         return self._signer.upload_url(self.name, name, start, expiry)
@@ -139,20 +139,12 @@ class AzureBlobContainer(BlobContainer):
             if start == length:
                 return
             changed = {412: Missing}
-            part = self._service.find(_part(path, start, first.headers["etag"]), _itself, changed)
+            part = self._service.find(_part(path, start, first.headers["etag"]), whole, changed)
         raise ServiceUnavailable("the blob changed while it was read, try again")
 
 
 def _written(response: Response) -> Written:
     return Written(response.headers["etag"], parsedate_to_datetime(response.headers["last-modified"]))
-
-
-def _is_done(_: Response) -> bool:
-    return True
-
-
-def _itself(response: Response) -> Response:
-    return response
 
 
 def _encoded(block_id: str) -> str:

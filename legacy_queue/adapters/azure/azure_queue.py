@@ -8,7 +8,7 @@ from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient, elements
+from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient, elements, whole
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import whole_seconds
@@ -54,9 +54,9 @@ class AzureQueue(Queue):
         headers = {f"{_METADATA}{name}": value for name, value in metadata.items()}
         path = f"/{self.name}"
         change = Request("PUT", path, [("comp", "metadata")], headers, b"")
-        while not self._service.find(change, _is_done):
+        while not self._service.find(change, whole):
             with suppress(_Exists):  # another process created it meanwhile
-                self._service.send(Request("PUT", path, (), headers, b""), _is_done, {409: _Exists})
+                self._service.send(Request("PUT", path, (), headers, b""), whole, {409: _Exists})
                 return
 
     def metadata(self) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ class AzureQueue(Queue):
         return int(self._properties().headers["x-ms-approximate-messages-count"])
 
     def remove(self) -> None:
-        self._service.find(Request("DELETE", f"/{self.name}"), _is_done)
+        self._service.find(Request("DELETE", f"/{self.name}"), whole)
 
     def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
         return self._signer.queue_urls(self.name, start, expiry, hidden_for)
@@ -105,7 +105,7 @@ class AzureQueue(Queue):
 
     def _properties(self) -> Response:
         request = Request("GET", f"/{self.name}", [("comp", "metadata")])
-        return self._service.send(request, lambda answer: answer, _NOT_FOUND)
+        return self._service.send(request, whole, _NOT_FOUND)
 
 
 def listed_queues(service: RestClient, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -121,10 +121,6 @@ def listed_queues(service: RestClient, prefix: str) -> Iterator[tuple[str, Mappi
         marker = found.findtext("NextMarker")
         if not marker:
             return
-
-
-def _is_done(_: Response) -> bool:
-    return True
 
 
 def _body(text: str) -> bytes:

@@ -24,6 +24,7 @@ from legacy_queue.adapters.azure.rest import (
     error_code_in,
     header_lines,
     refusal,
+    whole,
 )
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import (
@@ -74,11 +75,11 @@ class AzureTable(Table):
         """Create the table; raises AlreadyExists."""
         body = _dumps({"TableName": self._path[1:]}).encode()
         request = Request("POST", "/Tables", headers=_KINDS["insert"][1], body=body)
-        self._service.send(request, _no_etag, {409: AlreadyExists})
+        self._service.send(request, whole, {409: AlreadyExists})
 
     def remove(self) -> None:
         """Delete the table; safe to repeat."""
-        self._service.find(Request("DELETE", f"/Tables('{self._path[1:]}')"), _no_etag)
+        self._service.find(Request("DELETE", f"/Tables('{self._path[1:]}')"), whole)
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
@@ -105,7 +106,8 @@ class AzureTable(Table):
         request = _request(self._path, partition, change)
         refusals = _KINDS[change.kind][2]
         if change.kind == "delete":
-            return self._service.find(request, _no_etag, refusals) or ""
+            self._service.find(request, whole, refusals)
+            return ""
         return self._service.send(request, _etag, refusals)
 
 
@@ -220,10 +222,6 @@ def existing_tables(service: RestClient, first: str, last: str) -> set[str]:
 
 def _etag(response: Response) -> str:
     return response.headers["etag"]
-
-
-def _no_etag(_: Response) -> str:
-    return ""
 
 
 def _page(response: Response) -> RowPage:

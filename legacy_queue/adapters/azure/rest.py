@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from email.utils import formatdate, parsedate_to_datetime
+from email.utils import formatdate
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -210,7 +210,7 @@ class RestClient:
                 if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
                     raise
             else:
-                wait = _pause(delay, response.headers.get("retry-after"))
+                wait = _pause(delay, response.headers.get("retry-after", ""))
                 if wait is None or is_sent_once or not _helps_to_retry(response.status):
                     return response
             self._sleep(wait)
@@ -240,6 +240,11 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
     return ServiceUnavailable("storage did not serve the request, try again")
 
 
+def whole(response: Response) -> Response:
+    """For ``send`` and ``find``, where the answer itself is wanted, or only that there is one."""
+    return response
+
+
 def elements(response: Response, root: str) -> Any:
     """The element of that name which the body is; raises ValueError for any other."""
     try:
@@ -265,7 +270,7 @@ def _helps_to_retry(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status not in _NOT_RETRIED)
 
 
-def _pause(delay: float | None, retry_after: str | None = None) -> float | None:
+def _pause(delay: float | None, retry_after: str = "") -> float | None:
     """Seconds to wait before the next try, half as much more by chance, so that servers do not retry at once.
 
     ``delay`` is the least, None after the last try. None: do not try again, also where Retry-After asks for
@@ -273,20 +278,8 @@ def _pause(delay: float | None, retry_after: str | None = None) -> float | None:
     """
     if delay is None:
         return None
-    asked = _seconds(retry_after)
+    asked = float(retry_after) if retry_after.isdecimal() else 0
     return max(delay, asked) * random.uniform(1, 1.5) if asked <= _MAX_RETRY_AFTER else None  # noqa: S311
-
-
-def _seconds(retry_after: str | None) -> float:
-    """The seconds of a Retry-After, which is a number or a date; 0 where it cannot be read."""
-    if not retry_after:
-        return 0
-    if retry_after.isdecimal():
-        return float(retry_after)
-    try:
-        return parsedate_to_datetime(retry_after).timestamp() - time.time()
-    except ValueError:
-        return 0
 
 
 @lru_cache(maxsize=4)

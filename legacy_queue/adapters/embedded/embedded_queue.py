@@ -30,7 +30,6 @@ from legacy_queue.ports.queue import (
 
 _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
-_REMOVED = 500  # expired messages at once
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
 _VISIBLE = "FROM messages WHERE queue = ? AND visible <= ? ORDER BY visible, rank LIMIT ?"
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
@@ -81,27 +80,25 @@ class EmbeddedQueue(Queue):
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         now = self._now()
         visible, asked = now + _milliseconds(hidden_for), (self.name, now, count)
-        find = f"SELECT id, expires {_VISIBLE}"
+        find = f"SELECT id {_VISIBLE}"
 
         def take(db: sqlite3.Connection) -> list[Any]:
             update = (
                 "UPDATE messages SET receipt = ?, visible = ?, dequeued = dequeued + 1, rank = ? "
                 f"WHERE id = ? AND expires > ? RETURNING {_COLUMNS}"
             )
-            found = db.execute(find, asked).fetchall()
-            taken = (
-                db.execute(update, (_receipt(), visible, self._database.rank(), message_id, now)).fetchall()
-                for message_id, _ in found
-            )
-            return [message for messages in taken for message in messages]
+            taken = []
+            for (message_id,) in db.execute(find, asked).fetchall():
+                values = _receipt(), visible, self._database.rank(), message_id, now
+                received = db.execute(update, values).fetchall()
+                taken += received
+                if not received:  # it has expired
+                    db.execute("DELETE FROM messages WHERE id = ?", (message_id,))
+            return taken
 
-        while found := self._database.rows(find, asked):  # an empty queue costs no write
-            if all(expires > now for _, expires in found):
-                return [_message(*message) for message in self._database.transaction(take)]
-            self._database.change(
-                f"DELETE FROM messages WHERE id IN (SELECT id {_VISIBLE}) AND expires <= ?",
-                (self.name, now, _REMOVED, now),
-            )
+        while self._database.rows(find, asked):  # an empty queue costs no write
+            if taken := self._database.transaction(take):
+                return [_message(*message) for message in taken]
         self._require()
         return []
 

@@ -153,9 +153,7 @@ def busy(retry_after: str) -> bytes:
     return answer(503, b"", f"Retry-After: {retry_after}")
 
 
-@pytest.mark.parametrize(
-    ("retry_after", "least"), [("2", 2), ("0", 0.1), ("Sun, 06 Nov 1994 08:49:37 GMT", 0.1), ("soon", 0.1)]
-)
+@pytest.mark.parametrize(("retry_after", "least"), [("2", 2), ("0", 0.1), ("soon", 0.1)])
 def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) -> None:
     with Stub(busy(retry_after), NO_CONTENT) as stub:
         client = Client(stub.url)
@@ -163,7 +161,7 @@ def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) 
     assert paused(client, least)
 
 
-@pytest.mark.parametrize("retry_after", ["3", "300", "Fri, 31 Dec 2100 23:59:59 GMT"])
+@pytest.mark.parametrize("retry_after", ["3", "300"])
 def test_a_retry_after_that_takes_too_long_means_unavailable_at_once(retry_after: str) -> None:
     """So that a call ends before a client gives up after 30 s."""
     with Stub(busy(retry_after), NO_CONTENT) as stub:
