@@ -147,7 +147,7 @@ class Services:
             self.publisher,
             self.periodic_jobs,
             self.stopping,
-            (self.pollers.wake, self.event_feed.end),
+            (self.pollers.end, self.event_feed.end),
             pace,
             self.gate,
             self.pollers.watch if self.pollers.can_watch else None,

@@ -1,10 +1,8 @@
-"""Concurrent calls, a bound on them, and a call that several threads share."""
+"""Concurrent calls, and a call that several threads share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import islice
-from threading import Event, Lock
+from threading import Lock
 from typing import Generic, TypeVar
 
 Argument = TypeVar("Argument")
@@ -30,40 +28,6 @@ def map_concurrently(
             futures = [pool.submit(function, item) for item in items[start : start + _BATCH]]
             answers += [future.result() for future in futures]
     return answers
-
-
-class Turns:
-    """A fixed number of turns at a time, in the order in which they were asked for."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting = dict[Event, None]()
-        self._lock = Lock()
-
-    @contextmanager
-    def turn(self, wake: Event, is_urgent: Callable[[], bool]) -> Iterator[None]:
-        """Wait for a turn, or until the caller, which may set ``wake``, is urgent: then it needs none."""
-        with self._lock:
-            self._waiting[wake] = None
-        while not (has_turn := self._take(wake)) and not is_urgent():
-            wake.wait()
-            wake.clear()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting.pop(wake, None)
-                self._free += has_turn
-                for waiting in islice(self._waiting, self._free):
-                    waiting.set()
-
-    def _take(self, wake: Event) -> bool:
-        with self._lock:
-            is_next = wake in islice(self._waiting, self._free)
-            if is_next:
-                del self._waiting[wake]
-                self._free -= 1
-            return is_next
 
 
 class SingleFlight(Generic[Result]):

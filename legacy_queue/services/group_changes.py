@@ -1,13 +1,12 @@
 """Calls that change every task of a group, each by itself: a repeated call completes an interrupted call.
 
-A process changes a few tasks at a time, whatever the size of the group and the number of calls.
+A call changes a few tasks at a time, whatever the size of the group.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from threading import BoundedSemaphore
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
@@ -22,7 +21,6 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.pages import read_rows
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
-_MAX_CONCURRENT = 16
 _PAGE = 100
 
 Decide = Callable[[Task, datetime], Outcome]
@@ -39,7 +37,6 @@ class GroupChanges:
         self._tasks = tasks
         self._changes = changes
         self._threads = threads
-        self._capacity = BoundedSemaphore(_MAX_CONCURRENT)
 
     def cancel(self, task_group_id: str) -> Sequence[str]:
         """Cancel the unresolved tasks of a sealed group; returns the tasks that this call has canceled.
@@ -82,7 +79,7 @@ class GroupChanges:
         """The unresolved tasks that have changed. A missing task is retried unless ``is_missing``."""
 
         def change(task_id: str) -> bool:
-            with self._capacity, suppress(Corrupt):
+            with suppress(Corrupt):
                 while True:
                     try:
                         return self._change(task_id, group.task_group_id, decide)

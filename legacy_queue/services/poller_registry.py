@@ -9,7 +9,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.work_poller import SharedPolling, WorkPoller
 from legacy_queue.stores import WorkQueues
@@ -32,7 +31,7 @@ class PollerRegistry:
         max_polls: int = 4,
     ) -> None:
         """``version`` is that of StorageAccount. ``max_polls`` worker types are polled at a time."""
-        self._shared = SharedPolling(queues, clock, stopping, gate, Turns(max_polls))
+        self._shared = SharedPolling(queues, clock, stopping, gate, threading.BoundedSemaphore(max_polls))
         self._clock = clock
         self._version = version
         self._last_version = 0
@@ -96,7 +95,7 @@ class PollerRegistry:
         for poller in self._pollers.values():
             poller.poll_now()
 
-    def wake(self) -> None:
+    def end(self) -> None:
         """Answer all waiting requests, once ``stopping`` is set."""
         for poller in self._pollers.values():
-            poller.wake()
+            poller.end()

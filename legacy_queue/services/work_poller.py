@@ -8,7 +8,7 @@ has offered a run there. It ends when no request waits.
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -18,7 +18,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
 from legacy_queue.ports import Clock, LeaseLost
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import WorkQueues
 
@@ -60,14 +59,14 @@ class WaitingRequest:
 @dataclass(frozen=True)
 class SharedPolling:
     """What the pollers of a process share. They end once ``stopping`` is set, and pause while the gate is
-    closed. A poll needs a turn, unless this process has offered a run.
+    closed. ``polls`` bounds how many poll at a time, but for those that this process has offered a run.
     """
 
     work_queues: WorkQueues
     clock: Clock
     stopping: threading.Event
     gate: Gate
-    turns: Turns
+    polls: threading.BoundedSemaphore
     # the pollers that are not idle
     running: set["WorkPoller"] = field(default_factory=set)
 
@@ -155,14 +154,15 @@ class WorkPoller:
         self._wake.set()
 
     def poll_now(self) -> None:
-        """Poll all queues in the next turn, also those that were empty just now: others may have work."""
+        """Poll all queues next, also those that were empty just now: others may have work."""
         with self._lock:
             self._offers.update(self._queues)
             self._empty.clear()
         self._wake.set()
 
-    def wake(self) -> None:
-        """End the pause between two polls."""
+    def end(self) -> None:
+        """Answer the requests that wait now: the process stops."""
+        self._finish([*self._waiting])
         self._wake.set()
 
     def poll_once(self) -> None:
@@ -199,12 +199,12 @@ class WorkPoller:
     def _run(self) -> None:
         while True:
             self._wake.clear()
+            if self._shared.stopping.is_set():
+                self._finish([*self._waiting])
+            bound = nullcontext() if self._has_offer else self._shared.polls
             try:
-                with self._shared.turns.turn(self._wake, self._is_urgent):
-                    if self._shared.stopping.is_set():
-                        self._finish([*self._waiting])
-                    with self._shared.gate.pass_through():
-                        self.poll_once()
+                with bound, self._shared.gate.pass_through():
+                    self.poll_once()
             except ServiceUnavailable as error:
                 self._finish([*self._waiting], error)
             except Exception:
@@ -215,9 +215,6 @@ class WorkPoller:
                     self._shared.running.discard(self)
                     return
             self._wake.wait(self.seconds_until_next_poll())
-
-    def _is_urgent(self) -> bool:
-        return self._has_offer or self._shared.stopping.is_set()
 
     def _by_need(self) -> list[WaitingRequest]:
         """The waiting requests: the fewest messages first, then the longest wait."""

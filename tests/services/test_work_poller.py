@@ -11,7 +11,6 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.concurrency import Turns
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.work_poller import (
@@ -55,7 +54,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
-        self.turns = Turns(1)
+        self.semaphore = threading.BoundedSemaphore()
         self.polls: list[str] = []
         self.counts: list[int] = []
         self.during: Callable[[], object] = lambda: None
@@ -76,7 +75,7 @@ class Scene:
                 scene.released.append(text)
 
         queues: Any = work_queues or Queues()
-        shared = SharedPolling(queues, self.clock, self.stopping, Gate(), self.turns)
+        shared = SharedPolling(queues, self.clock, self.stopping, Gate(), self.semaphore)
         return WorkPoller(tuple(QUEUES.values()), shared)
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
@@ -352,10 +351,10 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     for thread in threads[:4]:
         thread.start()
     assert wait_until(lambda: len(polled) == 4)
+    registry.on_offer(WorkQueue(PROVISIONER, "w7", "lowest"))
     for thread in threads[4:]:
         thread.start()
     assert wait_until(lambda: registry.waiting() == 8)
-    registry.on_offer(WorkQueue(PROVISIONER, "w7", "lowest"))
     assert wait_until(lambda: len(polled) == 5)
     assert polled[4] == "w7"
     go_on.set()
@@ -366,30 +365,9 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     )
 
 
-def test_turns_are_taken_in_the_order_in_which_they_were_asked_for() -> None:
-    turns, order, asked = Turns(1), list[int](), list[int]()
-
-    def take(number: int) -> None:
-        def is_urgent() -> bool:
-            asked.append(number)
-            return False
-
-        with turns.turn(threading.Event(), is_urgent):
-            order.append(number)
-
-    threads = [threading.Thread(target=take, args=[number]) for number in range(5)]
-    with turns.turn(threading.Event(), lambda: False):
-        for number, thread in enumerate(threads):
-            thread.start()
-            assert wait_until(lambda: number in asked)  # noqa: B023
-    for thread in threads:
-        thread.join(30)
-    assert order == [0, 1, 2, 3, 4]
-
-
 def test_empty_queues_are_polled_less_often_the_more_worker_types_are_polled(scene: Scene) -> None:
     queues: Any = None
-    shared = SharedPolling(queues, scene.clock, scene.stopping, Gate(), scene.turns)
+    shared = SharedPolling(queues, scene.clock, scene.stopping, Gate(), scene.semaphore)
     assert shared.interval() < SECOND
     shared.running.update(scene.new_poller() for _ in range(60))
     assert shared.interval() > 2 * SECOND
