@@ -21,11 +21,6 @@ def test_queues_are_listed_by_prefix_in_the_order_of_their_names(
         account.queue(name).remove()
 
 
-def test_naming_a_queue_does_not_create_it(account: StorageAccount) -> None:
-    assert account.queue("named-only").name == "named-only"
-    assert list(account.queues("named-only")) == []
-
-
 def test_a_checked_account_has_its_tables_and_container(
     account: StorageAccount, other: StorageAccount, table_name: str
 ) -> None:
@@ -36,7 +31,8 @@ def test_a_checked_account_has_its_tables_and_container(
     assert other.container.properties("name") is None
     second = account.table(f"{table_name}2")
     account.check()
-    assert second.get("p", "k") is None
+    assert second.get("p", "k") is None, "tables are independent"
+    assert account.table(table_name) is account.table(table_name)
 
 
 def test_an_account_shows_its_endpoints_and_no_key(account: StorageAccount) -> None:

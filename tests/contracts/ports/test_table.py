@@ -71,7 +71,8 @@ def test_a_value_of_no_type_of_azure_is_refused(table: Table, value: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "key", ["a'b''c", "ä\U0001f600\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a b", "100%", "%2F", "a+b&c=d;e,f", "(x)"]
+    "key",
+    ["a'b''c", "ä\U0001f600\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a b", "100%", "%2F", "a+b&c=d;e,f", "k" * 512],
 )
 def test_a_key_may_have_unusual_characters(table: Table, key: str) -> None:
     table.insert(key, key, {"a": 1})
@@ -81,12 +82,6 @@ def test_a_key_may_have_unusual_characters(table: Table, key: str) -> None:
     assert keys(all_rows(table)) == [(key, key)]
     table.delete(key, key, etag)
     assert table.get(key, key) is None
-
-
-def test_a_key_may_have_512_characters(table: Table) -> None:
-    longest = "k" * 512
-    table.insert(longest, longest, {"a": 1})
-    assert keys(all_rows(table)) == [(longest, longest)]
 
 
 @pytest.mark.parametrize("key", ["", "k" * 513, "a/b", "a\\b", "a#b", "a?b", "\x00", "\x7f", "\x85", "\n"])
@@ -249,19 +244,14 @@ def test_a_batch_with_an_impossible_change_changes_nothing(table: Table, change:
     assert all_rows(table) == before
 
 
-def test_a_batch_has_1_to_100_changes_of_different_rows(table: Table) -> None:
-    changes = [Change("insert", f"{number:03}", {"number": number}) for number in range(100)]
+def test_a_batch_has_1_to_100_changes_of_different_rows_up_to_4_mib(table: Table) -> None:
+    values: dict[str, Value] = dict.fromkeys(("a", "b"), "x" * (19 * KIB))  # almost 4 MiB in all
+    changes = [Change("insert", f"{number:03}", values) for number in range(100)]
     assert len(table.batch("p", changes)) == 100
-    assert [row.values["number"] for row in all_rows(table)] == list(range(100))
+    assert [row.values for row in all_rows(table)] == [values] * 100
     for wrong in ([], [*changes, Change("put", "100", {})], [changes[0], Change("delete", "000", {})]):
         with pytest.raises(ValueError, match="batch"):
             table.batch("p", wrong)
-
-
-def test_a_batch_has_up_to_4_mib_in_all(table: Table) -> None:
-    values: dict[str, Value] = dict.fromkeys(("a", "b"), "x" * (19 * KIB))
-    table.batch("p", [Change("insert", f"{number:03}", values) for number in range(100)])
-    assert [row.values for row in all_rows(table)] == [values] * 100
 
 
 def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
@@ -275,7 +265,7 @@ def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
-def test_a_page_continues_in_another_process(
+def test_a_page_continues_behind_removed_rows_in_another_process(
     table: Table, other: StorageAccount, table_name: str, limit: int
 ) -> None:
     fill(table, {"p": ["a", "b'", "c"], "q": ["a", "ä", "c"]})
@@ -285,18 +275,10 @@ def test_a_page_continues_in_another_process(
         tables.reverse()
         page = tables[0].page([Condition(KEY, "ge", "b")], after, limit)
         found += keys(page.rows)
+        for partition, key in found:  # where the next page begins may be gone
+            table.delete(partition, key)
         after = page.after
     assert found == [("p", "b'"), ("p", "c"), ("q", "c"), ("q", "ä")]
-
-
-def test_a_page_continues_behind_a_removed_row(table: Table) -> None:
-    fill(table, {"p": ["a", "b", "c", "d"]})
-    page = table.page([], "", 2)
-    table.delete("p", "b")
-    table.delete("p", "c")
-    table.insert("p", "0", {})
-    assert page.after
-    assert keys(table.page([], page.after, 10).rows) == [("p", "d")]
 
 
 @pytest.mark.parametrize("limit", [0, 1001])
@@ -362,11 +344,3 @@ def test_a_page_may_have_some_properties_only(table: Table) -> None:
     (row,) = table.page([], "", 10, names).rows
     assert row == Row("p", "k", {name: VALUES[name] for name in names[:-1]}, etag)
     assert table.page([], "", 10, []).rows[0] == Row("p", "k", {}, etag)
-
-
-def test_tables_are_independent(table: Table, account: StorageAccount, table_name: str) -> None:
-    second = account.table(f"{table_name}x")
-    account.check()
-    table.insert("p", "k", {})
-    assert second.get("p", "k") is None
-    assert account.table(table_name) is table
