@@ -67,29 +67,33 @@ def no_answer(root_url: str, error: Exception) -> click.ClickException:
     return click.ClickException(f"the queue at {root_url} does not answer ({type(error).__name__})")
 
 
-def matching(pattern: str, accepted: str) -> Callable[..., Any]:
-    """A callback of an option or argument: refuses a value that the pattern does not match."""
-
-    def check(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-        for text in value if isinstance(value, tuple) else (value,):
-            if text is not None and not re.fullmatch(pattern, text):
-                raise click.BadParameter(f"{text!r} is not {accepted}")
-        return value
-
-    return check
-
-
 def parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """A callback of an option: its parsed value. The parser raises ValueError with what is accepted."""
+    """A callback of an option or argument: its parsed value, or those of a repeated option.
 
-    def callback(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+    The parser raises ValueError with what is accepted.
+    """
+
+    def callback(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+        if value is None or isinstance(value, tuple):
+            return value and tuple(callback(_ctx, _param, text) for text in value)
         try:
-            return None if value is None else parse(value)
+            return parse(value)
         except ValueError as error:
             said = str(error)
             raise click.BadParameter(said if repr(value) in said else f"{value!r}: {said}") from None
 
     return callback
+
+
+def matching(pattern: str, accepted: str) -> Callable[..., Any]:
+    """A callback that refuses a value that the pattern does not match."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{text!r} is not {accepted}")
+        return text
+
+    return parsed(parse)
 
 
 def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

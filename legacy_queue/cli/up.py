@@ -6,7 +6,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from subprocess import PIPE, Popen
@@ -21,7 +21,6 @@ from legacy_queue.cli.create_task import create, definition_of
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.cli.queues import named_queues
-from legacy_queue.cli.worker_command import start
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -217,7 +216,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
 
 def _run(worker: SampleWorker) -> None:
     """Run the worker to its end. A signal ends the command, and gives the worker a moment to report."""
-    ended = start(worker)
+    ended = ThreadPoolExecutor(1).submit(worker.run)
     try:
         ended.result()
     except KeyboardInterrupt:

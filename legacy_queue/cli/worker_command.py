@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from logging import DEBUG, INFO, WARNING
 from types import FrameType
 from typing import Any
@@ -101,27 +101,12 @@ def _log_step(step: Step, fields: Mapping[str, Any]) -> None:
     structlog.get_logger("legacy_queue.worker").log(level, step.value, **fields)
 
 
-def start(worker: SampleWorker) -> Future[None]:
-    """Run the worker in a new thread, which ends with this process. The future has the end of its run."""
-    ended: Future[None] = Future()
-
-    def work() -> None:
-        try:
-            worker.run()
-            ended.set_result(None)
-        except Exception as failure:  # noqa: BLE001  raised by the future
-            ended.set_exception(failure)
-
-    threading.Thread(target=work, daemon=True).start()
-    return ended
-
-
 def run_until_signalled(worker: SampleWorker) -> None:
     """Run the worker to its end. At a SIGTERM or SIGINT it reports its tasks and ends.
 
     A second signal, or the end of the shutdown limit, exits at once: the commands are killed by then.
     """
-    ended = start(worker)
+    ended = ThreadPoolExecutor(1).submit(worker.run)
 
     def stop(number: int, _frame: FrameType | None) -> None:
         exit_on_signal(128 + number)

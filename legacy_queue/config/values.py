@@ -64,6 +64,11 @@ def _duration(
     return parse
 
 
+def _url(scheme: str, accepted: str) -> Parse:
+    pattern = rf"{scheme}://[^\s/?#{{}}@]+[^\s?#{{}}@]*"
+    return _matching(pattern, f"a URL is accepted {accepted}", lambda text: text.rstrip("/"))
+
+
 text = _matching(".+", "text is accepted")
 count = _matching(r"[1-9]\d{0,2}", "a number from 1 to 999 is accepted", int)
 duration = _duration("at most 5d is accepted: no deadline is later")
@@ -80,16 +85,8 @@ bucket = _matching(
     "3 to 63 of a-z, 0-9, . and - are accepted, a letter or digit first and last",
 )
 project = _matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
-url = _matching(
-    r"https?://[^\s/?#{}@]+[^\s?#{}@]*",
-    "a URL is accepted that starts with http:// or https:// and has no user, password or query",
-    read=lambda text: text.rstrip("/"),
-)
-azure_url = _matching(
-    r"https://[^\s/?#{}@]+[^\s?#{}@]*",
-    "a URL is accepted that starts with https:// and has no query: tokens are not sent over plain HTTP",
-    read=lambda text: text.rstrip("/"),
-)
+url = _url("https?", "that starts with http:// or https:// and has no user, password or query")
+azure_url = _url("https", "that starts with https:// and has no query: tokens are not sent over plain HTTP")
 account = _matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9 are accepted")
 proxy = _matching(
     r"http://[^\s/?#{}@]+/?",
