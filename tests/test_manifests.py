@@ -69,13 +69,6 @@ def test_the_settings_of_a_deployment_are_accepted_and_its_secrets_are_reference
     assert loaded.storage == "azure"
 
 
-def test_the_probes_use_paths_that_the_server_answers() -> None:
-    [server] = [one for one in DEPLOYMENTS if one["metadata"]["name"] == "legacy-queue-server"]
-    [container] = server["spec"]["template"]["spec"]["containers"]
-    paths = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
-    assert paths == {"startupProbe": "/v1/ping", "livenessProbe": "/v1/ping", "readinessProbe": "/ready"}
-
-
 def test_every_pod_selector_matches_a_deployment() -> None:
     labels = [one["spec"]["template"]["metadata"]["labels"] for one in DEPLOYMENTS]
     selectors = [one["spec"]["selector"] for one in OBJECTS if "selector" in one.get("spec", {})]

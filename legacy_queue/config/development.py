@@ -25,18 +25,17 @@ def complete(settings: Settings) -> Settings:
     tasks or an authority's key is made private too. Raises SettingsError if directory or file cannot
     be used.
     """
-    if settings.storage in ("azurite", "embedded") or settings.tls == "auto":
-        try:
+    has_all = bool(settings.clients and settings.signing_secrets)
+    try:
+        if settings.storage in ("azurite", "embedded") or settings.tls == "auto":
             make_private(settings.data_dir)
-        except OSError as error:
-            raise _unusable(settings.data_dir, error) from None
-    if settings.clients and settings.signing_secrets:
-        return settings
-    stored = (
-        _generated()
-        if settings.storage == "memory"
-        else _stored_development(settings.data_dir / DEVELOPMENT_FILE)
-    )
+        stored = {} if has_all else _generated()
+        if stored and settings.storage != "memory":
+            stored = _stored_development(settings.data_dir / DEVELOPMENT_FILE)
+    except OSError as error:
+        raise SettingsError(
+            f"{error.filename} cannot be written and read: {error.strerror}; use another --data-dir"
+        ) from None
     if not settings.signing_secrets:
         settings = replace(settings, signing_secrets=(stored["signingSecret"],))
     if not settings.clients:
@@ -50,30 +49,22 @@ def _generated() -> dict[str, str]:
 
 
 def _stored_development(path: Path) -> dict[str, str]:
+    make_private(path.parent)
+    with suppress(FileExistsError), open(path, "x", opener=private_opener) as file:
+        file.write(json.dumps(_generated(), indent=2) + "\n")
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+            raise SettingsError(
+                f"{path} belongs to another user, or every user may write to it: they may know its "
+                "secrets; remove it, and new development credentials are made"
+            )
+        text = file.read()
+    tighten(path)
     try:
-        make_private(path.parent)
-        with suppress(FileExistsError), open(path, "x", opener=private_opener) as file:
-            file.write(json.dumps(_generated(), indent=2) + "\n")
-        with open(path) as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
-                raise SettingsError(
-                    f"{path} belongs to another user, or every user may write to it: they may know its "
-                    "secrets; remove it, and new development credentials are made"
-                )
-            text = file.read()
-        tighten(path)
         stored: dict[str, str] = json.loads(text)
-        if not all(values.is_secret(stored[name]) for name in _generated()):
-            raise ValueError
-        return stored
-    except OSError as error:
-        raise _unusable(path, error) from None
+        if all(values.is_secret(stored[name]) for name in _generated()):
+            return stored
     except (ValueError, KeyError, TypeError):
-        raise SettingsError(
-            f"{path} is damaged: remove it, and new development credentials are made"
-        ) from None
-
-
-def _unusable(path: Path, error: OSError) -> SettingsError:
-    return SettingsError(f"{path} cannot be written and read: {error.strerror}; use another --data-dir")
+        pass
+    raise SettingsError(f"{path} is damaged: remove it, and new development credentials are made")

@@ -46,30 +46,6 @@ def shown(server: Server, *options: str) -> str:
     return re.sub(TIME, "<time>", result.output)
 
 
-def test_the_table_shows_the_calls_and_what_is_in_the_way(server: Server) -> None:
-    lines = shown(server).splitlines()
-    heads = "pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  today's  REQUIRED  CLAIMWORK"
-    both = "group/worker-1, group/worker-0 called claimTask"
-    assert lines == [
-        "Callers from <time> to <time>, with all their calls on record",
-        NOT_BEFORE,
-        "",
-        f"WORKER TYPE   {heads}",
-        "system/bare              -          -         -           -     2          -        -  not yet   not yet",
-        "system/whole             1          1         -           -     -          -        -  can be    not yet",
-        "",
-        "In the way of system/bare:",
-        f"  required:  {both} without messageId, receipt, signature: 2 times, last at <time>",
-        f"  claimWork: {both}: 2 times, last at <time>",
-        "  claimWork: no worker called claimWork",
-        "",
-        "In the way of system/whole:",
-        "  claimWork: development called pollTaskUrls: once at <time>",
-        "  claimWork: group/one called claimTask: once at <time>",
-        "  claimWork: no worker called claimWork",
-    ]
-
-
 def test_a_dry_run_shows_the_claims_that_would_be_refused(server: Server) -> None:
     assert sorted(shown(server, "--dry-run", "required", "--since", "2h").splitlines()) == sorted(
         [
@@ -84,7 +60,12 @@ def test_a_dry_run_shows_the_claims_that_would_be_refused(server: Server) -> Non
     )
 
 
-def test_a_dry_run_can_be_json(server: Server) -> None:
+def test_the_report_and_a_dry_run_can_be_json(server: Server) -> None:
+    report = json.loads(shown(server, "--json"))
+    for pool in report["workerTypes"]:
+        assert set(pool) == set(worker_type("any")), "as in the reports of this file"
+        for one in pool["calls"]:
+            assert set(one) == set(call("any", "any"))
     refused = json.loads(shown(server, "--json", "--dry-run", "required"))
     assert set(refused) == {"since", "until", "recordedSince", "claims", "refused", "by"}
     assert (refused["claims"], refused["refused"]) == (3, 2)

@@ -117,10 +117,7 @@ def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> Non
     settings = Settings(tls="auto", data_dir=tmp_path)
     server = ServerTls(settings, lambda: now[0])
     before = shown(server)
-    now[0] += timedelta(days=59)
-    server.refresh()
-    assert shown(server) == before
-    now[0] += timedelta(days=2)
+    now[0] += timedelta(days=61)
     server.refresh()
     assert shown(server) != before
 
