@@ -115,6 +115,7 @@ class Advance:
     def _repeat_on_task(self, stored: StoredTask, since: datetime, *, has_artifacts: bool) -> Task:
         task = stored.task
         artifacts = self._artifact_events(task) if has_artifacts else {}
+        # marked: another process may have written before, whose timer is not this one
         begin = EVER if task.is_unpublished else since
         self._publisher.publish(events_since(task, begin, artifacts))
         if task.is_unpublished:

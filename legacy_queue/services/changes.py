@@ -66,7 +66,7 @@ class Changes:
         while True:
             is_fresh = remembered is None
             stored = remembered or self.read(task_id)
-            remembered = None
+            remembered = None  # it may be old: any further round reads
             try:
                 outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
@@ -74,6 +74,7 @@ class Changes:
                     self._delete_refused(stored.task, message, refusal)
                     raise
                 continue
+            # no write would show that the remembered task is old
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
                     self._repeat(outcome)
@@ -124,9 +125,11 @@ class Changes:
         is_done = False
         before = stored.task if stored else None
         try:
+            # missing events come first: the broker gets the events of a task in their order
             events = events_since(task, EVER) if stored and _lacks_events(stored) else outcome.events
             is_published = self._publish(task.task_id, events)
             if not is_published:
+                # the timer keeps the order in this process alone; the row says it to the others
                 self._mark_unpublished(task.task_id)
             self._messages.apply_effect(task, outcome.after)
             task = register(task)
@@ -135,6 +138,7 @@ class Changes:
             log.warning("effects-deferred", task_id=task.task_id, why=error.message)
         except Exception:
             log.exception("effects-deferred", task_id=task.task_id)
+        # dependents and group take further operations: a resolver applies them, not this call
         ends = before is not None and task.is_resolved and not before.is_resolved
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
@@ -213,6 +217,7 @@ class Changes:
         task_id = stored.task.task_id
         with self.writing(task_id, began):
             task = self._hold(outcome)
+            # the mark goes with the write, not after it: ``finish`` publishes what is missing
             if not self._publisher.is_away and not self._timers.is_unpublished(task_id):
                 task = replace(task, is_unpublished=False)
             current = self._replace(stored, task, outcome)

@@ -241,6 +241,7 @@ class Claims:
         if last.taken_until:
             next_run_id = last.run_id + 1
             delay = max(delay, last.taken_until - now)
+        # one ahead: a crash before the write of a claim leaves such a message
         if run_id not in (next_run_id, next_run_id + 1):
             return
         offer = task_id, next_run_id, task.work_queue

@@ -237,6 +237,7 @@ class WorkPoller:
         """Poll until no request wants a message, or the queue had fewer messages than were requested."""
         is_full = True
         while is_full and not self._is_recent(self._empty.get(queue)) and (capacity := self._capacity()):
+            # a run that is offered during the receive may be missing in its answer
             asked = self._clock.wall_time()
             offers = self._offers[queue]
             messages = self._shared.work_queues.receive(queue, min(capacity, _MAX_MESSAGES), POLL_LEASE)
@@ -244,6 +245,7 @@ class WorkPoller:
                 if not messages and self._offers[queue] == offers:
                     self._empty[queue] = asked
             self._distribute(queue, messages)
+            # fewer than requested: the queue had no more, and the next one may
             is_full = len(messages) == min(capacity, _MAX_MESSAGES)
 
     def _distribute(self, queue: WorkQueue, messages: Sequence[QueuedMessage]) -> None:
