@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -46,8 +47,12 @@ MIB = 1024**2
 
 
 def new_artifact(body: Mapping[str, Any], **changes: Any) -> Any:
-    body = {"expires": format_time(NOW + HOUR), **body, **changes}
+    body = {"expires": at(HOUR), **body, **changes}
     return requested_artifact(running(), 0, NAME, body, NOW)
+
+
+def at(difference: timedelta) -> str:
+    return format_time(NOW + difference)
 
 
 def in_parts(*sizes: int, **changes: Any) -> dict[str, Any]:
@@ -135,24 +140,22 @@ def test_an_impossible_blob_is_refused(body: dict[str, Any], kind: type[Exceptio
         new_artifact(body)
 
 
-@pytest.mark.parametrize("expires", [NOW - 15 * MINUTE + MS, NOW, NOW + MS, NOW + DAY])
-def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(expires: Any) -> None:
-    body = {**S3, "expires": format_time(expires)}
-    task = running(expires=format_time(NOW + DAY))
-    assert requested_artifact(task, 0, NAME, body, NOW).expires == expires
-
-
 @pytest.mark.parametrize(
     ("expires", "message"),
     [
-        (format_time(NOW - 15 * MINUTE), "more than 15 minutes ago, now is 2030-01-02T03:04:05.678Z"),
-        (format_time(NOW + DAY + MS), "nor after the task's, 2030-01-03T03:04:05.678Z"),
+        (at(-15 * MINUTE), "more than 15 minutes ago, now is 2030-01-02T03:04:05.678Z"),
+        (at(-15 * MINUTE + MS), None),
+        (at(DAY), None),
+        (at(DAY + MS), "nor after the task's, 2030-01-03T03:04:05.678Z"),
         ("2030-02-30T00:00:00Z", "out of range"),
     ],
 )
-def test_an_expiry_out_of_range_is_refused(expires: str, message: str) -> None:
-    with pytest.raises(InputError, match=f"expires.*{message}"):
-        requested_artifact(running(expires=format_time(NOW + DAY)), 0, NAME, {**S3, "expires": expires}, NOW)
+def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(
+    expires: str, message: str | None
+) -> None:
+    refused = pytest.raises(InputError, match=f"expires.*{message}") if message else nullcontext()
+    with refused:
+        requested_artifact(running(expires=at(DAY)), 0, NAME, {**S3, "expires": expires}, NOW)
 
 
 def test_the_blob_name_is_a_hash_of_the_artifact_name() -> None:
@@ -188,19 +191,16 @@ def test_artifacts_of_a_pending_or_resolved_run_are_closed(
 def test_repeating_a_request_changes_only_the_expiry(body: dict[str, Any]) -> None:
     existing = replace(new_artifact(body), is_complete=True)
     assert created_again(existing, new_artifact(body), NOW) == existing
-    later = format_time(NOW + 2 * HOUR)
+    later = at(2 * HOUR)
     assert created_again(existing, new_artifact(body, expires=later), NOW) == replace(
         existing, expires=NOW + 2 * HOUR
     )
 
 
-def test_a_reference_can_get_another_url() -> None:
+def test_a_reference_can_get_another_url_or_become_a_link_that_keeps_its_content_type() -> None:
+    """Today's workers do the latter with ``live.log`` after they have uploaded its backing log."""
     moved = new_artifact(REFERENCE, url="https://example.com/final")
     assert created_again(new_artifact(REFERENCE), moved, NOW) == moved
-
-
-def test_a_reference_becomes_a_link_that_keeps_its_content_type() -> None:
-    """Today's workers do this with ``live.log`` after they have uploaded its backing log."""
     link = new_artifact(LINK, contentType="text/html")
     assert created_again(new_artifact(REFERENCE), link, NOW) == new_artifact(LINK)
     assert created_again(new_artifact(LINK), link, NOW) == new_artifact(LINK)
@@ -233,10 +233,10 @@ def test_an_artifact_that_expired_10_minutes_ago_is_renewed_with_another_blob_na
     [
         (S3, {**S3, "contentType": "text/html"}, ("text/plain", "text/html")),
         (S3, {**S3, "storageType": "azure"}, ("s3", "azure")),
-        (S3, {**S3, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
+        (S3, {**S3, "expires": at(MINUTE)}, ("04:04:05", "03:05:05")),
         (REFERENCE, {**REFERENCE, "contentType": "text/html"}, ("text/plain", "text/html")),
         (REFERENCE, S3, ("reference", "s3")),
-        (REFERENCE, {**LINK, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
+        (REFERENCE, {**LINK, "expires": at(MINUTE)}, ("04:04:05", "03:05:05")),
         (LINK, {**LINK, "artifact": "another"}, ("live_backing", "another")),
         (LINK, REFERENCE, ("link", "reference")),
         (S3, LINK, ("s3", "link")),
@@ -266,13 +266,9 @@ def test_the_message_artifact_created_names_the_run_of_the_artifact() -> None:
 
 
 @pytest.mark.parametrize("written", ["{}", '"{}"', 'W/"{}"'])
-def test_the_etags_of_a_blob_are_accepted_in_each_form(written: str) -> None:
+def test_the_etags_of_a_blob_are_accepted_in_each_form_and_in_their_order(written: str) -> None:
     whole = new_artifact(GZIP)
     assert etags_are_right(whole, [written.format(blob_etag(OTHER_SHA, 7))])
     parts = new_artifact(in_parts(6 * MIB, 1))
     assert etags_are_right(parts, [written.format(blob_etag(SHA, size)) for size in (6 * MIB, 1)])
-
-
-def test_etags_in_another_order_are_not_accepted() -> None:
-    parts = new_artifact(in_parts(6 * MIB, 1))
     assert not etags_are_right(parts, [blob_etag(SHA, 1), blob_etag(SHA, 6 * MIB)])
