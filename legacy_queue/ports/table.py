@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 # an int has 32 bits; a datetime is aware, in milliseconds
-Value = str | int | bool | float | bytes | datetime
+Value = str | int | bool | bytes | datetime
 
 PARTITION = "PartitionKey"
 KEY = "RowKey"  # as names in conditions
@@ -146,7 +146,7 @@ def _size(value: Any) -> int:
         raise ValueError(f"{value} has more than 32 bits")
     if kind is datetime and value.tzinfo is None:
         raise ValueError("a time has no time zone")
-    if kind not in (bool, int, float, datetime):
+    if kind not in (bool, int, datetime):
         raise TypeError(f"a {kind.__name__} cannot be stored in a row")
     return 8
 

@@ -234,20 +234,13 @@ def _time(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
-def _double(value: float) -> float | str:
-    """JSON has no infinity and no NaN."""
-    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), value)
-
-
 _WRITERS: Mapping[type, tuple[str, Callable[[Any], Any]]] = {
-    float: ("Edm.Double", _double),
     bytes: ("Edm.Binary", lambda value: binascii.b2a_base64(value, newline=False).decode()),
     datetime: ("Edm.DateTime", _time),
 }
 _READERS: Mapping[str, Callable[[Any], Value]] = {
     "Edm.Binary": base64.b64decode,
     "Edm.DateTime": datetime.fromisoformat,
-    "Edm.Double": float,
     "Edm.Int32": int,
     "Edm.Boolean": bool,
     "Edm.String": str,

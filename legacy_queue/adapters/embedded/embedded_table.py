@@ -57,13 +57,11 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
     str: lambda value: "s" + value,
     bytes: lambda value: "b" + value.decode("latin-1"),
     datetime: lambda value: f"d{epoch_milliseconds(value)}",
-    float: lambda value: f"f{value!r}",
 }
 _READERS: Mapping[str, Callable[[str], Value]] = {
     "s": str,
     "b": lambda text: text.encode("latin-1"),
     "d": lambda text: from_epoch(int(text)),
-    "f": float,
 }
 
 

@@ -18,8 +18,6 @@ VALUES: dict[str, Value] = {
     "number": -(2**31),
     "yes": True,
     "no": False,
-    "ratio": 1.5,
-    "whole": 2.0,
     "bytes": bytes(range(256)),
     "nothing": b"",
     "time": TIME,
@@ -64,7 +62,7 @@ def test_an_inserted_row_is_read_unchanged(table: Table) -> None:
     assert kinds(row.values) == kinds(VALUES)
 
 
-@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, TIME.replace(tzinfo=None), None, ["list"]])
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, TIME.replace(tzinfo=None), 1.5, None, ["list"]])
 def test_a_value_of_no_type_of_azure_is_refused(table: Table, value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         table.insert("p", "k", {"value": value})
@@ -290,7 +288,6 @@ def test_a_page_has_1_to_1000_rows(table: Table, limit: int) -> None:
 ORDERED: dict[str, list[Any]] = {
     "text": ["", "a", "a'b", "b", "ä"],
     "number": [-5, 0, 7, 2**31 - 1],
-    "ratio": [-1.5, 0.0, 0.25, 12345.678],
     "time": [TIME, TIME + timedelta(milliseconds=1), TIME + timedelta(days=365)],
 }
 
