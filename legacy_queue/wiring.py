@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from flask import Flask
@@ -200,10 +199,10 @@ def served_file(settings: Settings) -> Iterator[None]:
     At the end this process, not a fork, writes the WAL back. It comes before the development credentials are
     made: these without a file mean that the file was lost. Raises UnusableStorage.
     """
-    if settings.storage != "embedded":
+    file = storage_file(settings)
+    if file is None:
         yield
         return
-    file = StorageFile(settings.data_dir)
     owner = os.getpid()
     azurite = settings.data_dir / "azurite"
     credentials = settings.data_dir / DEVELOPMENT_FILE
@@ -226,15 +225,9 @@ def served_file(settings: Settings) -> Iterator[None]:
             file.finish()
 
 
-def require_file(settings: Settings) -> None:
-    """Raises UnusableStorage for embedded storage without a file that a server has made."""
-    if settings.storage == "embedded":
-        StorageFile(settings.data_dir).require()
-
-
-def back_up(settings: Settings, target: Path) -> None:
-    """Copy the file of embedded storage, and its artifacts beside it. Raises UnusableStorage."""
-    StorageFile(settings.data_dir).back_up(target)
+def storage_file(settings: Settings) -> StorageFile | None:
+    """The file of embedded storage; None with any other storage."""
+    return StorageFile(settings.data_dir) if settings.storage == "embedded" else None
 
 
 def check_account(settings: Settings) -> None:
@@ -249,7 +242,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         own = root_url + _AZURE_API_PATH
         queue_url = settings.public_queue_url or own
         blob_url = settings.public_blob_url or own
-        file = StorageFile(settings.data_dir) if settings.storage == "embedded" else None
+        file = storage_file(settings)
         return EmbeddedAccount(
             file,
             clock,

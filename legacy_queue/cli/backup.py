@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.wiring import back_up
+from legacy_queue.wiring import storage_file
 
 
 @click.command()
@@ -19,9 +19,10 @@ def backup(file: Path, **options: str | None) -> None:
     remove storage.sqlite-wal and storage.sqlite-shm. Takes the options of serve.
     """
     settings, _ = settings_of(options)
-    if settings.storage != "embedded":
+    storage = storage_file(settings)
+    if storage is None:
         raise click.ClickException(
             f"--storage {settings.storage} has no file: backup is for embedded storage"
         )
-    back_up(settings, file)
+    storage.back_up(file)
     click.echo(f"The storage of {settings.data_dir} is in {file}, its artifacts are in {file}-artifacts.")

@@ -10,14 +10,15 @@ from legacy_queue.config import Settings, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.local_processes.azurite import find_running
 from legacy_queue.server.signals import stop_signals
-from legacy_queue.wiring import Server, build, check_account, require_file
+from legacy_queue.wiring import Server, build, check_account, storage_file
 
 _RETRY_INTERVAL = 0.5  # seconds
 
 
 def resolve(settings: Settings) -> None:
     """Resolve until a signal. Raises SettingsError, UnusableStorage."""
-    require_file(settings)  # before credentials are made in a folder without it
+    if file := storage_file(settings):
+        file.require()  # before credentials are made in a folder without it
     settings = complete(settings)
     if settings.storage == "azurite":
         settings = replace(settings, connection_string=find_running(settings.data_dir / "azurite"))

@@ -116,7 +116,6 @@ def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: P
         ("client", "clients"),
         ("zzz", ""),
         ("development-client", ""),
-        ("root-urls", ""),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, name: str, nearest: str) -> None:

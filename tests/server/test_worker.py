@@ -253,14 +253,6 @@ def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
         assert received.split()[1] == b"408"
 
 
-def test_requests_sent_together_are_answered_in_their_order(served: Served) -> None:
-    post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
-    connection = served.connect(post + b"\r\nabc" + GET + b"\r\n" + closing(post) + b"ab\n")
-    answers = read_all(connection)
-    assert answers.count(b"HTTP/1.1 200") == 3
-    assert answers.endswith(b"3")
-
-
 def test_a_new_connection_replaces_the_oldest_idle_connection() -> None:
     with serving(worker_connections=16) as served:  # 12, and 4 that are being replaced
         kept = served.connect(GET + b"\r\n")
