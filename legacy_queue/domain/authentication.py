@@ -97,6 +97,7 @@ class Certificate:
             self._signature(issuer, client_id, end) for end in ([""] if self.scopes else ["", "\n"])
         ]
         is_signed = any(hmac.compare_digest(text.encode(), self.signature.encode()) for text in signatures)
+        # an unnamed certificate makes no client: it has the clientId of its issuer
         wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
         checks = {
             "certificate names its bearer as issuer": self.issuer != client_id,
@@ -213,6 +214,7 @@ class Authenticator:
         access_token = client.access_token
         scopes = self._roles.expand(client.scopes)
         expires = client.expires
+        # the certificate is checked first: the key of the MAC is derived from it
         if certificate:
             access_token = certificate.access_token(signature.client_id, client, scopes, now)
         verify(signature, request, access_token, now)

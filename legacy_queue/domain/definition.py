@@ -27,6 +27,7 @@ Read = TypeVar("Read")
 
 
 def _field(name: str, read: Callable[[Any], Read]) -> cached_property[Read]:
+    # read when it is first asked for: most calls need few of the fields
     return cached_property(lambda definition: read(definition.wire[name]))
 
 

@@ -177,6 +177,7 @@ def events_since(
     task-defined is one of them if no run was scheduled before. ``artifacts`` are events of artifacts by
     runId.
     """
+    # a task has no time of its definition: one with runs was defined, at the latest, with its first run
     is_new = not task.runs or task.runs[0].scheduled >= since
     first = task.when_pending(0) if task.runs else task
     events = [task_event("task-defined", first)] if is_new else []
@@ -191,7 +192,7 @@ def events_since(
         pending = task.when_pending(run.run_id)
         then = task.up_to(run.run_id)
         if run.reason_created != "exception" and run.scheduled >= since:  # else it was never pending
-            if run.is_retry:
+            if run.is_retry:  # the exception before it is published together with its retry
                 events.append(run_retried(pending, run.run_id - 1))
             events.append(task_event("task-pending", pending))
         add_changes(pending, run.started or run.scheduled)

@@ -77,7 +77,7 @@ def read_signature(request: SignedRequest) -> Signature | None:
 
 def _split_bewit(target: str) -> tuple[str | None, str]:
     """The bewit, and the target without it."""
-    if "bewit" not in target:
+    if "bewit" not in target:  # almost every request: nothing to take apart
         return None, target
     path, _, query = target.partition("?")
     parameters = query.split("&")
@@ -98,6 +98,7 @@ def _read_header(header: str, target: str) -> Signature:
         raise AuthenticationFailed("authorization scheme other than Hawk")
     if len(header) > MAX_LENGTH or not _is_plain(header):
         raise AuthenticationFailed(_MALFORMED_HEADER)
+    # findall alone would skip what is no pair
     pairs = re.findall(_PAIR, text) if _PAIRS.fullmatch(text) else []
     names = [name for name, _ in pairs]
     # in any order, each once
@@ -122,6 +123,7 @@ def _read_bewit(bewit: str, target: str) -> Signature:
 
 
 def _check_seconds(text: str) -> None:
+    # isdecimal knows digits of other scripts; int refuses texts of thousands of digits with another error
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
         raise AuthenticationFailed("timestamp is not a number of seconds")
 
@@ -136,6 +138,7 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
     covered if the signature has a payload hash.
     """
     is_bewit = signature.kind == "bewit"
+    # the MAC first: the log blames a clock only where the key was right
     if not _equal(_mac(signature, request, access_token), signature.mac):
         raise AuthenticationFailed("wrong key (MAC), or another method, host, port or target was signed")
     if not _payload_matches(signature, request):
@@ -191,12 +194,14 @@ def _mac(signature: Signature, request: SignedRequest, access_token: str) -> str
         f"hawk.1.{signature.kind}",
         signature.timestamp,
         signature.nonce,
+        # a bewit is signed for GET, and used for HEAD too
         "GET" if signature.kind == "bewit" else request.method.upper(),
         signature.target,
         request.host.lower(),
         str(request.port),
         signature.payload_hash,
         signature.ext,
+        # npm's hawk signs dlg, also an empty one, only where there is an app
         *([signature.app, signature.dlg] if signature.app else []),
     ]
     text = "".join(f"{line}\n" for line in lines)

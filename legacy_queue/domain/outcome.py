@@ -92,6 +92,7 @@ def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outco
     run = task.runs[-1]
     until = run.taken_until or now
     rest = task.definition.deadline - now - _EXPIRY_MARGIN
+    # rounded up, as Azure rounds the time for which it hides the message
     if timedelta(seconds=whole_seconds(until - now)) < rest:
         return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
     return Outcome(replace(task, held=None), after=DeleteMessage(lease, task.work_queue) if lease else None)

@@ -136,6 +136,7 @@ class Roles:
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
             assumed = [role for role in roles if _is_within(scope, role[0]) or _is_within(role[0], scope)]
+            # each role is assumed once: so a circle of roles ends
             roles = [role for role in roles if role not in assumed]
             gained = [gain for _, held in assumed for gain in held if gain not in expanded]
             expanded |= dict.fromkeys(gained)

@@ -152,6 +152,7 @@ class Task:
         """Whether the task was resolved with that run; it may have been rerun later."""
         if run_id >= len(self.runs) or not self.runs[run_id].is_resolved:
             return False
+        # a resolved run before a retry did not end the task
         return run_id == len(self.runs) - 1 or self.runs[run_id + 1].reason_created == "rerun"
 
     def with_priority(self, priority: str, now: datetime) -> Self:
@@ -162,10 +163,11 @@ class Task:
     def up_to(self, run_id: int) -> Self:
         """The task when that run was its last run; -1 for a task without runs."""
         runs = self.runs[: run_id + 1]
+        # counted again: the task has only the number after its last run
         retries_left = self.definition.retries
         for run in runs:
             if run.reason_created == "rerun":
-                retries_left = min(self.definition.retries, MAX_RUNS - 1 - run.run_id)
+                retries_left = min(self.definition.retries, MAX_RUNS - 1 - run.run_id)  # as transitions.rerun
             elif run.is_retry:
                 retries_left -= 1
         return replace(self, runs=runs, retries_left=retries_left)

@@ -44,6 +44,7 @@ class Timer:
             return self
         return replace(
             self,
+            # the earlier: repeating effects that were applied is harmless
             since=min(self.since or other.since, other.since),
             task_group_id=self.task_group_id or other.task_group_id,
             has_artifacts=self.has_artifacts or other.has_artifacts,
@@ -76,7 +77,8 @@ def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
     messages: list[list[Timer]] = []
     left = 0
     for timer in timers:
-        length = len(_json(timer.to_wire())) + 1  # with the comma before the next
+        # with the comma before the next; the frame of the list is in what Azure takes beyond MAX_TEXT
+        length = len(_json(timer.to_wire())) + 1
         if not messages or length > left:
             messages.append([])
             left = MAX_TEXT

@@ -126,6 +126,7 @@ def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
     if required_id not in task.waits_for:
         return Outcome(task)
     task = replace(task, waits_for=tuple(task_id for task_id in task.waits_for if task_id != required_id))
+    # after the deadline only its timer ends the task: a late run would have no time left
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
     return task_pending(_with_new_run(task, "scheduled", now))
@@ -141,6 +142,7 @@ def rerun(task: Task, now: datetime) -> Outcome:
     runs_left = MAX_RUNS - len(task.runs)
     if runs_left <= 0:
         raise task.conflict(f"it has had {MAX_RUNS} runs, the maximum for a task")
+    # one of the runs that are left is the rerun itself
     task = replace(task, retries_left=min(task.definition.retries, runs_left - 1))
     return task_pending(_with_new_run(task, "rerun", now))
 
@@ -209,6 +211,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
             return task_resolved(task)
+        # a retry that was claimed, and a rerun, need no offer: only a pending retry is offered again
         is_retried = run_id == len(task.runs) - 2 and task.state == "pending" and task.runs[-1].is_retry
         return task_retried(task) if is_retried else Outcome(task)
     if run.state != "running":
@@ -247,6 +250,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     if priority == task.priority:
         events = (priority_changed(task, task.priority_changes[-1]),) if task.priority_changes else ()
         return replace(task_pending(task), events=events)
+    # the held message is in the old queue: a new message takes its place, and it is deleted last
     changed = replace(task.with_priority(priority, now), held=None)
     events = (priority_changed(changed, changed.priority_changes[-1]),)
     if task.state != "running":
@@ -260,6 +264,7 @@ def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime
     reclaimed does not change. Source: docs/explanation/protocols.md#claimwork.
     """
     last = task.last_run
+    # takenUntil tells this claim from a reclaim, or a later claim, by the same worker
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
@@ -269,7 +274,7 @@ def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime
 
 def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
     """The last run is resolved. A retry follows, or the task is resolved."""
-    if not task.runs:
+    if not task.runs:  # an unscheduled task needs a run that says why it ended
         task = _with_new_run(task, "exception", now)
     ended = _resolve_last_run(task, state, reason, now)
     return task_retried(ended, task.held) if ended.state == "pending" else task_resolved(ended, task.held)
@@ -286,6 +291,7 @@ def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) 
 
 
 def _resolve_last_run(task: Task, state: str, reason: str, now: datetime) -> Task:
+    # the message of a resolved task is not held any more: the caller passes its lease to the outcome
     task = replace(_with_last_run(task, state=state, reason_resolved=reason, resolved=now), held=None)
     may_retry = task.retries_left > 0 and len(task.runs) < MAX_RUNS and now < task.definition.deadline
     if reason in RETRIED and may_retry:

@@ -29,9 +29,8 @@ class StorageAccount(Protocol):
     public_queues: SigningEndpoint  # for workers
     public_blobs: SigningEndpoint
     endpoints: Mapping[str, str | None]  # the URLs of queue, table and blob that this server uses
-    version: (
-        Callable[[], int] | None
-    )  # differs once another process has written; None: only a poll shows that
+    # differs once another process has written; None: only a poll shows that
+    version: Callable[[], int] | None
 
     def table(self, name: str) -> Table:
         """The table of that name, letters and digits; the same object each time."""

@@ -139,8 +139,10 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[_MarkedBlock]:
 def _last_complete(ids: Iterable[str]) -> dict[int, list[str]]:
     """The blocks of each part, of the last write that reached its end."""
     parts = {}
+    # sorted, a later write of a part comes behind an earlier one, and replaces it
     for write, written in groupby(sorted(set(ids)), lambda block_id: block_id.rsplit(".", 2)[0]):
         blocks = [*written]
+        # all blocks and the last: Azure discards uncommitted blocks of a write that another write overtakes
         if blocks[-1].endswith(f".{len(blocks) - 1:05}.1"):
             parts[int(write.partition(".")[0])] = blocks
     return parts

@@ -90,6 +90,7 @@ class GroupStore(ExpiringRows):
         member = Change("put", _MEMBER + task_id, {"expires": expires})
         while True:
             group = self._cache.get(task_group_id)
+            # a cached schedulerId may be that of an expired group: a refusal needs the row
             if group is None or group.scheduler_id != scheduler_id:
                 group = self.load(task_group_id)
             known = group.scheduler_id if group else founder()
@@ -160,6 +161,7 @@ class GroupStore(ExpiringRows):
 
     def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
         """As ``members``, the active tasks. A task with two activations may be there twice."""
+        # the "." is behind the "-" before an activation: all activations of ``after`` are skipped
         first = f"{_ACTIVE}{after}." if after else _ACTIVE
         end = _ACTIVE_END
         return between(self._table, task_group_id, first, end, limit, _active_task)
