@@ -51,8 +51,7 @@ class AzureBlobContainer(BlobContainer):
         """Create the container where it is missing."""
         params = [("restype", "container")]
         if not self._service.find(Request("GET", f"/{self.name}", params), whole, _NO_CONTAINER):
-            # another process may be faster
-            with suppress(_Exists):
+            with suppress(_Exists):  # another process was faster
                 request = Request("PUT", f"/{self.name}", params, body=b"")
                 self._service.send(request, whole, {"ContainerAlreadyExists": _Exists})
 
@@ -90,11 +89,11 @@ class AzureBlobContainer(BlobContainer):
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
         path = self._path(name)
         try:
-            first = self._service.find(_part(path, 0), whole, {"InvalidRange": _Empty})
+            found = self._service.find(_part(path, 0), _first_part, {"InvalidRange": _Empty})
         except _Empty:
-            properties = self.properties(name)
-            return (properties, iter(())) if properties else None
-        return (_properties(first), self._chunks(path, first)) if first else None
+            empty = self.properties(name)
+            return (empty, iter(())) if empty else None
+        return (found[0], self._chunks(path, *found)) if found else None
 
     def delete(self, name: str) -> None:
         path = self._path(name)
@@ -126,20 +125,18 @@ class AzureBlobContainer(BlobContainer):
         }
         return self._service.send(request._replace(headers=headers), _written, _REFUSALS)
 
-    def _chunks(self, path: str, first: Response) -> Iterator[bytes]:
-        """The rest is read part by part, as it is asked for."""
-        part: Response | None = first
-        length = _properties(first).length
+    def _chunks(self, path: str, properties: BlobProperties, content: bytes) -> Iterator[bytes]:
+        """The first part, and the others as they are asked for."""
         start = 0
-        while part and part.body:
+        while content:
             # in small pieces: each waits for its client as a whole
-            for at in range(0, len(part.body), _PIECE):
-                yield part.body[at : at + _PIECE]
-            start += len(part.body)
-            if start == length:
+            for at in range(0, len(content), _PIECE):
+                yield content[at : at + _PIECE]
+            start += len(content)
+            if start == properties.length:
                 return
-            changed = {412: Missing}
-            part = self._service.find(_part(path, start, first.headers["etag"]), whole, changed)
+            request = _part(path, start, properties.etag)
+            content = self._service.find(request, lambda answer: answer.body, {412: Missing}) or b""
         raise ServiceUnavailable("the blob changed while it was read, try again")
 
 
@@ -165,6 +162,10 @@ def _part(path: str, start: int, etag: str | None = None) -> Request:
     """The request for a part of the blob, which must have that etag."""
     headers = {"x-ms-range": f"bytes={start}-{start + _DOWNLOADED - 1}"}
     return Request("GET", path, headers={**headers, "if-match": etag} if etag else headers)
+
+
+def _first_part(response: Response) -> tuple[BlobProperties, bytes]:
+    return _properties(response), response.body
 
 
 def _properties(response: Response) -> BlobProperties:

@@ -60,8 +60,7 @@ class AzureQueue(Queue):
                 return
 
     def metadata(self) -> Mapping[str, str]:
-        headers = self._properties().headers.items()
-        return {name.removeprefix(_METADATA): value for name, value in headers if name.startswith(_METADATA)}
+        return self._service.send(self._properties, _metadata, _NOT_FOUND)
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
         lives = _NEVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
@@ -89,7 +88,7 @@ class AzureQueue(Queue):
         self._service.send(request, lambda _: None, _LEASE_LOST)
 
     def count(self) -> int:
-        return int(self._properties().headers["x-ms-approximate-messages-count"])
+        return self._service.send(self._properties, _count, _NOT_FOUND)
 
     def remove(self) -> None:
         self._service.find(Request("DELETE", f"/{self.name}"), whole)
@@ -97,15 +96,15 @@ class AzureQueue(Queue):
     def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
         return self._signer.queue_urls(self.name, start, expiry, hidden_for)
 
+    @property
+    def _properties(self) -> Request:
+        return Request("GET", f"/{self.name}", [("comp", "metadata")])
+
     def _path(self, lease: MessageLease) -> str:
         # workers supply these: a messageId such as ".." would address another resource
         if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
             raise LeaseLost
         return f"{self._messages}/{lease.message_id}"
-
-    def _properties(self) -> Response:
-        request = Request("GET", f"/{self.name}", [("comp", "metadata")])
-        return self._service.send(request, whole, _NOT_FOUND)
 
 
 def listed_queues(service: RestClient, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -121,6 +120,15 @@ def listed_queues(service: RestClient, prefix: str) -> Iterator[tuple[str, Mappi
         marker = found.findtext("NextMarker")
         if not marker:
             return
+
+
+def _metadata(response: Response) -> Mapping[str, str]:
+    headers = response.headers.items()
+    return {name.removeprefix(_METADATA): value for name, value in headers if name.startswith(_METADATA)}
+
+
+def _count(response: Response) -> int:
+    return int(response.headers["x-ms-approximate-messages-count"])
 
 
 def _body(text: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from legacy_queue.local_processes.azurite import ACCOUNT
+from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
 # sent bytes, or an action on the connection; None: no answer during the test
 Reply = bytes | Callable[[socket.socket], None] | None
@@ -42,6 +42,12 @@ def then_hang_up(reply: bytes) -> Reply:
     return act
 
 
+def connection_string(url: str) -> str:
+    """Of an account whose services are all at that URL."""
+    endpoints = "".join(f"{service}Endpoint={url};" for service in ("Blob", "Queue", "Table"))
+    return f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}"
+
+
 class Stub:
     """Answers each request with the next of its ``replies``, and all further ones with the last."""
 
@@ -51,8 +57,9 @@ class Stub:
         self._replies, self._context = list(replies), context
         self._lock, self._done = threading.Lock(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        scheme, self.port = "https" if context else "http", self._listener.getsockname()[1]
-        self.url = f"{scheme}://127.0.0.1:{self.port}/{ACCOUNT}"
+        self.port = self._listener.getsockname()[1]
+        at = f"https://localhost:{self.port}" if context else f"http://127.0.0.1:{self.port}"
+        self.url = f"{at}/{ACCOUNT}"
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
 

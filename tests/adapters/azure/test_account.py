@@ -10,12 +10,9 @@ import pytest
 from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY, Azurite
+from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.table import PARTITION, Change, Condition
-
-from .stub import Stub, refused
 
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 MIB = 1024 * 1024
@@ -146,14 +143,6 @@ def test_public_urls_replace_the_endpoints_for_workers(azurite: Azurite) -> None
     account = AzureAccount(azurite.connection_string, "t", *urls)
     assert (account.public_queues.url, account.public_blobs.url) == urls
     assert account.endpoints["queue"] == azurite.queue_url
-
-
-def test_an_unknown_account_fails_the_check() -> None:
-    with Stub(refused(404, "ResourceNotFound")) as stub:
-        endpoints = "".join(f"{service}Endpoint={stub.url};" for service in ("Blob", "Queue", "Table"))
-        account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}", "t")
-        with pytest.raises(StorageRefused, match="404 ResourceNotFound"):
-            account.check()
 
 
 def test_an_account_without_its_tables_and_container_is_unavailable(azurite: Azurite) -> None:

@@ -218,11 +218,8 @@ def test_no_other_url_is_an_endpoint(url: str) -> None:
 
 
 @pytest.fixture
-def secure(certificate: Path) -> Iterator[Stub]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with Stub(OK, context=context) as stub:
-        stub.url = stub.url.replace("127.0.0.1", "localhost")
+def secure(serving: ssl.SSLContext) -> Iterator[Stub]:
+    with Stub(OK, context=serving) as stub:
         yield stub
 
 

@@ -96,17 +96,14 @@ def key_answer(service: str) -> bytes:
 
 
 @pytest.fixture
-def stubbed(certificate: Path, trusting: ssl.SSLContext) -> Iterator[StubbedAccount]:
+def stubbed(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> Iterator[StubbedAccount]:
     """Makes an account whose services are a Stub with these replies."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
     stubs: list[Stub] = []
 
     def make(*replies: Reply) -> tuple[AzureAccount, Stub]:
-        stub = Stub(*replies, context=context)
+        stub = Stub(*replies, context=serving)
         stubs.append(stub.__enter__())
-        url = stub.url.replace("127.0.0.1", "localhost")
-        access = EntraAccess("acct", (url, url, url), StaticCredential())
+        access = EntraAccess("acct", (stub.url, stub.url, stub.url), StaticCredential())
         return AzureAccount(access, "t", context=trusting), stub
 
     yield make

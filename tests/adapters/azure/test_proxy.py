@@ -1,35 +1,23 @@
 """The way to storage: directly, or through the proxy of the settings."""
 
 import ssl
-from pathlib import Path
 
 import pytest
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import Connections, NotSent
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
 from .connect_proxy import ConnectProxy
-from .stub import NO_CONTENT, Stub
-
-
-@pytest.fixture
-def context(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
+from .stub import NO_CONTENT, Stub, connection_string
 
 
 def account_at(url: str, proxy: str | None, trusting: ssl.SSLContext) -> AzureAccount:
-    url = url.replace("127.0.0.1", "localhost")
-    endpoints = "".join(f"{service}Endpoint={url};" for service in ("Blob", "Queue", "Table"))
-    string = f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}"
-    return AzureAccount(string, "t", proxy=proxy, context=trusting)
+    return AzureAccount(connection_string(url), "t", proxy=proxy, context=trusting)
 
 
-def test_storage_is_reached_through_the_proxy(context: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
-    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=context) as stub:
+def test_storage_is_reached_through_the_proxy(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=serving) as stub:
         account = account_at(stub.url, proxy.url, trusting)
         for _ in range(2):
             account.queue("q").remove()
@@ -45,11 +33,11 @@ def test_a_proxy_that_refuses_means_unavailable(trusting: ssl.SSLContext) -> Non
 
 
 def test_proxies_of_the_environment_are_not_used(
-    context: ssl.SSLContext,
+    serving: ssl.SSLContext,
     trusting: ssl.SSLContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=context) as stub:
+    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=serving) as stub:
         for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         account_at(stub.url, None, trusting).queue("q").remove()
