@@ -1,13 +1,12 @@
 """legacy-queue clock, peek and reset, for a server that runs with ``--control``."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, json_option, matching, queue_options
+from legacy_queue.cli.queue_options import CalledQueue, Report, matching, reporting
 from legacy_queue.cli.tables import aligned, duration_words
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.times import parse_time
@@ -27,82 +26,69 @@ class DefaultGroup(click.Group):
         return list(self.commands)
 
 
-def show(answer: Any, as_json: bool, text: str) -> None:
-    """Print the answer for a program, or the text for a person."""
-    click.echo(json.dumps(answer, indent=2) if as_json else text)
-
-
 @click.group(cls=DefaultGroup)
 def clock() -> None:
     """Print the queue's clock, or move it. Claims, deadlines and messages follow it, credentials do not."""
 
 
 @clock.command("show")
-@queue_options
-@json_option
-def show_clock(queue: CalledQueue, as_json: bool) -> None:
+@reporting
+def show_clock(queue: CalledQueue) -> Report:
     """Print the queue's time. This is what `legacy-queue clock` does."""
-    _show_clock(queue.ask("GET", "/control/v1/clock", "now"), as_json)
+    return _clock(queue.ask("GET", "/control/v1/clock", "now"))
 
 
 @clock.command()
 @click.argument("by", metavar="DURATION")
-@queue_options
-@json_option
-def advance(queue: CalledQueue, as_json: bool, by: str) -> None:
+@reporting
+def advance(queue: CalledQueue, by: str) -> Report:
     """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
 
     Everything that becomes due happens before the command ends, in the order of time.
     """
-    _move(queue, as_json, advance=by)
+    return _move(queue, advance=by)
 
 
 @clock.command()
-@queue_options
-@json_option
-def freeze(queue: CalledQueue, as_json: bool) -> None:
+@reporting
+def freeze(queue: CalledQueue) -> Report:
     """Stop the clock. `advance` still moves it."""
-    _move(queue, as_json, freeze=True)
+    return _move(queue, freeze=True)
 
 
 @clock.command()
-@queue_options
-@json_option
-def release(queue: CalledQueue, as_json: bool) -> None:
+@reporting
+def release(queue: CalledQueue) -> Report:
     """Let a frozen clock run on from its time."""
-    _move(queue, as_json, release=True)
+    return _move(queue, release=True)
 
 
-def _move(queue: CalledQueue, as_json: bool, **move: Any) -> None:
-    _show_clock(queue.ask("POST", "/control/v1/clock", "now", json=move), as_json)
+def _move(queue: CalledQueue, **move: Any) -> Report:
+    return _clock(queue.ask("POST", "/control/v1/clock", "now", json=move))
 
 
-def _show_clock(answer: Mapping[str, Any], as_json: bool) -> None:
+def _clock(answer: Mapping[str, Any]) -> Report:
     offset = answer["offset"]
     words = [answer["now"]]
     if offset:
         words.append(f"{duration_words(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the real time")
     words += ["frozen"] if answer["frozen"] else []
     words += [] if answer["movable"] else [answer["reason"]]
-    show(answer, as_json, ", ".join(words))
+    return answer, ", ".join(words)
 
 
 @click.command()
 @click.argument("pool", callback=matching(TASK_QUEUE_ID, "a provisionerId/workerType"))
-@queue_options
-@json_option
-def peek(queue: CalledQueue, as_json: bool, pool: str) -> None:
+@reporting
+def peek(queue: CalledQueue, pool: str) -> Report:
     """Print the messages in the queues of a worker type, named provisionerId/workerType. None is dequeued.
 
     With memory storage invisible messages are listed too. Azure's queues list only visible messages, 32 of
     each queue.
     """
     answer = queue.ask("GET", f"/control/v1/messages/{pool}", "messages")
-    text = ""
-    if not as_json:
-        now = parse_time(queue.ask("GET", "/control/v1/clock", "now")["now"])
-        text = _messages(answer, now)
-    show(answer, as_json, text)
+    now = parse_time(queue.ask("GET", "/control/v1/clock", "now")["now"])
+    return answer, _messages(answer, now)
 
 
 def _messages(answer: Mapping[str, Any], now: datetime) -> str:
@@ -133,12 +119,11 @@ def _row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
 
 
 @click.command()
-@queue_options
-@json_option
-def reset(queue: CalledQueue, as_json: bool) -> None:
+@reporting
+def reset(queue: CalledQueue) -> Report:
     """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock back.
 
     Claims that wait for work and event streams end. On Azurite only the queues and tables with this server's
     queue-prefix are emptied; on Azure a reset is refused.
     """
-    show(queue.ask("POST", "/control/v1/reset"), as_json, "The queue is as new.")
+    return queue.ask("POST", "/control/v1/reset"), "The queue is as new."

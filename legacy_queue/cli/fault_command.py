@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control_commands import DefaultGroup, show
-from legacy_queue.cli.queue_options import CalledQueue, json_option, queue_options
+from legacy_queue.cli.control_commands import DefaultGroup
+from legacy_queue.cli.queue_options import CalledQueue, Report, reporting
 from legacy_queue.cli.tables import aligned
 
 _EFFECTS = ("delay", "status", "message", "drop", "sas", "double", "lose", "stale")
@@ -18,14 +18,13 @@ def fault() -> None:
 
 
 @fault.command("list")
-@queue_options
-@json_option
-def list_faults(queue: CalledQueue, as_json: bool) -> None:
+@reporting
+def list_faults(queue: CalledQueue) -> Report:
     """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
     answer = queue.ask("GET", "/control/v1/faults", "faults")
     heads = ("FAULT", "ENDPOINT", "OF", "WHAT", "TIMES", "FIRED")
     lines = aligned([heads, *map(_row, answer["faults"])]) if answer["faults"] else ["There are no faults."]
-    show(answer, as_json, "\n".join(lines))
+    return answer, "\n".join(lines)
 
 
 @fault.command()
@@ -75,30 +74,24 @@ def list_faults(queue: CalledQueue, as_json: bool) -> None:
     show_default="none",
     help="Wait first, for 2s or 200ms; may be combined with the others.",
 )
-@queue_options
-@json_option
-def add(queue: CalledQueue, as_json: bool, endpoint: str, **options: Any) -> None:
+@reporting
+def add(queue: CalledQueue, endpoint: str, **options: Any) -> Report:
     """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
     """
     fields = {name: value for name, value in options.items() if value not in (None, False)}
     answer = queue.ask("POST", "/control/v1/faults", "faultId", json={"endpoint": endpoint, **fields})
-    show(answer, as_json, answer["faultId"])
+    return answer, answer["faultId"]
 
 
 @fault.command()
 @click.argument("fault_id", metavar="FAULT_ID")
-@queue_options
-@json_option
-def remove(queue: CalledQueue, as_json: bool, fault_id: str) -> None:
+@reporting
+def remove(queue: CalledQueue, fault_id: str) -> Report:
     """End a fault, and say how often it happened."""
     answer = queue.ask("DELETE", f"/control/v1/faults/{fault_id}", "faultId")
-    show(
-        answer,
-        as_json,
-        f"It happened {_times(answer['fired'])}." if answer["fired"] else "It never happened.",
-    )
+    return answer, f"It happened {_times(answer['fired'])}." if answer["fired"] else "It never happened."
 
 
 def _times(count: int) -> str:

@@ -1,13 +1,12 @@
 """legacy-queue migration: the protocol of each caller, and which worker types can leave the old protocol."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, json_option, pool_options, queue_options
+from legacy_queue.cli.queue_options import CalledQueue, Report, pool_options, reporting
 from legacy_queue.cli.tables import aligned
 
 _WHOLE = ("messageId", "receipt", "signature")
@@ -18,7 +17,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 
 
 @click.command()
-@queue_options
+@reporting
 @click.option("--since", default="24h", show_default=True, help="How far back to look: 1h to 10d.")
 @pool_options()
 @click.option(
@@ -27,15 +26,13 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
     show_default="none",
     help="Count the claims that would have been refused under this policy.",
 )
-@json_option
 def migration(
+    queue: CalledQueue,
     since: str,
     provisioner: str | None,
     worker_type: str | None,
     dry_run: str | None,
-    as_json: bool,
-    queue: CalledQueue,
-) -> None:
+) -> Report:
     """Show which worker types can get the policy required, and which workers call only claimWork.
 
     A caller counts if it called pollTaskUrls, claimTask or claimWork in that time, and then with all its
@@ -49,13 +46,11 @@ def migration(
     worker called claimWork. Below the table are the workers that prevent a step; --json names all.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
-    shown = report = queue.ask("GET", "/migration", "workerTypes", params=query)
+    report = queue.ask("GET", "/migration", "workerTypes", params=query)
     if dry_run:
         shown = _dry_run(report)
-    if as_json:
-        click.echo(json.dumps(shown, indent=2))
-    else:
-        click.echo("\n".join(_refusals(shown) if dry_run else _summary(report)))
+        return shown, "\n".join(_refusals(shown))
+    return report, "\n".join(_summary(report))
 
 
 def _dry_run(report: Any) -> dict[str, Any]:

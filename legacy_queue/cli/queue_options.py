@@ -16,6 +16,7 @@ from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.worker import Credentials
 
 Decorator = Callable[[Any], Any]
+Report = tuple[Any, str]  # the queue's answer for a program, and the text for a person
 
 _LONG_TIMEOUT = 120  # seconds: for reports of a large fleet, and moves of the clock by days
 
@@ -169,3 +170,16 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         with_queue = option(with_queue)
     return with_queue
+
+
+def reporting(command: Callable[..., Report]) -> Callable[..., None]:
+    """Add the options of a queue and ``--json``, and print what the command returns."""
+
+    @queue_options
+    @json_option
+    @functools.wraps(command)
+    def report(as_json: bool, **options: Any) -> None:
+        answer, text = command(**options)
+        click.echo(json.dumps(answer, indent=2) if as_json else text)
+
+    return report

@@ -15,11 +15,8 @@ _UNLIMITED = 1024 * 1024
 
 def raise_limit() -> int:
     """Raise the soft limit of open files to the hard limit; the limit that is then in force."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # macOS says "unlimited" and does not take it
-        return soft
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return _UNLIMITED if hard == resource.RLIM_INFINITY else hard
 
 

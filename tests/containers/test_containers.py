@@ -4,7 +4,6 @@ A client and the sample worker run outside of the containers.
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,22 +14,13 @@ from tests.clients.python import taskcluster
 from tests.system.http_queue import definition, in_time, slugid
 from tests.system.processes import LONG, client_env, run, wait_until
 
-from .engine import IMAGE, PODMAN, ROOT, Services, build_images, podman, said
+from .engine import IMAGE, Services, build_images, podman, said
 
 # the first test waits for the builds; the first on a machine installs everything that the image holds
 pytestmark = pytest.mark.timeout(900)
 
 POOL = ("--provisioner", "system", "--worker-type", "outside")
 COMMAND = ["sh", "-c", "echo it ran outside"]
-HOLDS_A_CONTAINER = """
-import os, subprocess, sys
-from tests import guard
-guard.start(os.environ)
-name = os.environ["TEST_RUN"] + "-held"
-command = [sys.argv[1], "run", "--detach", "--name", name, "--entrypoint", "sleep", sys.argv[2], "600"]
-subprocess.run(command, check=True, timeout=60)
-print(name)
-"""
 TOPICS = ("task-defined", "task-pending", "task-running", "task-completed", "task-exception")
 
 
@@ -96,12 +86,6 @@ def test_the_all_in_one_container_runs_tini_first_and_no_process_as_root(all_in_
     assert {line.split()[0] for line in listed} == {"legacy-queue"}
     assert ["1", "tini"] in [line.split()[1:] for line in listed]
     assert len(listed) >= 3, "tini, the server and its worker"
-
-
-def test_a_container_ends_with_the_test_run() -> None:
-    env = {"TEST_RUN": "", "PYTHONPATH": str(ROOT)}
-    run_name = said(sys.executable, "-c", HOLDS_A_CONTAINER, PODMAN, IMAGE, env=env).split()[-1]
-    wait_until(lambda: run_name not in podman("ps", "--all"))
 
 
 def test_the_image_holds_neither_secrets_nor_the_settings_of_the_machine_that_built_it() -> None:
