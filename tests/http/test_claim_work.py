@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from legacy_queue.domain.authentication import Client
 from tests.http.calls import (
     PROVISIONER,
     ROOT,
@@ -15,7 +14,6 @@ from tests.http.calls import (
     WORKER_TYPE,
     Credentials,
     Queue,
-    claimed,
     succeeded,
 )
 
@@ -36,10 +34,6 @@ def briefly_waiting() -> Queue:
     return Queue(claim_work_wait=SHORT)
 
 
-def test_without_pending_tasks_the_answer_is_empty(briefly_waiting: Queue) -> None:
-    assert succeeded(claim_work(briefly_waiting)).get_json() == {"tasks": []}
-
-
 def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
     queue = Queue(claim_work_wait=timedelta(hours=1))
     target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
@@ -56,24 +50,6 @@ def test_a_claim_is_as_that_of_claim_task(queue: Queue) -> None:
     assert set(by_work) == set(by_task)
     assert by_work["task"] == succeeded(queue.call("task", taskId=first)).get_json()
     assert by_work["takenUntil"] == by_task["takenUntil"]
-
-
-def test_the_property_tasks_limits_the_claims_and_is_one_by_default(queue: Queue) -> None:
-    for _ in range(3):
-        queue.create()
-    assert len(succeeded(claim_work(queue)).get_json()["tasks"]) == 1
-    assert len(succeeded(claim_work(queue, tasks=32)).get_json()["tasks"]) == 2
-
-
-def test_the_scopes_for_claim_work_suffice_for_the_whole_task(queue: Queue) -> None:
-    scopes = (f"queue:claim-work:{PROVISIONER}/{WORKER_TYPE}", "queue:worker-id:group/alice")
-    queue = Queue(Client(MEMBER.client_id, MEMBER.access_token, scopes))
-    task_id = queue.create()
-    (claim,) = succeeded(claim_work(queue, MEMBER)).get_json()["tasks"]
-    credentials = claim["credentials"]
-    holder = Credentials(credentials["clientId"], credentials["accessToken"], credentials["certificate"])
-    renewed = claimed(succeeded(queue.call("reclaimTask", None, holder, taskId=task_id, runId=0)))
-    succeeded(queue.call("reportCompleted", None, renewed, taskId=task_id, runId=0))
 
 
 def test_a_pool_may_be_one_escaped_segment(queue: Queue) -> None:

@@ -91,14 +91,3 @@ def tasks(queue: Queue, query: str = "") -> Any:
 def test_all_tasks_are_listed_on_request(queue: Queue) -> None:
     every_task = sorted([queue.create(), queue.canceled(), queue.running()])
     assert [status["taskId"] for status in tasks(queue, "?state=all")["tasks"]] == every_task
-
-
-def test_tasks_are_listed_in_pages(queue: Queue) -> None:
-    expected, listed, query = sorted(queue.create() for _ in range(5)), [], "?limit=2"
-    while query:
-        page = tasks(queue, query)
-        assert len(page["tasks"]) <= 2
-        listed += [status["taskId"] for status in page["tasks"]]
-        token = page.get("continuationToken")
-        query = f"?limit=2&continuationToken={token}" if token else ""
-    assert listed == expected

@@ -187,16 +187,6 @@ def test_the_status_of_a_new_task_is_as_documented(queue: Queue) -> None:
     assert queue.call("status", taskId=task_id, prefix=TODAY).get_json()["status"] == status
 
 
-def test_creating_a_task_again_with_the_same_definition_answers_the_same(queue: Queue) -> None:
-    task_id, body = slugid(), task_body(scopes=["a"], extra={"b": 1})
-    first = succeeded(queue.call("createTask", body, taskId=task_id)).get_json()
-    queue.clock.advance(MINUTE)
-    assert succeeded(queue.call("createTask", body, taskId=task_id)).get_json() == first
-    defaults = queue.definition(task_id)
-    assert succeeded(queue.call("createTask", defaults, taskId=task_id)).get_json() == first
-    assert {message[:2] for message in queue.messages()} == {(task_id, 0)}
-
-
 @pytest.mark.parametrize(
     "changes",
     [

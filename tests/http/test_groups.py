@@ -44,18 +44,6 @@ def test_tasks_are_answered_in_the_order_of_the_request(
     assert asked(queue, path, []) == {name: []}
 
 
-def test_tasks_come_in_pages(queue: Queue) -> None:
-    tasks = [queue.create() for _ in range(5)]
-    missing = [*tasks[:2], slugid(), *tasks[2:]]
-    seen, query = [], "?limit=2"
-    for _ in range(3):
-        page = asked(queue, "/tasks/status", missing, query)
-        seen += [entry["taskId"] for entry in page["statuses"]]
-        query = f"?limit=2&continuationToken={page.get('continuationToken', '')}"
-    assert seen == tasks
-    assert "continuationToken" not in page
-
-
 def test_a_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
     tasks = [queue.create() for _ in range(3)]
     token = asked(queue, "/tasks", tasks, "?limit=1")["continuationToken"]
@@ -109,10 +97,3 @@ def test_only_the_tasks_whose_change_the_scopes_allow_are_changed() -> None:
     member(both, priority="low"), member(both, priority="high")
     answer = both.call("changeTaskGroupPriority", {"newPriority": "medium"}, TESTED, taskGroupId=GROUP_ID)
     assert succeeded(answer).get_json()["tasksAffected"] == 2
-
-
-def test_a_refused_change_of_a_group_names_the_missing_scope() -> None:
-    queue = holding("queue:create-task:*")
-    member(queue)
-    answer = queue.call("changeTaskGroupPriority", {"newPriority": "high"}, TESTED, taskGroupId=GROUP_ID)
-    refused(answer, 403, "InsufficientScopes", f"queue:change-task-group-priority:a-scheduler/{GROUP_ID}")

@@ -85,7 +85,3 @@ def test_each_endpoint_answers_by_its_served_schema_under_the_second_prefix(queu
     assert answer.content_type == ("application/json" if answer.status_code != 204 else None)
     if "output" in ENTRIES[name]:
         served_schema(name).validate(answer.get_json())
-
-
-def test_the_reference_needs_no_credentials(queue: Queue) -> None:
-    succeeded(queue.send("GET", "/references/queue/v1/api.json", credentials=None))

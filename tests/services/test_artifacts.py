@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.artifact import UPLOAD_WINDOW, Artifact
+from legacy_queue.domain.artifact import UPLOAD_WINDOW
 from legacy_queue.domain.errors import (
     ResourceExpired,
     ResourceNotFound,
@@ -248,10 +248,6 @@ def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
         harness.services.artifacts.latest_run(harness.create(dependencies=[task_id]))
     with pytest.raises(ResourceNotFound):
         harness.services.artifacts.latest_run(slugid())
-
-
-def repr_of(artifact: Artifact) -> bytes:
-    return repr(artifact).encode()
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
