@@ -6,6 +6,7 @@ Import it only after gevent has patched: it imports the Azure SDK.
 import base64
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedd
 _GATEWAY = "gateway"  # its account name
 MAX_TO_STORAGE = MAX_IDLE  # connections of a process that are kept
 _MAX_STREAMS = 500  # event streams of a process
+_RETRY_INTERVAL = 0.5  # seconds, until storage answers
 _CONFIRM_TIMEOUT = timedelta(seconds=5)
 
 
@@ -64,6 +66,14 @@ class Server:
     storage: Storage
     services: Services
     background: Background
+
+    def wait_for_storage(self) -> None:
+        """Wait until the storage answers. A reset may replace the storage while this waits."""
+        while True:
+            try:
+                return self.storage.account.check()
+            except ServiceUnavailable:
+                time.sleep(_RETRY_INTERVAL)
 
 
 def build(

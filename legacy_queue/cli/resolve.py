@@ -1,10 +1,18 @@
 """legacy-queue resolve: the background work that ``serve --no-resolvers`` leaves out, in its own process."""
 
+import json
+import os
+import signal
+from dataclasses import replace
+
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.server import resolve as server
+from legacy_queue.config import complete
+from legacy_queue.local_processes.azurite import find_running
 from legacy_queue.server.logs import log_to_standard_error
+from legacy_queue.server.signals import stop_signals
+from legacy_queue.wiring import build, check_account, storage_file
 
 
 @click.command()
@@ -25,4 +33,17 @@ def resolve(**options: str | None) -> None:
             "memory storage lives in the server's own process, which has to resolve itself: "
             "use --storage embedded, azurite or azure"
         )
-    server.resolve(settings)
+    if file := storage_file(settings):
+        file.require()  # before credentials are made in a folder without it
+    settings = complete(settings)
+    if settings.storage == "azurite":
+        settings = replace(settings, connection_string=find_running(settings.data_dir / "azurite"))
+    check_account(settings)
+    server = build(settings, settings.public_url or "http://127.0.0.1")
+    server.wait_for_storage()  # a signal ends the process at once: nothing has started
+    signals = stop_signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # in the new threads too: this thread waits for them
+    server.background.start()
+    click.echo(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}))
+    signal.sigwait(signals)
+    server.background.stop()

@@ -24,7 +24,6 @@ from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.file_descriptors import max_connections, raise_limit
-from legacy_queue.server.resolve import wait_for
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker
 from legacy_queue.wiring import Server, build, check_account, served_file
@@ -163,7 +162,7 @@ class _Application(BaseApplication):
 
     def _begin(self, worker: GunicornWorker) -> None:
         """Start the background once storage answers. The first process prints that the server is ready."""
-        wait_for(self._server)
+        self._server.wait_for_storage()
         self._server.background.start()
         gc.freeze()  # what was imported is never garbage: collections in large requests skip it
         if self._tls:
