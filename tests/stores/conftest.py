@@ -1,7 +1,6 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,9 +9,8 @@ import pytest
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.local_processes.azurite import Azurite
-from legacy_queue.ports import Clock
 from legacy_queue.stores import Storage
-from tests.memory_server import FakeClock, memory_server
+from tests.memory_server import FakeClock, memory_server, memory_storage
 
 
 @dataclass(frozen=True)
@@ -20,48 +18,35 @@ class Backend:
     """A new storage, and its time."""
 
     storage: Storage
-    other: Storage  # the same, as another process sees it
     prefix: str  # of the names of its tables and queues
     clock: FakeClock  # of all its processes; Azure's queues have their own
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
 
-@contextmanager
-def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
+def in_memory(storage: Storage, clock: FakeClock) -> Backend:
+    return Backend(storage, "q", clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+
+
+@pytest.fixture
+def backend() -> Backend:
+    """In memory: tests/contracts shows that all storages keep the same promises."""
     clock = FakeClock()
-    with memory_server(clock) as storage:
-        other = Storage(storage.account, "q", clock)
-        yield Backend(storage, other, "q", clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+    return in_memory(memory_storage(clock), clock)
 
 
-@contextmanager
-def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+@pytest.fixture(params=["memory", "azure"])
+def served(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Each storage, for what its signed URLs allow."""
+    clock = FakeClock()
+    if request.param == "memory":
+        with memory_server(clock) as storage:
+            yield in_memory(storage, clock)
+        return
     azurite: Azurite = request.getfixturevalue("azurite")
-    clock = FakeClock()
     prefix = f"t{secrets.token_hex(4)}"
-    storage, other = (azure_storage(azurite.connection_string, prefix, clock) for _ in range(2))
+    storage = Storage(AzureAccount(azurite.connection_string, prefix), prefix, clock)
     storage.account.check()
-    yield Backend(storage, other, prefix, clock, lambda seconds: time.sleep(seconds + 0.05))
-
-
-def azure_storage(connection_string: str, prefix: str, clock: Clock) -> Storage:
-    return Storage(AzureAccount(connection_string, prefix), prefix, clock)
-
-
-BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Backend]]] = {
-    "memory": memory_backend,
-    "azure": azure_backend,
-}
-
-
-# for what the URLs of a storage allow; tests/contracts shows that all storages keep the rest of the promises
-ON_EACH_STORAGE = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
-
-
-@pytest.fixture(params=["memory"])
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param](request) as ready:
-        yield ready
+    yield Backend(storage, prefix, clock, lambda seconds: time.sleep(seconds + 0.05))
 
 
 @pytest.fixture
@@ -72,7 +57,7 @@ def storage(backend: Backend) -> Storage:
 @pytest.fixture
 def other(backend: Backend) -> Storage:
     """The same storage as another process sees it, with its own caches."""
-    return backend.other
+    return Storage(backend.storage.account, backend.prefix, backend.clock)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from legacy_queue.stores import Blobs, Storage
 from tests.memory_server import kept
 from tests.services.ports import intercept_port
 
-from .conftest import ON_EACH_STORAGE, Backend
+from .conftest import Backend
 
 MIB = 1024 * 1024
 NAME = "task/0/digest"
@@ -162,10 +162,9 @@ def test_a_part_that_is_written_again_replaces_the_first(
     assert read(other.blobs) == content(size, b"second")
 
 
-@ON_EACH_STORAGE
 @pytest.mark.parametrize("block", [4 * MIB, MIB], ids=["whole", "in blocks"])
-def test_the_azure_client_uploads_and_downloads(backend: Backend, blobs: Blobs, block: int) -> None:
-    end = backend.clock.now() + HALF_HOUR
+def test_the_azure_client_uploads_and_downloads(served: Backend, block: int) -> None:
+    blobs, end = served.storage.blobs, served.clock.now() + HALF_HOUR
     options: dict[str, Any] = {"api_version": "2021-12-02"}
     sizes: dict[str, Any] = {"max_single_put_size": block, "max_block_size": block}
     data = content(3 * MIB + 1)
@@ -192,12 +191,12 @@ def code(error: HttpResponseError) -> tuple[int | None, Any]:
     return error.status_code, error.error_code  # type: ignore[attr-defined]
 
 
-def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(backend: Backend) -> None:
-    blobs, now = backend.storage.blobs, backend.clock.now()
+def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(served: Backend) -> None:
+    blobs, now = served.storage.blobs, served.clock.now()
     write(blobs, b"content")
     expired = blobs.download_url(NAME, now - SECOND)
     assert requests.get(expired, timeout=30).status_code == 403
-    backend.clock.advance(timedelta(minutes=14))  # this process is ahead of the storage
-    early = blobs.download_url(NAME, backend.clock.now() + HALF_HOUR)
-    backend.clock.advance(-timedelta(minutes=14))
+    served.clock.advance(timedelta(minutes=14))  # this process is ahead of the storage
+    early = blobs.download_url(NAME, served.clock.now() + HALF_HOUR)
+    served.clock.advance(-timedelta(minutes=14))
     assert requests.get(early, timeout=30).content == b"content"

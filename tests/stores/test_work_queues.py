@@ -10,7 +10,7 @@ from legacy_queue.ports.queue import LeaseLost
 from legacy_queue.stores import Storage
 from tests.memory_server import delete, delete_url, poll
 
-from .conftest import ON_EACH_STORAGE, Backend
+from .conftest import Backend
 from .paging import remove_all_expired
 
 NO_TIME = timedelta(0)
@@ -19,17 +19,15 @@ HOUR = timedelta(hours=1)
 TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
 
 
-@ON_EACH_STORAGE
-def test_workers_receive_and_delete_the_messages_of_each_priority_at_its_urls(
-    storage: Storage, backend: Backend
-) -> None:
+def test_workers_receive_and_delete_the_messages_of_each_priority_at_its_urls(served: Backend) -> None:
+    storage = served.storage
     queues = work_queues("provisioner", "type")
     texts = [base64.b64encode(queue.priority.encode()).decode() for queue in queues]
     ids = [
         storage.work_queues.put(queue, text, HOUR, NO_TIME).message_id
         for queue, text in zip(queues, texts, strict=True)
     ]
-    now = backend.clock.now()
+    now = served.clock.now()
     urls = storage.work_queues.signed_urls(queues, now - HOUR, now + HOUR, SECOND)
     received = [message for url in urls for message in poll(url.poll, 32)]
     assert [message.text for message in received] == texts
@@ -61,17 +59,16 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, qu
         queues.remove(queue, lease)
 
 
-@ON_EACH_STORAGE
 @pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
 def test_the_first_of_two_visibilitytimeouts_counts_and_a_delete_ignores_both(
-    backend: Backend, queue: WorkQueue, appended: str
+    served: Backend, queue: WorkQueue, appended: str
 ) -> None:
     """Azure's JavaScript client, built from a poll URL, appends its own and leaves both on a DELETE."""
-    queues, now = backend.storage.work_queues, backend.clock.now()
+    queues, now = served.storage.work_queues, served.clock.now()
     queues.put(queue, TEXT, HOUR, NO_TIME)
     (urls,) = queues.signed_urls([queue], now - HOUR, now + HOUR, HOUR)
     (message,) = poll(f"{urls.poll}&{appended}")
-    backend.wait(1)
+    served.wait(1)
     assert poll(urls.poll) == []
     url = f"{delete_url(urls.delete, message.lease)}&{appended}"
     assert requests.delete(url, timeout=30).status_code == 204
