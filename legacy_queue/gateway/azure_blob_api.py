@@ -70,7 +70,7 @@ def azure_blob_api(
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
                 observer.cause_fault(request.environ, UPLOAD, _runs(name))
-                with slots.acquire():
+                with slots.acquire(name.rpartition("/")[0]):
                     return _write(container, blobs, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")

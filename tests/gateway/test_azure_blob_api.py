@@ -327,17 +327,26 @@ def test_curl_uploads_and_downloads(upload_url: str, download_url: str, file: Pa
 
 
 def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:
-    slots = UploadSlots(1)
-    with memory_server(clock, slots=slots) as storage, slots.acquire():
+    slots = UploadSlots(max_per_run=1)
+    with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
         url = storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
         for query in ("", "&comp=block&blockid=YQ==", "&comp=blocklist"):
             refusal = requests.put(url + query, b"content", headers=BLOCK_BLOB, timeout=30)
             assert (outcome(refusal), refusal.headers["retry-after"]) == ((503, "ServerBusy"), "5")
+        assert put(storage.blobs.upload_url("another", NOW + HALF_HOUR)) == (201, None)
         storage.blobs.write(NAME, [b"content"], "text/html", None)
         download_url = storage.blobs.download_url(NAME, NOW + HALF_HOUR)
         assert requests.get(download_url, timeout=30).status_code == 200
-    with slots.acquire():
+    with slots.acquire(RUN):
         pass  # the slot is free again
+
+
+def test_uploads_of_one_run_share_its_slots_whatever_their_urls(clock: FakeClock) -> None:
+    slots = UploadSlots(max_per_run=1)
+    with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
+        same, other = (storage.blobs.upload_url(name, NOW + HALF_HOUR) for name in (f"{RUN}/x", f"{RUN}1/x"))
+        assert put(same) == (503, "ServerBusy")
+        assert put(other) == (201, None)
 
 
 def test_a_large_blob_is_stored_in_blocks_as_it_arrives_and_not_at_all_if_it_is_incomplete(

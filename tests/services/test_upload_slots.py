@@ -1,4 +1,5 @@
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -7,13 +8,30 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.services.upload_slots import UploadSlots
 
 
-def test_the_65th_upload_is_refused_until_one_has_ended_or_failed() -> None:
+def refused(take: Callable[[], object], words: str) -> None:
+    with pytest.raises(ServiceUnavailable, match=words) as refusal:
+        take()
+    assert refusal.value.retry_after == timedelta(seconds=5)
+
+
+def test_there_are_64_slots_and_16_for_each_run() -> None:
     slots = UploadSlots()
     for _ in range(2):
-        with suppress(ValueError), ExitStack() as held:
-            for _ in range(64):
-                held.enter_context(slots.acquire())
-            with pytest.raises(ServiceUnavailable, match="64 uploads are under way") as refusal:
-                held.enter_context(slots.acquire())
-            assert refusal.value.retry_after == timedelta(seconds=5)
-            raise ValueError
+        with ExitStack() as held:
+
+            def take(number: int, held: ExitStack = held) -> None:
+                held.enter_context(slots.acquire(f"run-{number}"))
+
+            for place in range(64):
+                take(place // 16)
+                if place == 15:
+                    refused(lambda: take(0), "16 uploads of this run")
+            refused(lambda: take(99), "64 uploads are under way")
+
+
+def test_a_failed_upload_releases_its_slot() -> None:
+    slots = UploadSlots(1, 1)
+    with pytest.raises(ValueError, match="failed"), slots.acquire("a"):
+        raise ValueError("failed")
+    with slots.acquire("b"):
+        refused(lambda: slots.acquire("a").__enter__(), "1 uploads are under way")
