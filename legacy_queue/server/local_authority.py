@@ -41,10 +41,15 @@ class Issued(NamedTuple):
     certificate: x509.Certificate
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Those of a file. Raises OSError, ValueError."""
+    def read(cls, path: Path) -> Self | None:
+        """Those of a file; None if it is missing. Raises OSError, and ValueError if it is damaged."""
+        if not path.exists():
+            return None
         text = path.read_bytes()
-        return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificate(text))
+        try:
+            return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificate(text))
+        except ValueError:
+            raise ValueError(f"{path} is damaged: remove it") from None
 
     def public_pem(self) -> str:
         """The certificate."""
@@ -83,8 +88,14 @@ class LocalAuthority:
         make_private(self._folder)
         with FileLock(self._folder / "lock", mode=0o600):
             authority = self._good_authority(now)
-            served = names_in(self.server) if self.server.exists() else ()
-            if not set(self._names) <= set(served) or not self._is_good(authority, now):
+            server = Issued.read(self.server)
+            served = names_in(self.server) if server else ()
+            is_kept = (
+                server
+                and server.certificate.issuer == authority.certificate.subject  # each has a name of its own
+                and server.certificate.not_valid_after_utc > now + _RENEWED_BEFORE_EXPIRY
+            )
+            if not is_kept or not set(self._names) <= set(served):
                 names = tuple(dict.fromkeys((*self._names, *served)))
                 self._write(self.server, issue_server(authority, names, now).private_pem())
                 log.info("tls-certificate-made", names=names)
@@ -92,14 +103,8 @@ class LocalAuthority:
             self._write(self.certificate, public)
             self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
 
-    def _is_good(self, authority: Issued, now: datetime) -> bool:
-        """Whether this authority, whose name is its own, has signed the server's certificate for long."""
-        server = Issued.read(self.server).certificate
-        is_signed = server.issuer == authority.certificate.subject
-        return is_signed and server.not_valid_after_utc > now + _RENEWED_BEFORE_EXPIRY
-
     def _good_authority(self, now: datetime) -> Issued:
-        old = Issued.read(self._authority) if self._authority.exists() else None
+        old = Issued.read(self._authority)
         permitted = _permitted(old.certificate) if old else ()
         wanted = [name for name in self._names if isinstance(_general_name(name), x509.DNSName)]
         is_long = old is not None and old.certificate.not_valid_after_utc > now + _SERVER_LIFE

@@ -88,7 +88,8 @@ def _check_host(settings: Settings, certificate: Path) -> None:
 
 def _sentence(settings: Settings, error: Exception) -> str:
     if settings.tls == "auto":
-        return f"{settings.tls_dir} cannot be used: {error}; remove it, or use another --data-dir"
+        hint = "" if isinstance(error, ValueError) else "; use another --data-dir"
+        return f"{settings.tls_dir} cannot be used: {error}{hint}"
     hint = "; both are PEM, and the key is not encrypted" if isinstance(error, ssl.SSLError) else ""
     return (
         f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}{hint}"

@@ -171,7 +171,9 @@ def test_clients_of_the_authority_accept_its_names_and_no_other_that_it_has_sign
     authority = made(tmp_path, NAME)
     other = "elsewhere.example.com"
     forged = tmp_path / "forged.pem"
-    forged.write_text(issue_server(Issued.read(tmp_path / "authority.pem"), [NAME, other], NOW).private_pem())
+    signer = Issued.read(tmp_path / "authority.pem")
+    assert signer
+    forged.write_text(issue_server(signer, [NAME, other], NOW).private_pem())
     for file, name, is_accepted in (
         (authority.server, NAME, True),
         (authority.server, "127.0.0.1", True),
