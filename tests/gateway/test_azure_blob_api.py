@@ -24,6 +24,7 @@ from tests.memory_server import FakeClock, memory_server
 from .conftest import HALF_HOUR, KEY_BASE64, NOW
 
 NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
+RUN = NAME.rpartition("/")[0]
 CONTAINER = "q-artifacts"
 ACCOUNT = "embedded"
 FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
