@@ -39,16 +39,10 @@ COMMANDS = {name: text for section in _SECTIONS.values() for name, text in secti
 
 # the module of each command that has another name than its module
 _MODULES = {
-    "clock": "control_commands",
-    "config": "config_command",
-    "events": "events_command",
-    "fault": "fault_command",
-    "migration": "migration_command",
-    "peek": "control_commands",
-    "requests": "requests_command",
-    "reset": "control_commands",
+    "clock": "control",
+    "peek": "control",
+    "reset": "control",
     "test": "run_tests",  # pytest collects modules named test*
-    "worker": "worker_command",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from legacy_queue.cli.migration_command import migration
+from legacy_queue.cli.migration import migration
 from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import Server, client_env, serve

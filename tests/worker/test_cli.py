@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from legacy_queue.cli.worker_command import worker
+from legacy_queue.cli.worker import worker
 from tests.system.processes import LONG, wait_until
 
 from .scripted_queue import ROOT, ScriptedQueue
 
-COMMAND = [sys.executable, "-c", "from legacy_queue.cli.worker_command import worker; worker()"]
+COMMAND = [sys.executable, "-c", "from legacy_queue.cli.worker import worker; worker()"]
 POOL = ["--provisioner", "provisioner", "--worker-type", "type"]
 Start = Callable[..., "subprocess.Popen[str]"]
 

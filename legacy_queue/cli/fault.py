@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control_commands import DefaultGroup
+from legacy_queue.cli.control import DefaultGroup
 from legacy_queue.cli.queue_options import CalledQueue, Report, reporting
 from legacy_queue.cli.tables import aligned
 
