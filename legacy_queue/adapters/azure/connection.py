@@ -16,7 +16,6 @@ from traceback import clear_frames
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from azure.core.exceptions import ServiceRequestError, ServiceResponseError
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 MAX_IDLE = 128  # connections; more concurrent calls open more, which are closed afterwards
@@ -25,11 +24,11 @@ _MAX_FIELDS = 100
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
 
 
-class NotSent(ServiceRequestError):
+class NotSent(Exception):
     """Storage did not get the whole request: it cannot have acted on it."""
 
 
-class NotAnswered(ServiceResponseError):
+class NotAnswered(Exception):
     """The request was sent, but no complete answer came: storage may have acted on it."""
 
 

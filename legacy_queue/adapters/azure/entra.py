@@ -105,12 +105,12 @@ class Renewed(Generic[Renewable]):
 class EntraToken:
     """The identity's token for storage, which authorizes each request."""
 
-    def __init__(self, credential: TokenCredential, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, credential: TokenCredential) -> None:
         def fetch() -> tuple[str, float]:
             token = credential.get_token(_SCOPE)
             return token.token, token.expires_on
 
-        self._token = Renewed("token of Microsoft Entra ID for storage", fetch, _TOKEN_MARGIN, now)
+        self._token = Renewed("token of Microsoft Entra ID for storage", fetch, _TOKEN_MARGIN)
 
     def authorization(self, *_: object) -> str:
         return f"Bearer {self._token.get()}"

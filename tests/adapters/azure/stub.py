@@ -98,7 +98,7 @@ class Stub:
                 self._open.append(connection)
                 with self._lock:
                     self.connections += 1
-                while request := _read(connection):
+                while request := read_request(connection):
                     with self._lock:
                         self.heard.append(request)
                         reply = self._replies[min(len(self.heard), len(self._replies)) - 1]
@@ -110,7 +110,7 @@ class Stub:
                         connection.sendall(reply)
 
 
-def _read(connection: socket.socket) -> bytes:
+def read_request(connection: socket.socket) -> bytes:
     """A whole request; empty at the end of the connection."""
     request = b""
     while b"\r\n\r\n" not in request:

@@ -1,55 +1,47 @@
-"""The way to storage: directly, or through the proxy of the settings."""
+"""The way to storage through the proxy of the settings."""
 
+import socket
 import ssl
 
 import pytest
+from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure.connection import Connections, NotSent
+from legacy_queue.adapters.azure.connection import Connections
 from legacy_queue.domain.errors import ServiceUnavailable
 
-from .connect_proxy import ConnectProxy
-from .stub import NO_CONTENT, Stub, connection_string
+from .stub import NO_CONTENT, Stub, answer, connection_string, read_request
 
 
-def account_at(url: str, proxy: str | None, trusting: ssl.SSLContext) -> AzureAccount:
-    return AzureAccount(connection_string(url), "t", proxy=proxy, context=trusting)
+def remove_a_queue(proxy: Stub, trusting: ssl.SSLContext, times: int = 1) -> None:
+    string = connection_string("https://localhost:1/account")
+    account = AzureAccount(string, "t", proxy=proxy.url, context=trusting)
+    for _ in range(times):
+        account.queue("q").remove()
 
 
 def test_storage_is_reached_through_the_proxy(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
-    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=serving) as stub:
-        account = account_at(stub.url, proxy.url, trusting)
-        for _ in range(2):
-            account.queue("q").remove()
-    assert len(stub.heard) == 2
-    assert proxy.targets == [f"localhost:{stub.port}"]
+    reached = []
+
+    def tunnel(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 Connection established\r\nVia: 1.1 proxy\r\n\r\n")
+        with serving.wrap_socket(connection, server_side=True) as storage:
+            while request := read_request(storage):
+                reached.append(request)
+                storage.sendall(NO_CONTENT)
+
+    with Stub(tunnel) as proxy:
+        remove_a_queue(proxy, trusting, times=2)
+    (connect,) = proxy.heard
+    assert connect.startswith(b"CONNECT localhost:1 HTTP/1.")
+    assert [request.split()[:2] for request in reached] == [[b"DELETE", b"/account/q"]] * 2
 
 
-def test_a_proxy_that_refuses_means_unavailable(trusting: ssl.SSLContext) -> None:
-    with ConnectProxy("403 Forbidden") as proxy:
-        with pytest.raises(ServiceUnavailable):
-            account_at("https://localhost:1/account", proxy.url, trusting).queue("q").remove()
-        assert len(proxy.targets) == 3
-
-
-def test_proxies_of_the_environment_are_not_used(
-    serving: ssl.SSLContext,
-    trusting: ssl.SSLContext,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with ConnectProxy() as proxy, Stub(NO_CONTENT, context=serving) as stub:
-        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
-            monkeypatch.setenv(name, proxy.url)
-        account_at(stub.url, None, trusting).queue("q").remove()
-        assert (len(stub.heard), proxy.targets) == (1, [])
-
-
-def test_a_refusal_of_the_proxy_is_named() -> None:
-    with ConnectProxy("407 Proxy Authentication Required") as proxy:
-        connections = Connections("https://storage:1/account", proxy=proxy.url)
-        with pytest.raises(NotSent, match="ProxyRefused"):
-            connections.exchange("GET", "/", {})
-        assert proxy.targets == ["storage:1"]
+def test_a_proxy_that_refuses_means_unavailable_and_is_named(trusting: ssl.SSLContext) -> None:
+    with Stub(answer(407)) as proxy, capture_logs() as logs, pytest.raises(ServiceUnavailable):
+        remove_a_queue(proxy, trusting)
+    assert proxy.methods == ["CONNECT"] * 3
+    assert [line["error"] for line in logs] == ["ProxyRefused"]
 
 
 def test_a_proxy_for_plain_http_is_refused() -> None:

@@ -1,6 +1,5 @@
 """Requests are signed as the SDK's own policies sign them."""
 
-import base64
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -53,20 +52,19 @@ class Recorded(Connections):
         return Response(204, {}, b"")
 
 
-def recorded(
-    service: Service, request: Request, url: str = URLS["Azurite"], key: str = DEFAULT_KEY, now: float = 0
-) -> Recorded:
+def recorded(service: Service, request: Request, url: str = URLS["Azurite"], now: float = 0) -> Recorded:
     """The request as ``service`` sent it."""
     connections = Recorded(url)
-    client = RestClient(service, connections, SharedKey(ACCOUNT, key), Counter(), now=lambda: now)
+    client = RestClient(service, connections, SharedKey(ACCOUNT, DEFAULT_KEY), Counter(), now=lambda: now)
     client.send(request, lambda _: None)
     return connections
 
 
-def signed_by_sdk(service: Service, request: HttpRequest, key: str = DEFAULT_KEY) -> str:
+def signed_by_sdk(service: Service, request: HttpRequest) -> str:
     """The Authorization that the SDK's policy gives to the request."""
     untyped: Any = TablePolicy if service is TABLE else QueuePolicy
-    policy = untyped(AzureNamedKeyCredential(ACCOUNT, key)) if service is TABLE else untyped(ACCOUNT, key)
+    key = [AzureNamedKeyCredential(ACCOUNT, DEFAULT_KEY)] if service is TABLE else [ACCOUNT, DEFAULT_KEY]
+    policy = untyped(*key)
     policy.on_request(PipelineRequest(request, PipelineContext(None)))
     return str(request.headers["Authorization"])
 
@@ -105,13 +103,6 @@ def test_requests_are_signed_as_by_the_sdk(service: Service, url: str, request: 
         request = request._replace(params=[param for param in request.params if param[0] == "$filter"])
     sent = recorded(service, request, url)
     assert sent.authorization == signed_by_sdk(service, sent.unsigned)
-
-
-@pytest.mark.parametrize("size", [1, 64, 65])
-def test_a_key_of_any_length_signs_as_in_the_sdk(size: int) -> None:
-    key = base64.b64encode(bytes(range(size))).decode()
-    sent = recorded(QUEUE, Request("GET", "/q/messages"), key=key)
-    assert sent.authorization == signed_by_sdk(QUEUE, sent.unsigned, key)
 
 
 def test_a_request_is_dated_when_it_is_sent() -> None:
