@@ -71,11 +71,6 @@ def test_the_same_times_in_another_form_are_the_same_definition() -> None:
     assert definition(deadline=other) == definition()
 
 
-@pytest.mark.parametrize("name", ["created", "deadline", "expires"])
-def test_a_malformed_time_is_refused_with_the_name_of_its_field(name: str) -> None:
-    assert str(refusal(**{name: "2030-02-30T00:00:00Z"})).startswith(f"{name}: '2030-02-30T00:00:00Z'")
-
-
 @pytest.mark.parametrize(
     ("accepted", "refused", "rule"),
     [

@@ -1,9 +1,7 @@
 """Tickets for uploads: a changed ticket is not valid."""
 
-import base64
 import hashlib
 import hmac
-import json
 
 import pytest
 
@@ -17,10 +15,9 @@ SECRETS = (SECRET, OLD_SECRET)
 WHOLE = Ticket(TASK_ID, 0, "public/a%2Fb/../c d", NOW + HOUR)
 PART = Ticket(TASK_ID, 1, "x" * 1024, NOW + HOUR, 3, "ab" * 32, 5 * 1024**3)
 OBJECT = Ticket(TASK_ID, 1, "a", NOW + HOUR, size=7, content_type="text/plain; charset=utf-8")
-each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART, OBJECT], ids=["whole", "part", "object"])
 
 
-@each_ticket
+@pytest.mark.parametrize("ticket", [WHOLE, PART, OBJECT], ids=["whole", "part", "object"])
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_ticket_is_read_from_its_url_as_it_was(ticket: Ticket, secret: bytes) -> None:
     text = ticket.text()
@@ -28,20 +25,15 @@ def test_a_ticket_is_read_from_its_url_as_it_was(ticket: Ticket, secret: bytes) 
     assert Ticket.verified(text, ticket_signature(text, secret), SECRETS, NOW + HOUR - MS) == ticket
 
 
-@each_ticket
-def test_an_expired_ticket_is_refused(ticket: Ticket) -> None:
-    text = ticket.text()
+def test_an_expired_ticket_is_refused() -> None:
+    text = WHOLE.text()
     with pytest.raises(AuthorizationFailed, match=r"ended at 2030-01-02T04:04:05\.678Z"):
         Ticket.verified(text, ticket_signature(text, SECRET), SECRETS, NOW + HOUR)
 
 
-@each_ticket
-def test_a_changed_ticket_is_refused(ticket: Ticket) -> None:
-    text, signature = ticket.text(), ticket_signature(ticket.text(), SECRET)
-    wire = json.loads(base64.urlsafe_b64decode(text + "=="))
-    others = [[*wire[:place], value, *wire[place + 1 :]] for place in range(len(wire)) for value in ("x", 7)]
-    texts = [base64.urlsafe_b64encode(json.dumps(other).encode()).decode().rstrip("=") for other in others]
-    for changed in [*texts, f"{text}x", text[:-1], "", "%", "x" * 5000]:
+def test_another_text_than_the_signed_one_is_refused() -> None:
+    text, signature = PART.text(), ticket_signature(PART.text(), SECRET)
+    for changed in [WHOLE.text(), f"{text}x", text[:-1], "", "%", "x" * 5000]:
         with pytest.raises(AuthorizationFailed, match="not signed"):
             Ticket.verified(changed, signature, SECRETS, NOW)
 

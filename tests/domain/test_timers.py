@@ -1,7 +1,6 @@
 """Timers: their text in internal queues, how many share a message, when a task is due, and when the
 sweeper looks at it."""
 
-import itertools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -119,9 +118,3 @@ def test_a_task_is_not_due_in_its_first_ten_minutes() -> None:
     for last_pass in (None, NOW - DAY, NOW):
         assert not is_due(NOW, last_pass, NOW + 10 * MINUTE - MS)
     assert is_due(NOW, None, NOW + 15 * MINUTE)
-
-
-def test_a_task_that_waits_for_a_day_is_due_eight_times_in_passes_of_ten_minutes() -> None:
-    passes = [NOW + 3 * MINUTE + number * 10 * MINUTE for number in range(144)]
-    looks = [is_due(NOW, last, now) for last, now in itertools.pairwise(passes)]
-    assert looks.count(True) == 8
