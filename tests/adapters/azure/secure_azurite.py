@@ -37,9 +37,9 @@ class SecureAzurite(Azurite):
 class StaticCredential:
     """Tokens of an identity, as Microsoft Entra ID makes them, but without a signature."""
 
-    def __init__(self, life: float = 3600, audience: str = "https://storage.azure.com") -> None:
+    def __init__(self, audience: str = "https://storage.azure.com") -> None:
         self.fetched: list[tuple[str, ...]] = []  # the scopes of each call
-        self._life, self._audience = life, audience
+        self._audience = audience
 
     def get_token(self, *scopes: str, **_options: Any) -> AccessToken:
         self.fetched.append(scopes)
@@ -55,4 +55,4 @@ class StaticCredential:
         }
         parts = ({"typ": "JWT", "alg": "none"}, claims)
         texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
-        return AccessToken(".".join([*texts, SECRET]), int(now + self._life))
+        return AccessToken(".".join([*texts, SECRET]), now + 3600)

@@ -3,7 +3,7 @@
 import json
 import secrets
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,14 +25,11 @@ from legacy_queue.ports.table import Change
 from legacy_queue.stores import Blobs
 
 from .secure_azurite import SECRET, SecureAzurite, StaticCredential
-from .stub import Reply, Stub, answer
+from .stub import Stub, answer
 
 HOUR = timedelta(hours=1)
 NO_TIME = timedelta(0)
 DAY = 24 * 3600.0
-KEY = "bXkta2V5"
-
-StubbedAccount = Callable[..., tuple[AzureAccount, Stub]]
 
 
 @pytest.fixture(scope="module")
@@ -81,44 +78,36 @@ def test_an_account_without_delegation_keys_for_queues_is_refused_at_the_start(a
     assert str(account.endpoints["queue"]) in str(caught.value)
 
 
-def key_answer(service: str) -> bytes:
-    fields = {
-        "SignedOid": "an-object-id",
-        "SignedTid": "a-tenant-id",
-        "SignedStart": "2026-11-22T01:02:03Z",
-        "SignedExpiry": "2026-11-29T01:02:03Z",
-        "SignedService": service,
-        "SignedVersion": "2026-02-06",
-        "Value": KEY,
-    }
-    body = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
-    return answer(200, f'<?xml version="1.0"?><UserDelegationKey>{body}</UserDelegationKey>'.encode())
+FIELDS = {
+    "SignedOid": "an-object-id",
+    "SignedTid": "a-tenant-id",
+    "SignedStart": "2026-11-22T01:02:03Z",
+    "SignedExpiry": "2026-11-29T01:02:03Z",
+    "SignedService": "q",
+    "SignedVersion": "2026-02-06",
+    "Value": "bXkta2V5",
+}
 
 
 @pytest.fixture
-def stubbed(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> Iterator[StubbedAccount]:
-    """Makes an account whose services are a Stub with these replies."""
-    stubs: list[Stub] = []
-
-    def make(*replies: Reply) -> tuple[AzureAccount, Stub]:
-        stub = Stub(*replies, context=serving)
-        stubs.append(stub.__enter__())
-        access = EntraAccess("acct", (stub.url, stub.url, stub.url), StaticCredential())
-        return AzureAccount(access, "t", context=trusting), stub
-
-    yield make
-    for stub in stubs:
-        stub.__exit__()
+def keys(serving: ssl.SSLContext) -> Iterator[Stub]:
+    """A storage that answers with a user delegation key."""
+    fields = "".join(f"<{name}>{value}</{name}>" for name, value in FIELDS.items())
+    body = f'<?xml version="1.0"?><UserDelegationKey>{fields}</UserDelegationKey>'
+    with Stub(answer(200, body.encode()), context=serving) as stub:
+        yield stub
 
 
-def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
-    stubbed: StubbedAccount,
-) -> None:
-    account, stub = stubbed(key_answer("q"))
+@pytest.fixture
+def keyed(keys: Stub, trusting: ssl.SSLContext) -> AzureAccount:
+    return AzureAccount(EntraAccess("acct", (keys.url,) * 3, StaticCredential()), "t", context=trusting)
+
+
+def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(keyed: AzureAccount, keys: Stub) -> None:
     now = datetime.now(UTC)
     for _ in range(2):
-        sas = parse_qs(account.queue("lq-queue").signed_urls(now, now + HOUR, HOUR).poll)
-    (request,) = stub.heard
+        sas = parse_qs(keyed.queue("lq-queue").signed_urls(now, now + HOUR, HOUR).poll)
+    (request,) = keys.heard
     head, _, body = request.decode().partition("\r\n\r\n")
     assert head.startswith("POST /devstoreaccount1/?comp=userdelegationkey&restype=service HTTP/1.1\r\n")
     assert "x-ms-version: 2026-02-06\r\n" in head
@@ -129,15 +118,12 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
     assert sas["sig"]
 
 
-def test_a_url_that_outlives_the_key_gets_a_new_key(
-    stubbed: StubbedAccount,
-) -> None:
-    account, stub = stubbed(key_answer("q"))
+def test_a_url_that_outlives_the_key_gets_a_new_key(keyed: AzureAccount, keys: Stub) -> None:
     now = datetime.now(UTC)
-    account.queue("q").signed_urls(now, now + timedelta(days=5), HOUR)
-    assert len(stub.heard) == 1
+    keyed.queue("q").signed_urls(now, now + timedelta(days=5), HOUR)
+    assert len(keys.heard) == 1
     with pytest.raises(ServiceUnavailable):  # no key lasts so long
-        account.queue("q").signed_urls(now, now + timedelta(days=8), HOUR)
+        keyed.queue("q").signed_urls(now, now + timedelta(days=8), HOUR)
 
 
 class Source:
