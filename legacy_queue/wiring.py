@@ -81,16 +81,15 @@ def build(
     root_url: str,
     clock: Clock | None = None,
     storage: Storage | None = None,
-    broker: Broker | None = None,
     max_connections: int = 4000,
 ) -> Server:
     """The server for these settings. Sends nothing to storage or broker yet.
 
-    An eighth of ``max_connections`` may follow events. ``storage`` and ``broker`` replace those of the
-    settings. The caller starts the background in the process that serves.
+    An eighth of ``max_connections`` may follow events. ``storage`` replaces that of the settings. The
+    caller starts the background in the process that serves.
     Raises SettingsError for a value that cannot be used, UnusableStorage.
     """
-    make = partial(_build, settings, root_url, clock or SystemClock(), broker, max_connections)
+    make = partial(_build, settings, root_url, clock or SystemClock(), max_connections)
     return _with_reset(settings, make, storage) if settings.control else make(storage)
 
 
@@ -129,7 +128,6 @@ def _build(
     settings: Settings,
     root_url: str,
     clock: Clock,
-    broker: Broker | None,
     max_connections: int,
     storage: Storage | None,
     reset: Callable[[], None] | None = None,
@@ -141,9 +139,7 @@ def _build(
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
-    services = Services(
-        storage, broker or _broker(settings), clock, service_settings, _object_store(settings, clock)
-    )
+    services = Services(storage, _broker(settings), clock, service_settings, _object_store(settings, clock))
     background = services.background()
     upload_slots = UploadSlots()
     faults = FaultRegistry(FAULT_TARGETS)
