@@ -153,7 +153,8 @@ def create_app(
 
         @app.after_request
         def warn(response: Response) -> Response:
-            response.headers.extend(DEVELOPMENT_HEADERS)
+            for header in DEVELOPMENT_HEADERS:
+                response.headers.add(*header)
             return response
 
     @app.get("/ready")

@@ -7,6 +7,7 @@ from typing import Any
 
 from legacy_queue.domain.errors import MalformedPayload, ServiceUnavailable
 
+_YIELD_AFTER = 64 * 1024  # bytes
 _ESTABLISHED = 1  # TCP_ESTABLISHED in the kernel's include/net/tcp_states.h
 
 
@@ -19,11 +20,16 @@ class TimedBody:
 
     def __init__(self, body: Any) -> None:
         self._body = body
+        self._read = 0
 
     def read(self, size: int = -1) -> bytes:
-        time.sleep(0)  # let other greenlets run: gevent's recv does not yield while there are bytes
+        if self._read >= _YIELD_AFTER:
+            self._read = 0
+            time.sleep(0)  # let other greenlets run: gevent's recv does not yield while there are bytes
         try:
-            return bytes(self._body.read(size))
+            data = bytes(self._body.read(size))
+            self._read += len(data)
+            return data
         except TimeoutError:
             raise ServiceUnavailable("the body came too slowly: send it again") from None
         except Exception as error:  # noqa: BLE001  gunicorn has many

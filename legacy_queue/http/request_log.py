@@ -5,8 +5,8 @@ the line says why credentials were refused, never the answer.
 """
 
 import errno
+import random
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -45,7 +45,8 @@ class RequestRecord:
 
     def __init__(self, environ: Environ) -> None:
         sent_id = environ.get("HTTP_X_REQUEST_ID", "")
-        self.request_id = sent_id if _PLAIN_ID.fullmatch(sent_id) else secrets.token_urlsafe(9)
+        own_id = f"{random.getrandbits(48):012x}"
+        self.request_id = sent_id if _PLAIN_ID.fullmatch(sent_id) else own_id
         self.method: str = environ["REQUEST_METHOD"]
         self.target: str = environ["RAW_URI"]
         if not self.target.startswith("/"):  # the absolute form, which proxies send

@@ -263,6 +263,8 @@ class GunicornWorker(GeventWorker):
 
         Its rest is read here: a client may read no answer before it has sent all.
         """
+        if getattr(body.reader, "length", None) == 0:  # the application has read all, as it mostly does
+            return not body.failed
         with suppress(Exception), gevent.Timeout(self.idle_timeout, TimeoutError):
             while not body.failed and body.read(_DISCARDED):
                 gevent.sleep(0)
