@@ -199,9 +199,9 @@ class RestClient:
         path = self._connections.path + path
         query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
         target = f"{path}?{query}" if query else path
-        delays = iter((*self._service.delays, None))
+        delays = iter(self._service.delays)
         while True:
-            delay = next(delays)
+            delay = next(delays, None)
             self._counts[self._service.name, method] += 1
             try:
                 response = self._connections.exchange(method, target, self._headers(request, path), body)
@@ -210,8 +210,10 @@ class RestClient:
                 if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
                     raise
             else:
+                if is_sent_once or not _helps_to_retry(response.status):
+                    return response
                 wait = _pause(delay, response.headers.get("retry-after", ""))
-                if wait is None or is_sent_once or not _helps_to_retry(response.status):
+                if wait is None:
                     return response
             self._sleep(wait)
 
