@@ -64,6 +64,8 @@ class Dependencies:
 
     def release_dependents(self, required: Task, run_id: int) -> None:
         """Satisfy the dependents of the task, which ended with that run. Safe to repeat."""
+        if not self._dependencies.has_any(required.task_id):
+            return
         as_it_ended = required.up_to(run_id)
         read = partial(self._dependencies.dependents, required.task_id)
         for dependent in read_rows(read, lambda row: row.task_id, ""):

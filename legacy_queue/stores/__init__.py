@@ -33,7 +33,7 @@ class Storage:
         self.account = account
         self.tasks = TaskStore(account.table(f"{prefix}tasks"))
         self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
-        self.dependencies = DependencyStore(account.table(f"{prefix}dependencies"))
+        self.dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
         self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))
         self.blobs = Blobs(account.container, clock)
         self.work_queues = WorkQueues(account, prefix, clock)

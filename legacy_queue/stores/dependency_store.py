@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from legacy_queue.ports.table import Row
+from legacy_queue.domain.definition import MAX_DEADLINE
+from legacy_queue.ports import Clock
+from legacy_queue.ports.table import Change, Row, Table
 from legacy_queue.stores.rows import ExpiringRows, between, of_kind, slugid_in
 
-_BEGIN = "!"
+_MARK = "!"
 _END = "~"  # before and behind every taskId
+_MARK_KEPT = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
 
 
 @dataclass(frozen=True)
@@ -20,15 +23,25 @@ class Dependent:
 
 
 class DependencyStore(ExpiringRows):
-    """A partition for each required task: a row for each of its dependents."""
+    """A partition for each required task: a row for each of its dependents, and a mark that there are any."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        super().__init__(table)
+        self._clock = clock
 
     def add(self, required_id: str, dependent: Dependent, expires: datetime) -> None:
         """Store that ``dependent`` depends on ``required_id``. Safe to repeat."""
-        self._table.put(required_id, dependent.task_id, {"requires": dependent.requires, "expires": expires})
+        row = Change("put", dependent.task_id, {"requires": dependent.requires, "expires": expires})
+        mark = Change("put", _MARK, {"expires": self._clock.now() + _MARK_KEPT})
+        self._table.batch(required_id, [mark, row])
+
+    def has_any(self, required_id: str) -> bool:
+        """Whether any task may wait for ``required_id``; costs one point read."""
+        return self._table.get(required_id, _MARK) is not None
 
     def dependents(self, required_id: str, after: str, limit: int) -> Sequence[Dependent]:
         """Up to ``limit`` behind the taskId ``after``, ordered as bytes. Only the last page is short."""
-        return between(self._table, required_id, after or _BEGIN, _END, limit, _dependent)
+        return between(self._table, required_id, after or _MARK, _END, limit, _dependent)
 
 
 def _dependent(row: Row) -> Dependent:

@@ -2,12 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.timer import Timer
-from legacy_queue.stores import Dependent, GroupStore, Storage
+from legacy_queue.stores import GroupStore, Storage
 from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend
@@ -42,16 +40,6 @@ def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
     table.moves = False
     remove_all_expired(groups, EXPIRES + 2 * DAY)
     assert groups.load(GROUP) is None
-
-
-@pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
-def test_a_dependent_is_stored_until_it_expires(storage: Storage, other: Storage, requires: str) -> None:
-    required_id, dependent = slugid(), Dependent(slugid(), requires)
-    for _ in range(2):
-        storage.dependencies.add(required_id, dependent, EXPIRES)
-        assert other.dependencies.dependents(required_id, "", 9) == [dependent]
-    remove_all_expired(storage.dependencies, EXPIRES + HOUR)
-    assert other.dependencies.dependents(required_id, "", 9) == []
 
 
 def test_only_unused_work_queues_are_removed(storage: Storage, backend: Backend) -> None:
