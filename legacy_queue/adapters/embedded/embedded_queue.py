@@ -30,6 +30,7 @@ from legacy_queue.ports.queue import (
 
 _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
+_REMOVED = 500  # expired messages at once
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
 _VISIBLE = "FROM messages WHERE queue = ? AND visible <= ? ORDER BY visible, rank LIMIT ?"
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
@@ -87,13 +88,14 @@ class EmbeddedQueue(Queue):
                 "UPDATE messages SET receipt = ?, visible = ?, dequeued = dequeued + 1, rank = ? "
                 f"WHERE id = ? AND expires > ? RETURNING {_COLUMNS}"
             )
+            found = db.execute(find, asked).fetchall()
             taken = []
-            for (message_id,) in db.execute(find, asked).fetchall():
+            for (message_id,) in found:
                 values = _receipt(), visible, self._database.rank(), message_id, now
-                received = db.execute(update, values).fetchall()
-                taken += received
-                if not received:  # it has expired
-                    db.execute("DELETE FROM messages WHERE id = ?", (message_id,))
+                taken += db.execute(update, values).fetchall()
+            if len(taken) < len(found):  # others have expired, and maybe many behind them
+                remove = f"DELETE FROM messages WHERE id IN (SELECT id {_VISIBLE}) AND expires <= ?"
+                db.execute(remove, (self.name, now, _REMOVED, now))
             return taken
 
         while self._database.rows(find, asked):  # an empty queue costs no write
