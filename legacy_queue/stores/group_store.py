@@ -184,7 +184,7 @@ class GroupStore(ExpiringRows):
             if group.etag and group.expires >= wanted.expires:
                 self._table.batch(group.task_group_id, [Change("merge", required, {}), *rows])
                 return group
-            lasting = replace(group, expires=max(group.expires, wanted.expires))
+            lasting = replace(group, expires=wanted.expires)  # a new group is ``wanted`` itself
             return self._write(lasting, rows if group.sealed else [_open(lasting), *rows])
         except Changed:
             self._cache.remove(group.task_group_id)

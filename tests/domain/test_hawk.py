@@ -139,6 +139,12 @@ def test_a_bewit_is_accepted_for_get_and_head_only() -> None:
         refused(replace(with_bewit(), method=method))
 
 
+def test_a_request_with_two_signatures_is_refused() -> None:
+    request = with_bewit()
+    unreadable(replace(request, target=f"{request.target}&bewit=x"))
+    unreadable(replace(request, authorization=signed().authorization))
+
+
 def test_a_request_without_credentials_has_no_signature() -> None:
     assert hawk.read_signature(REQUEST) is None
     assert hawk.read_signature(replace(REQUEST, target="/bewit=x?xbewit=1&bewits=2")) is None
