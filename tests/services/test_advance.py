@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
@@ -68,15 +67,6 @@ def defined(harness: Harness, **changes: Any) -> str:
 # effects that it repeats
 
 
-def test_a_task_whose_server_died_after_the_insert_is_published_and_offered(harness: Harness) -> None:
-    task_id = slugid()
-    dies_after(harness, "insert", lambda server: server.tasks.create(task_id, task_body()))
-    assert (harness.events(), harness.messages()) == ([], [])
-    assert advance(harness, task_id, NOW) == Next(NOW + DAY)
-    assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-    assert harness.offered_runs() == [(0, NO_DELAY)]
-
-
 def test_only_events_since_the_given_time_are_published_again_in_order(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(MINUTE)
@@ -128,20 +118,6 @@ def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
     advance(harness, task_id, NOW, is_published=True, services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in harness.events()
-
-
-def test_a_resolved_task_releases_its_dependents_and_resolves_its_group(harness: Harness) -> None:
-    group = slugid()
-    task_id = harness.claimed(taskGroupId=group)
-    waiting = harness.create(dependencies=[task_id])
-    needs_both = harness.create(dependencies=[task_id, waiting])
-    dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server))
-    harness.events()
-    assert advance(harness, task_id, NOW) == Next()
-    events = harness.events()
-    assert events[-1] == ("task-group-resolved", group, None)
-    assert ("task-completed", task_id, 0) in events
-    assert (harness.states(waiting), harness.states(needs_both)) == (["pending"], [])
 
 
 def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> None:
@@ -208,12 +184,3 @@ def test_nothing_is_read_for_events_while_the_broker_is_away(harness: Harness) -
         advance(harness, task_id, NOW, services=server)
     assert calls.names == []
     assert advance(harness, task_id, services=server) == Next(NOW + DAY)
-
-
-@pytest.mark.parametrize("of", ["load", "replace"])
-def test_a_failure_of_storage_reaches_the_caller(harness: Harness, of: str) -> None:
-    task_id = harness.create()
-    harness.clock.advance(DAY)
-    away = FaultAt(0, of=of, before=failing(ServiceUnavailable("storage is away")))
-    with pytest.raises(ServiceUnavailable):
-        advance(harness, task_id, services=harness.replica(away))

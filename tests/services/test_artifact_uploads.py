@@ -17,9 +17,7 @@ from legacy_queue.domain.errors import (
     QueueError,
     RequestConflict,
     ResourceNotFound,
-    ServiceUnavailable,
 )
-from legacy_queue.domain.times import format_time
 from legacy_queue.services import Services
 from tests.memory_server import kept
 from tests.services.artifact_calls import (
@@ -33,7 +31,7 @@ from tests.services.artifact_calls import (
     sha256,
     upload,
 )
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Harness
+from tests.services.harness import MINUTE, NOW, Harness
 
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False)
@@ -143,22 +141,6 @@ def test_an_upload_that_ends_after_the_task_is_completed_is_not_stored() -> None
     assert content(harness, task_id) is None
 
 
-def test_an_upload_url_is_refused_after_its_end_and_a_new_one_works() -> None:
-    harness = Harness()
-    task_id = harness.claimed(deadline=format_time(NOW + 2 * HOUR))
-    url = url_of(harness, task_id)
-    harness.clock.advance(19 * MINUTE)
-    harness.services.claims.reclaim(task_id, 0)
-    harness.clock.advance(19 * MINUTE)
-    harness.services.claims.reclaim(task_id, 0)
-    harness.clock.advance(7 * MINUTE - SECOND)
-    upload(harness, url)
-    harness.clock.advance(SECOND)
-    with pytest.raises(AuthorizationFailed, match="ended at"):
-        upload(harness, url)
-    upload(harness, url_of(harness, task_id, expires=format_time(NOW + HOUR)))
-
-
 @pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "removed"])
 def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(storage_type: str) -> None:
     """The artifact expired and was created again while its URL was good, which takes a wrong clock."""
@@ -187,41 +169,6 @@ def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(s
     assert harness.storage.blobs.properties(name) is None
 
 
-def test_a_blob_is_answered_with_the_request_that_uploads_it() -> None:
-    harness = Harness()
-    answer = create(harness, harness.claimed(), "blob")
-    (request,) = answer["requests"]
-    assert {**request, "url": ""} == {
-        "method": "PUT",
-        "url": "",
-        "headers": {"content-length": "22", "content-type": TEXT},
-    }
-    assert {**answer, "requests": []} == {
-        "storageType": "blob",
-        "expires": format_time(NOW + 45 * MINUTE),
-        "requests": [],
-    }
-
-
-def test_an_encoded_blob_is_stored_with_its_encoding() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    encoded: dict[str, Any] = {
-        "contentEncoding": "gzip",
-        "transferLength": len(CONTENT),
-        "transferSha256": sha256(CONTENT),
-    }
-    decoded: dict[str, Any] = {"contentLength": 1000, "contentSha256": sha256(b"decoded")}
-    (request,) = create(harness, task_id, "blob", **encoded, **decoded)["requests"]
-    assert request["headers"] == {
-        "content-length": str(len(CONTENT)),
-        "content-type": TEXT,
-        "content-encoding": "gzip",
-    }
-    assert upload(harness, request["url"]) == etag(CONTENT)
-    assert kept(harness.storage.blobs, blob_name(harness, task_id)) == (22, TEXT, "gzip")
-
-
 def test_each_part_of_a_blob_is_checked() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -234,18 +181,3 @@ def test_each_part_of_a_blob_is_checked() -> None:
             upload(harness, request["url"], b"x" * len(part), "")
         assert upload(harness, request["url"], part, "") == etag(part)
     assert content(harness, task_id) is None
-
-
-def test_an_upload_fails_while_storage_is_away() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    url = url_of(harness, task_id)
-
-    def away(name: str, call: Any) -> Any:
-        if name == "blob.write":
-            raise ServiceUnavailable("storage is away")
-        return call()
-
-    harness.services = harness.replica(away)
-    with pytest.raises(ServiceUnavailable):
-        upload(harness, url)

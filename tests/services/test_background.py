@@ -70,18 +70,6 @@ class CallCounter:
         assert self.happened.wait(MAX_WAIT)
 
 
-def test_the_threads_release_the_dependents_of_a_resolved_task() -> None:
-    harness = Harness()
-    released = CallCounter("end")
-    server = harness.replica(released)
-    with running(server):
-        task_id = claimed_by(server, harness, taskGroupId=slugid())
-        waiting = harness.create(dependencies=[task_id])
-        harness.complete(task_id, services=server)
-        released.wait()
-    assert harness.states(waiting) == ["pending"]
-
-
 def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
     harness = Harness()
     task_ids = [harness.claimed()]  # by a dead process

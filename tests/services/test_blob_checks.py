@@ -142,15 +142,6 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
     assert stage.done == ["name"]
 
 
-def test_another_announcement_of_a_blob_gets_a_check_of_its_own() -> None:
-    stage = Stage()
-    first, second = stage.blob(), stage.blob(declared=b"another")
-    stage.begin(first)
-    stage.begin(second)
-    with pytest.raises(RequestConflict):
-        stage.check(second, observed_timeout(lambda: stage.end(2)))
-
-
 def test_at_most_max_reads_blobs_are_read_at_once() -> None:
     stage = Stage(max_reads=1)
     blobs = [stage.blob(name) for name in "ab"]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
-from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
 from legacy_queue.ports.queue import QueueNotFound
@@ -15,7 +14,6 @@ from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
-    HOUR,
     MINUTE,
     NOW,
     PROVISIONER,
@@ -65,14 +63,6 @@ def claim_all(harness: Harness) -> list[str]:
             claim = harness.services.claims.claim_polled(queue, message.received, ALICE)
             claimed += [message.task_id] if claim else []
     return claimed
-
-
-def published_changes(harness: Harness) -> list[tuple[str, str]]:
-    return [
-        (event.payload["oldPriority"], event.payload["newPriority"])
-        for event in harness.broker.published
-        if event.exchange == CHANGED
-    ]
 
 
 def test_a_pending_task_is_in_the_queue_of_its_new_priority(harness: Harness) -> None:
@@ -141,35 +131,6 @@ def test_a_retry_is_offered_with_the_new_priority(harness: Harness) -> None:
     harness.shut_down(task_id)
     (message,) = harness.receive(queue=QUEUES["high"])
     assert harness.claim(message, BOB)["runId"] == 1
-
-
-def test_the_sweeper_offers_in_the_queue_of_the_new_priority(harness: Harness) -> None:
-    task_id = harness.create()
-    change(harness, task_id)
-    for queue in QUEUES.values():
-        for message in harness.receive(queue=queue):
-            harness.delete(message, queue)
-    harness.lose_timers()
-    harness.sweep(HOUR)
-    assert runs_in(harness)["high"] == [0]
-
-
-def test_a_changed_priority_is_published(harness: Harness) -> None:
-    task_id = harness.create()
-    change(harness, task_id)
-    change(harness, task_id, "low", "high")
-    assert published_changes(harness) == [("lowest", "high"), ("high", "low")]
-
-
-def test_changes_while_the_broker_is_away_are_published_in_order_later(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.broker.capacity = 0
-    change(harness, task_id)
-    change(harness, task_id, "low", "high")
-    assert published_changes(harness) == []
-    harness.broker.capacity = None
-    harness.run_timers(MINUTE)
-    assert published_changes(harness) == [("lowest", "high"), ("high", "low")]
 
 
 def test_a_change_from_an_outdated_priority_is_a_conflict(harness: Harness) -> None:
@@ -265,10 +226,3 @@ def test_two_concurrent_changes_end_with_one_priority_and_its_message() -> None:
         assert 0 in runs_in(harness)[harness.task(task_id).priority]
 
     assert every_order(scene) > 10
-
-
-def test_an_event_of_a_change_has_its_routes(harness: Harness) -> None:
-    change(harness, harness.create(routes=["index.a"]))
-    (event,) = [event for event in harness.broker.published if event.exchange == CHANGED]
-    assert isinstance(event, Event)
-    assert event.routes == ("index.a",)

@@ -1,9 +1,7 @@
 """claimWork: docs/explanation/protocols.md#claimwork."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -16,7 +14,6 @@ from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.work_poller import POLL_LEASE
 from tests.services.harness import (
     ALICE,
@@ -91,32 +88,6 @@ def waiting(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-
-
-def test_a_claim_has_the_same_fields_as_one_of_claim_task() -> None:
-    harness = Harness()
-    task_id = harness.create(scopes=["a:scope"])
-    (claim,) = claim_work(harness.services)
-    assert claim["task"] == harness.task(task_id).wire
-    assert claim["status"] == harness.task(task_id).status()
-    assert (claim["runId"], claim["workerGroup"], claim["workerId"]) == (0, "group", "alice")
-    assert set(claim) == set(harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof()))
-    certificate = json.loads(claim["credentials"]["certificate"])
-    assert f"queue:claim-task:{task_id}/0" in certificate["scopes"]
-    assert "a:scope" in certificate["scopes"]
-
-
-def test_the_message_is_held_until_taken_until() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    claim_work(harness.services)
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
-    held = harness.task(task_id).held
-    assert held
-    assert held.message_id == harness.messages()[0].lease.message_id
-    harness.clock.advance(CLAIM_TIMEOUT)
-    (claim,) = claim_work(harness.services, worker=BOB)
-    assert (claim["runId"], harness.states(task_id)) == (1, ["exception claim-expired", "running by bob"])
 
 
 def test_a_new_task_wakes_waiting_requests() -> None:
@@ -346,30 +317,6 @@ def test_pollers_of_idle_worker_types_are_forgotten() -> None:
             thread.join(60)
     claim_work(services, worker_type="one-more")
     assert services.pollers.count() < 1000
-
-
-def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_order() -> None:
-    harness = Harness()
-    for _ in range(30):
-        harness.create()
-    started = iter(range(30))
-    claimed = threading.Semaphore(0)
-
-    def slow_at_first(name: str, call: Callable[[], Any]) -> Any:
-        """The first task is written after another."""
-        if name == "replace" and next(started) == 0:
-            assert claimed.acquire(timeout=30)
-        answer = call()
-        if name == "replace":
-            claimed.release()
-        return answer
-
-    services = harness.replica(slow_at_first, threads=ThreadPoolExecutor)
-    answered = claim_work(services, 30)
-    runs = [{"taskId": claim["status"]["taskId"], "runId": claim["runId"]} for claim in answered]
-    assert len(runs) == 30
-    described = services.workers.describe(worker_path(PROVISIONER, WORKER_TYPE, ALICE))
-    assert described["recentTasks"] == runs[-20:]
 
 
 def test_a_released_claim_is_not_a_recent_task() -> None:

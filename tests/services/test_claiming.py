@@ -14,7 +14,6 @@ import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.ports.queue import PopReceiptMismatch
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
@@ -39,27 +38,6 @@ def by_openssl(task_id: str, run_id: int, secret: bytes) -> str:
     command = ["openssl", "dgst", "-sha256", "-hmac", secret.decode(), "-binary"]
     made = subprocess.run(command, input=f"{task_id}/{run_id}".encode(), capture_output=True, check=True)
     return base64.b64encode(made.stdout).decode()
-
-
-def test_a_message_is_signed_with_the_first_secret() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    assert message.signature == by_openssl(task_id, 0, SECRET)
-    harness.claim(message)
-    harness.clock.advance(CLAIM_TIMEOUT)
-    assert harness.receive_one().signature == by_openssl(task_id, 1, SECRET)
-
-
-def test_a_claim_answers_the_status_the_definition_and_taken_until() -> None:
-    harness = Harness()
-    task_id = harness.create(scopes=["a:scope"])
-    answer = harness.claim(harness.receive_one())
-    assert answer["status"] == harness.task(task_id).status()
-    assert answer["task"] == harness.task(task_id).wire
-    assert (answer["runId"], answer["workerGroup"], answer["workerId"]) == (0, "group", "alice")
-    assert answer["takenUntil"] == "2030-01-02T03:24:05.678Z"
-    assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
 
 
 def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later() -> None:
@@ -147,18 +125,6 @@ def test_a_message_id_without_a_receipt_leaves_the_message() -> None:
     harness.claim(message, proof=ClaimProof(message.lease.message_id, None, message.signature))
     assert len(harness.messages()) == 2
     assert harness.states(task_id) == ["running by alice"]
-
-
-def test_a_worker_cannot_delete_the_message_after_a_draft_claim() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    harness.claim(message)
-    with pytest.raises(PopReceiptMismatch):  # Azure's 400
-        harness.delete(message)
-    harness.clock.advance(CLAIM_TIMEOUT)
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
 def lose_held_message(harness: Harness, task_id: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.ports import Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
@@ -148,15 +148,3 @@ def test_a_worker_can_repeat_a_claim_that_crashed_before_the_write() -> None:
     with pytest.raises(RequestConflict, match="duplicate"):
         harness.claim(harness.receive_one(), BOB)
     assert [message.lease for message in harness.messages()] == [held]
-
-
-def test_a_report_succeeds_though_its_message_cannot_be_deleted() -> None:
-    scene = SCENES["complete"]()
-    harness = scene.harness
-    away = FaultAt(0, of="remove", before=failing(ServiceUnavailable("storage is away")))
-    assert scene.request(harness.replica(away)).state == "completed"
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT / 2)]
-    harness.clock.advance(CLAIM_TIMEOUT / 2)
-    with pytest.raises(RequestConflict, match="resolved as completed"):
-        harness.claim(harness.receive_one(), BOB)
-    assert harness.messages() == []

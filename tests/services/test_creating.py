@@ -2,7 +2,7 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import InputError, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     MINUTE,
@@ -53,35 +53,9 @@ def test_a_create_that_is_repeated_after_a_lost_answer_offers_the_task_once() ->
     assert [run_id for run_id, _ in harness.offered_runs()] == [0]
 
 
-def test_another_definition_under_the_same_task_id_is_a_conflict() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    with pytest.raises(RequestConflict, match="retries differs"):
-        harness.services.tasks.create(task_id, task_body(retries=1))
-    assert harness.task(task_id).retries_left == 5
-
-
-def test_a_group_has_one_scheduler_id() -> None:
-    harness = Harness()
-    harness.create(taskGroupId=GROUP, schedulerId="first")
-    harness.create(taskGroupId=GROUP, schedulerId="first")
-    other = slugid()
-    with pytest.raises(RequestConflict, match=f"{GROUP} has the schedulerId 'first'"):
-        harness.services.tasks.create(other, task_body(taskGroupId=GROUP, schedulerId="second"))
-    with pytest.raises(ResourceNotFound):
-        harness.services.tasks.load(other)
-
-
 def test_a_refused_definition_writes_nothing() -> None:
     calls = CallRecorder()
     services = Harness().replica(calls)
     with pytest.raises(InputError):
         services.tasks.create(slugid(), task_body(dependencies=[GROUP]))
     assert calls.names == ["load"]
-
-
-def test_a_task_that_was_never_created_is_not_found() -> None:
-    services = Harness().services
-    for find in (services.tasks.load, services.tasks.recall, services.tasks.cancel):
-        with pytest.raises(ResourceNotFound, match="there is no task"):
-            find(slugid())

@@ -185,32 +185,6 @@ def test_the_timer_satisfies_the_task_if_the_server_dies_while_creating_it(
     assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
-def test_a_rerun_of_a_dependency_leaves_released_dependents_pending(harness: Harness) -> None:
-    required = harness.create()
-    early = harness.create(dependencies=[required])
-    harness.run(required)
-    harness.services.tasks.rerun(required)
-    harness.run_timers()  # the resolution is handled after the rerun
-    assert harness.task(early).state == "pending"
-    late = harness.create(dependencies=[required])
-    assert harness.task(late).state == "unscheduled"
-    harness.run(required)
-    harness.run_timers()
-    assert harness.task(late).state == "pending"
-
-
-def test_a_failed_dependency_releases_its_dependents_when_a_rerun_completes(harness: Harness) -> None:
-    required = harness.create()
-    waiting = harness.create(dependencies=[required])
-    harness.run(required, "failed")
-    harness.run_timers()
-    assert harness.task(waiting).state == "unscheduled"
-    harness.services.tasks.rerun(required)
-    harness.run(required)
-    harness.run_timers()
-    assert harness.task(waiting).state == "pending"
-
-
 def test_a_repeated_create_satisfies_dependencies_whose_timer_was_lost(harness: Harness) -> None:
     """The timer of its dependency, which was resolved, was lost."""
     required, task_id = harness.create(), slugid()
@@ -218,17 +192,6 @@ def test_a_repeated_create_satisfies_dependencies_whose_timer_was_lost(harness: 
     harness.services.tasks.create(task_id, body)
     harness.run(required)
     assert harness.services.tasks.create(task_id, body).state == "pending"
-
-
-def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> None:
-    required = harness.create()
-    waiting = harness.create(dependencies=[required], deadline=format_time(NOW + HOUR))
-    harness.clock.advance(HOUR)
-    harness.run(required)
-    harness.services.resolver.handle_all()
-    assert (harness.task(waiting).state, harness.task(waiting).waits_for) == ("unscheduled", ())
-    harness.run_timers(SECOND)
-    assert harness.states(waiting) == ["exception deadline-exceeded"]
 
 
 def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness: Harness) -> None:

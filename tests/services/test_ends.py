@@ -131,24 +131,6 @@ def test_a_reclaimed_claim_expires_later_and_a_reclaim_puts_no_timer(harness: Ha
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-def test_without_a_resolver_a_claim_expires_when_its_message_is_claimed(harness: Harness) -> None:
-    """The promise of the draft: no timer fires, and there are no periodic_jobs."""
-    server = harness.replica(resolves=False)
-    assert server.periodic_jobs is None
-    task_id = slugid()
-    server.tasks.create(task_id, task_body(retries=1))
-    harness.claim(harness.receive_one(), ALICE, server)
-    harness.clock.advance(CLAIM_TIMEOUT - MS)
-    assert harness.receive() == []
-    harness.clock.advance(MS)
-    harness.claim(harness.receive_one(), BOB, server)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-    harness.clock.advance(CLAIM_TIMEOUT)
-    with pytest.raises(RequestConflict, match="no retries are left"):
-        harness.claim(harness.receive_one(), ALICE, server)
-    assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired"]
-
-
 def test_the_timer_of_an_unwritten_claim_ends_the_expired_claim_after_the_margin(harness: Harness) -> None:
     task_id = harness.claimed(ALICE)
     harness.clock.advance(CLAIM_TIMEOUT / 2)
@@ -216,17 +198,6 @@ def test_an_unresolved_task_ends_once_at_its_deadline(harness: Harness, state: s
     assert (harness.messages(), harness.timers()) == ([], [])
 
 
-def test_a_task_ends_when_a_server_starts_after_its_deadline(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.delete(harness.receive_one())
-    harness.clock.advance(3 * DAY)
-    killed(harness)
-    assert harness.states(task_id) == ["exception deadline-exceeded"]
-    resolved = harness.task(task_id).runs[0].resolved
-    assert resolved
-    assert resolved >= NOW + 3 * DAY
-
-
 # resolved and expired tasks
 
 
@@ -274,18 +245,6 @@ def test_the_process_that_resolves_a_task_releases_dependents_and_resolves_its_g
         harness.receive()
 
 
-def test_the_effects_of_a_resolution_follow_within_the_lease_of_a_dead_process(harness: Harness) -> None:
-    task_id = harness.claimed()
-    waiting = harness.create(dependencies=[task_id])
-    with pytest.raises(Crash):
-        harness.complete(task_id, services=harness.replica(FaultAt(0, of="replace", after=failing(Crash()))))
-    harness.events()
-    harness.run_timers(TIMER_LEASE)
-    events = [event for event in harness.events() if event[0] not in ("task-defined", "task-running")]
-    assert events[-1] == ("task-group-resolved", task_id, None)
-    assert events.index(("task-completed", task_id, 0)) < events.index(("task-pending", waiting, 0))
-
-
 def lost(harness: Harness) -> Services:
     """The SDK repeats the first write, as its answer was lost, and finds a newer ETag: its own."""
     return harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
@@ -320,27 +279,6 @@ def test_a_claim_whose_answer_was_lost_is_published_though_the_task_was_canceled
 
 
 @pytest.mark.parametrize("end", [killed, restarted], ids=["killed", "stopped"])
-def test_transitions_while_the_broker_was_away_are_published_though_their_server_ended(
-    harness: Harness, end: Callable[[Harness], None]
-) -> None:
-    harness.broker.capacity = 0
-    task_id = harness.claimed()
-    end(harness)
-    harness.complete(task_id)
-    harness.run_timers(HOUR)
-    harness.broker.capacity = None
-    harness.run_timers(2 * SECOND)
-    events = [event for event, _, _ in harness.events()]
-    assert list(dict.fromkeys(events)) == [
-        "task-defined",
-        "task-pending",
-        "task-running",
-        "task-completed",
-        "task-group-resolved",
-    ]
-
-
-@pytest.mark.parametrize("end", [killed, restarted], ids=["killed", "stopped"])
 def test_a_repeated_report_is_published_though_its_server_ended_while_the_broker_was_away(
     harness: Harness, end: Callable[[Harness], None]
 ) -> None:
@@ -355,15 +293,6 @@ def test_a_repeated_report_is_published_though_its_server_ended_while_the_broker
     harness.run_timers(HOUR)
     harness.run_timers(2 * SECOND)
     assert ("task-completed", task_id, 0) in harness.events()
-
-
-def test_dependents_are_released_while_the_broker_is_away(harness: Harness) -> None:
-    harness.broker.capacity = 0
-    task_id = harness.create()
-    waiting = harness.create(dependencies=[task_id])
-    harness.run(task_id)
-    harness.run_timers(MINUTE)
-    assert harness.states(waiting) == ["pending"]
 
 
 def test_a_repeated_create_of_a_resolved_task_succeeds_while_the_broker_is_away(harness: Harness) -> None:

@@ -110,16 +110,6 @@ def no_reader_is_left() -> Iterator[None]:
     wait_until(lambda: readers() <= before)
 
 
-def test_a_stream_begins_after_the_given_id(process: Place) -> None:
-    feed = process.feed
-    process.publish_numbers(*range(250))
-    assert numbers(feed, None, "#", BEGINNING) == list(range(250))
-    ids = [event_id for event_id, _ in events_in(feed)]
-    assert numbers(feed, None, "#", ids[99]) == list(range(100, 250))
-    assert numbers(feed, None, "#", ids[-1]) == []
-    assert numbers(feed, None, "#", "") == []
-
-
 def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(process: Place) -> None:
     feed = process.feed
     process.publish_numbers(0)
@@ -160,16 +150,6 @@ def test_a_stream_has_the_events_of_its_exchange_and_pattern(process: Place) -> 
     assert numbers(feed, None, "route.index.*", BEGINNING) == [4]
     assert numbers(feed, None, "route.#", BEGINNING) == [4]
     assert numbers(feed, "task-pending", "route.#", BEGINNING) == []
-
-
-def test_each_stream_gets_the_events_of_its_exchange(place: Place) -> None:
-    feed = place.feed
-    everything, again, running = (feed.follow(exchange, "#", "") for exchange in (None, None, "task-running"))
-    place.publish_numbers(1)
-    others = [event(2, "task-running"), event(3)]
-    place.publish(others)
-    assert take(everything, 3) == take(again, 3) == [1, 2, 3]
-    assert take(running, 1) == [2]
 
 
 @pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])

@@ -9,7 +9,6 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
@@ -221,40 +220,6 @@ def test_events_that_the_broker_did_not_confirm_are_published_again(harness: Har
     events = harness.events()
     assert of_task(events, task_id) == LIFE[:2]
     assert events.count(("task-defined", task_id, None)) == 2
-
-
-def test_a_broker_that_goes_away_again_gets_the_remaining_events_later(harness: Harness) -> None:
-    away(harness)
-    tasks = [slugid() for _ in range(10)]
-    for task_id in tasks:
-        live(harness.services, task_id)
-    harness.broker.capacity = 17
-    harness.services.publisher.check()
-    harness.run_timers(MINUTE)
-    assert harness.services.publisher.is_away
-    back(harness)
-    harness.run_timers(MINUTE)
-    events = harness.events()
-    assert [of_task(events, task_id) for task_id in tasks] == [OF_ITS_GROUP] * len(tasks)
-
-
-def test_expired_claims_and_deadlines_while_the_broker_was_away_are_published(harness: Harness) -> None:
-    expired, late = harness.claimed(), harness.create(deadline=format_time(NOW + HOUR))
-    harness.events()
-    away(harness)
-    unpublished = harness.create()
-    harness.claim(next(message for message in harness.receive() if message.task_id == unpublished))
-    harness.run_timers(HOUR)
-    for task_id in (expired, unpublished):
-        assert harness.states(task_id) == ["exception claim-expired", "pending"]
-    assert harness.states(late) == ["exception deadline-exceeded"]
-    assert harness.events() == []
-    back(harness)
-    harness.run_timers(MINUTE)
-    events = harness.events()
-    assert of_task(events, expired)[-1] == ("task-pending", 1)
-    assert of_task(events, unpublished) == [*LIFE[:3], ("task-pending", 1)]
-    assert of_task(events, late)[-2:] == [("task-exception", 0), ("task-group-resolved", None)]
 
 
 def create(_harness: Harness, services: Services, task_id: str) -> None:

@@ -59,16 +59,6 @@ def test_a_reclaim_of_a_cached_task_costs_two_operations() -> None:
     assert calls.names == ["hide", "replace"]
 
 
-def test_an_expired_claim_cannot_be_reclaimed() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    with pytest.raises(RequestConflict, match="the claim on run 0 ended"):
-        harness.services.claims.reclaim(task_id, 0)
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-
-
 @pytest.mark.parametrize("proof", [None, DEPLOYED])
 def test_the_next_worker_that_polls_runs_the_task_of_a_dead_worker(proof: ClaimProof | None) -> None:
     harness = Harness()
@@ -93,17 +83,6 @@ def test_the_next_worker_that_polls_runs_the_task_of_a_dead_worker(proof: ClaimP
         with pytest.raises(RequestConflict, match="run 0 is exception"):
             late(task_id, 0)
     assert harness.complete(task_id, 1).state == "completed"
-
-
-def test_a_late_worker_may_report_until_another_worker_claims() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
-    polled = harness.receive_one()
-    assert harness.complete(task_id).state == "completed"
-    with pytest.raises(RequestConflict, match="resolved as completed"):
-        harness.claim(polled, BOB)
-    assert harness.messages() == []
 
 
 def test_a_claim_after_the_last_retry_resolves_the_task() -> None:
@@ -179,19 +158,6 @@ def test_a_server_whose_clock_is_behind_does_not_end_claims_early() -> None:
     (held,) = harness.messages()
     assert taken_until
     assert visible_at(held) >= taken_until
-
-
-def test_a_claim_that_ends_after_the_deadline_holds_no_message() -> None:
-    harness = Harness()
-    task_id = harness.create(deadline="2030-01-02T03:05:05.678Z")  # in a minute
-    answer = harness.claim(harness.receive_one())
-    assert answer["takenUntil"] == "2030-01-02T03:24:05.678Z"
-    assert harness.messages() == []
-    assert harness.task(task_id).held is None
-    harness.clock.advance(30 * SECOND)
-    assert harness.services.claims.reclaim(task_id, 0)["takenUntil"] == "2030-01-02T03:24:35.678Z"
-    assert harness.messages() == []
-    assert harness.complete(task_id).state == "completed"
 
 
 @pytest.mark.parametrize("milliseconds", range(0, 4000, 250))

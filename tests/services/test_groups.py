@@ -68,14 +68,6 @@ def test_the_resolution_of_a_group_is_published_after_that_of_its_last_task(harn
     assert harness.events()[-2:] == [("task-completed", task_id, 0), RESOLVED]
 
 
-def test_a_retried_run_does_not_end_its_group(harness: Harness) -> None:
-    task_id = harness.claimed(taskGroupId=GROUP)
-    harness.shut_down(task_id)
-    assert resolutions(harness) == 0
-    harness.run(task_id)
-    assert resolutions(harness) == 1
-
-
 def test_a_group_that_gets_new_tasks_is_resolved_again(harness: Harness) -> None:
     harness.run(member(harness))
     assert resolutions(harness) == 1
@@ -96,14 +88,6 @@ def test_a_rerun_makes_its_group_active_until_it_is_resolved_again(harness: Harn
     harness.services.tasks.rerun(second)
     harness.run(second)
     assert resolutions(harness) == 1
-
-
-def test_a_resolution_that_is_handled_late_does_not_end_the_rerun(harness: Harness) -> None:
-    task_id = member(harness)
-    harness.run(task_id)
-    harness.services.tasks.rerun(task_id)
-    assert resolutions(harness) == 0
-    assert active(harness) == 1
 
 
 @pytest.mark.parametrize("call", ["activate", "timer.put"])

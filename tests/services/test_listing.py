@@ -6,12 +6,12 @@ from typing import cast
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
 from legacy_queue.services.pages import Page
-from legacy_queue.stores import Dependent, StoredTask, TaskStore
-from tests.services.harness import HOUR, NOW, Crash, FaultAt, Harness, failing, task_body
+from legacy_queue.stores import StoredTask, TaskStore
+from tests.services.harness import HOUR, Crash, FaultAt, Harness, failing, task_body
 from tests.services.ports import DelegatingTasks
 
 DAY = 24 * HOUR
@@ -80,11 +80,6 @@ def test_added_tasks_do_not_shift_a_page(harness: Harness, kind: str, about: str
     assert ids(first) + rest == sorted(before)
 
 
-def test_the_dependents_of_an_unknown_task_are_not_found(harness: Harness) -> None:
-    with pytest.raises(ResourceNotFound, match="it may have expired"):
-        page(harness, "dependents", slugid())
-
-
 def test_a_task_that_depends_on_itself_is_among_its_dependents(harness: Harness) -> None:
     task_id = slugid()
     harness.services.tasks.define(task_id, task_body())
@@ -117,14 +112,6 @@ def test_a_member_row_without_its_task_is_not_listed(harness: Harness, exists: b
         harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
     assert len(harness.storage.groups.members(group, "", 9)) == 2
     assert ids(page(harness, "group", group)) == [member]
-
-
-def test_a_dependent_row_without_a_dependency_is_not_listed(harness: Harness) -> None:
-    required, other = harness.create(), harness.create()
-    for task_id in (other, slugid()):
-        harness.storage.dependencies.add(required, Dependent(task_id, "all-completed"), NOW + DAY)
-    waiting = harness.create(dependencies=[required])
-    assert ids(page(harness, "dependents", required)) == [waiting]
 
 
 class CountedTasks(DelegatingTasks):

@@ -19,7 +19,7 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.times import format_time
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, sha256, upload
-from tests.services.harness import HOUR, MINUTE, NOW, FaultAt, Harness
+from tests.services.harness import HOUR, MINUTE, NOW, Harness
 
 HTML = "text/html"
 HASHES = {"sha256": sha256(CONTENT)}
@@ -134,17 +134,6 @@ def test_an_upload_without_content_cannot_be_finished() -> None:
     run.create_upload(PUT_URL)
     with pytest.raises(RequestConflict, match="not uploaded yet"):
         run.finish_upload()
-
-
-def test_finishing_an_upload_keeps_a_concurrent_extension() -> None:
-    run = Run()
-    run.create_upload(INLINE)
-    later = format_time(NOW + 2 * HOUR)
-    change = lambda: create(run.harness, run.task_id, "object", expires=later)  # noqa: E731
-    run.services = run.harness.replica(FaultAt(0, of="artifact.replace", before=change))
-    run.finish_upload()
-    assert run.artifact.is_closed
-    assert run.artifact.expires == NOW + 2 * HOUR
 
 
 def test_finish_needs_an_object_a_finished_upload_and_its_upload_id() -> None:
