@@ -1,6 +1,5 @@
 """Advancing a task: which effects it repeats, and what it ends."""
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,6 @@ from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Next
 from legacy_queue.services.timer_table import FiredTimer
-from tests.services.artifact_calls import NAME, body
 from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,
@@ -20,10 +18,7 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
-    Crash,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
 from tests.services.test_stale_memory import stale_tasks
@@ -52,12 +47,6 @@ def advance(
     return (services or harness.replica()).advance.repeat_effects(fired)
 
 
-def dies_after(harness: Harness, write: str, call: Callable[[Services], object]) -> None:
-    """A server dies right after that write."""
-    with pytest.raises(Crash):
-        call(harness.replica(FaultAt(0, of=write, after=failing(Crash()))))
-
-
 def defined(harness: Harness, **changes: Any) -> str:
     task_id = slugid()
     harness.services.tasks.define(task_id, task_body(harness.clock.now(), **changes))
@@ -79,21 +68,6 @@ def test_only_events_since_the_given_time_are_published_again_in_order(harness: 
     assert harness.events() == [("task-running", task_id, 0), ("task-pending", task_id, 1)]
     advance(harness, task_id, harness.clock.now())
     assert harness.events() == [("task-pending", task_id, 1)]
-
-
-def test_an_unpublished_artifact_that_exists_is_published(harness: Harness) -> None:
-    task_id = harness.claimed()
-    create: Callable[[Services], object] = lambda server: server.artifacts.create(  # noqa: E731
-        task_id, 0, NAME, body("s3")
-    )
-    create(harness.services)
-    harness.clock.advance(SECOND)
-    harness.events()
-    since = harness.clock.now()
-    advance(harness, task_id, since, has_artifacts=True)
-    assert harness.events() == [("artifact-created", task_id, 0)]
-    advance(harness, task_id, since, has_artifacts=True, is_published=True)
-    assert harness.events() == []
 
 
 def test_a_task_that_this_process_has_just_resolved_is_not_read(harness: Harness) -> None:
@@ -118,19 +92,6 @@ def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
     advance(harness, task_id, NOW, is_published=True, services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in harness.events()
-
-
-def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> None:
-    group, task_id = slugid(), harness.create()
-    done = harness.create(taskGroupId=group)
-    harness.run(done)
-    harness.run_timers()
-    another = task_body(taskGroupId=group)
-    dies_after(harness, "join", lambda server: server.tasks.create(task_id, another))
-    harness.events()
-    assert harness.storage.groups.is_active(group)
-    advance(harness, task_id, harness.clock.now() + SECOND, group=group)
-    assert harness.events() == [("task-group-resolved", group, None)]
 
 
 # claims and tasks that it ends

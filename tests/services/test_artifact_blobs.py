@@ -24,10 +24,9 @@ from tests.services.artifact_calls import (
     create,
     etag,
     in_parts,
-    sha256,
     upload,
 )
-from tests.services.harness import HOUR, MINUTE, NOW, CallRecorder, FaultAt, Harness
+from tests.services.harness import HOUR, MINUTE, NOW, FaultAt, Harness
 from tests.services.interleaving import every_order, run
 
 PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
@@ -87,16 +86,6 @@ def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name() -> 
         harness.services.artifacts.content(ticket)
 
 
-def test_parts_that_do_not_make_the_announced_content_are_a_conflict() -> None:
-    harness = Harness()
-    task_id = in_parts_uploaded(harness, contentSha256=sha256(CONTENT))
-    with pytest.raises(RequestConflict, match="differ from the declared content") as conflict:
-        complete(harness, task_id, *ETAGS)
-    assert conflict.value.details["found"]["transferSha256"] == sha256(b"".join(PARTS))
-    assert conflict.value.details["announced"]["transferSha256"] == sha256(CONTENT)
-    assert not stored(harness, task_id).artifact.is_complete
-
-
 def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness, (PARTS[0], None, PARTS[2]))
@@ -128,27 +117,6 @@ def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
     with pytest.raises(InputError, match=rf"the etags \({len(etags)}\)"):
         complete(harness, task_id, *etags)
     assert stored(harness, task_id).artifact.is_complete == is_complete
-
-
-@pytest.mark.parametrize("storage_type", ["s3", "azure", "reference", "error"])
-def test_only_a_blob_can_be_completed_with_etags(storage_type: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id, storage_type)
-    with pytest.raises(InputError, match=f"of the storage type {storage_type}"):
-        complete(harness, task_id)
-
-
-def test_a_complete_blob_takes_no_upload_and_may_be_completed_again() -> None:
-    harness = Harness()
-    task_id = uploaded(harness)
-    complete(harness, task_id)
-    (request,) = create(harness, task_id, "blob")["requests"]
-    with pytest.raises(RequestConflict, match="is complete"):
-        upload(harness, request["url"])
-    assert stored(harness, task_id).artifact.is_complete
-    harness.complete(task_id)
-    complete(harness, task_id)
 
 
 def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -> None:
@@ -219,33 +187,6 @@ def test_a_run_does_not_wait_for_an_expired_blob() -> None:
     assert harness.complete(task_id).state == "completed"
 
 
-@pytest.mark.parametrize(("state", "reason"), [("failed", "failed"), ("exception", "internal-error")])
-def test_a_run_may_fail_before_its_blobs_are_complete(state: str, reason: str) -> None:
-    harness = Harness()
-    task_id = uploaded(harness)
-    assert harness.services.tasks.report(task_id, 0, state, reason).state == state
-
-
-def test_a_run_can_be_completed_although_an_earlier_run_has_an_incomplete_blob() -> None:
-    harness = Harness()
-    task_id = uploaded(harness)
-    harness.shut_down(task_id)
-    create(harness, task_id, "blob", "another, after the exception")
-    assert harness.run(task_id).state == "completed"
-
-
-def test_a_report_of_a_run_without_blobs_reads_no_artifacts() -> None:
-    harness, calls = Harness(), CallRecorder()
-    task_id = harness.claimed()
-    create(harness, task_id, "s3")
-    services = harness.replica(calls, caches_tasks=True)
-    services.tasks.load(task_id)
-    calls.names.clear()
-    harness.complete(task_id, services=services)
-    assert [name for name in calls.names if name.startswith("artifact.")] == []
-    assert calls.names.count("load") == 0
-
-
 @pytest.mark.parametrize("caches_tasks", [False, True])
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
 def test_of_a_concurrent_create_and_report_one_gets_a_conflict(caches_tasks: bool, before: int) -> None:
@@ -301,22 +242,3 @@ def test_a_refused_create_removes_the_row_it_inserted_and_no_other() -> None:
             harness, other, "blob", services=harness.replica(FaultAt(0, of="artifact.insert", before=fail))
         )
     assert stored(harness, other)
-
-
-def test_a_refused_create_leaves_a_row_that_another_call_changed() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-
-    def meanwhile() -> None:
-        before = stored(harness, task_id)
-        harness.storage.artifacts.replace(before, before.artifact)
-        harness.services.tasks.report(task_id, 0, "failed", "failed")
-
-    with pytest.raises(RequestConflict):
-        create(
-            harness,
-            task_id,
-            "blob",
-            services=harness.replica(FaultAt(0, of="artifact.insert", after=meanwhile)),
-        )
-    assert stored(harness, task_id)

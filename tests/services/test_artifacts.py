@@ -1,7 +1,6 @@
 """Artifacts are created, published, found, listed, and removed after they expired."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,14 +8,13 @@ from structlog.testing import capture_logs
 
 from legacy_queue.domain.artifact import UPLOAD_WINDOW
 from legacy_queue.domain.errors import (
-    ResourceExpired,
     ResourceNotFound,
     ServiceUnavailable,
 )
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import StoredArtifact
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, blob_name, create, upload
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, blob_name, create
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
@@ -38,13 +36,6 @@ def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
     name = blob_name(harness, task_id)
     harness.storage.blobs.write(name, [CONTENT], TEXT, None)
     return name
-
-
-@pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_an_upload_url_ends_no_later_than_its_artifact(storage_type: str) -> None:
-    harness = Harness()
-    task_id, soon = harness.claimed(), format_time(NOW + MINUTE)
-    assert create(harness, task_id, storage_type, expires=soon)["expires"] == soon
 
 
 @each_type
@@ -81,24 +72,6 @@ def test_an_equal_create_writes_nothing() -> None:
     before = stored(harness, task_id)
     create(harness, task_id)
     assert stored(harness, task_id) == before
-
-
-@pytest.mark.parametrize("storage_type", ["azure", "blob", "error"])
-@pytest.mark.parametrize("after", [MINUTE, 2 * HOUR])
-def test_a_create_renews_an_expired_artifact(storage_type: str, after: timedelta) -> None:
-    harness = Harness()
-    task_id = harness.claimed(deadline=format_time(NOW + 3 * HOUR))
-    create(harness, task_id, storage_type, expires=format_time(NOW + MINUTE))
-    for _ in range(int(after / MINUTE) // 10):
-        harness.clock.advance(10 * MINUTE)
-        harness.services.claims.reclaim(task_id, 0)
-    harness.clock.advance(MINUTE)
-    with pytest.raises(ResourceExpired):
-        harness.services.artifacts.find(task_id, 0, NAME)
-    harness.events()
-    create(harness, task_id, storage_type)
-    assert stored(harness, task_id).artifact.expires == harness.clock.now() + HOUR
-    assert harness.events() == [("artifact-created", task_id, 0)]
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
@@ -194,15 +167,6 @@ def test_find_returns_the_artifact_and_its_url() -> None:
     assert url("reference") == "https://elsewhere.example.com/live.log"
     assert url("error") is None
     assert url("link") is None
-
-
-def test_an_expired_artifact_is_refused_with_its_expiry() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id)
-    harness.clock.advance(HOUR)
-    with pytest.raises(ResourceExpired, match="expired at 2030-01-02T04:04:05"):
-        harness.services.artifacts.find(task_id, 0, NAME)
 
 
 def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
@@ -334,19 +298,6 @@ def test_the_object_store_takes_s3_artifacts_and_no_others() -> None:
     harness.sweep(2 * HOUR)
     assert objects.removed == [name]
     assert harness.storage.artifacts.load(task_id, 0, NAME) is None
-
-
-def test_an_artifact_from_before_the_object_store_keeps_its_urls() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    before = create(harness, task_id)
-    harness.objects = FakeObjects()
-    services = harness.replica()
-    assert create(harness, task_id, services=services) == before
-    upload(harness, before["putUrl"])
-    found = services.artifacts.find(task_id, 0, NAME)
-    assert found.url
-    assert not found.url.startswith("https://objects/")
 
 
 def test_artifacts_of_an_object_store_that_is_not_configured_are_unavailable() -> None:

@@ -107,12 +107,6 @@ def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end() -> None:
         assert harness.replica().workers.load(("scheduler", "b2", "g", name))
 
 
-def test_the_threads_do_periodic_jobs() -> None:
-    swept = CallCounter("lease.renew")
-    with running(Harness().replica(swept)):
-        swept.wait()
-
-
 @pytest.mark.parametrize(
     ("error", "event", "level"),
     [
@@ -129,15 +123,6 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2
-
-
-def test_stopping_hands_the_timers_over() -> None:
-    harness = Harness()
-    server = harness.replica()
-    with running(server):
-        claimed_by(server, harness)
-    ((timer, left),) = harness.timers()
-    assert (timer.since, timer.due - harness.clock.now(), left) == (None, CLAIM_TIMEOUT, CLAIM_TIMEOUT)
 
 
 def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
@@ -164,15 +149,6 @@ def test_a_process_that_does_not_resolve_has_two_threads_fewer() -> None:
     with running(harness.replica()):
         assert threading.active_count() >= before + 7
     assert threading.active_count() == before
-
-
-def test_a_background_can_be_stopped_twice() -> None:
-    harness = Harness()
-    background = harness.replica().background(OFTEN)
-    background.start()
-    for _ in range(2):
-        background.stop()
-    assert background.stopping.is_set()
 
 
 STOPPED_WHILE_STARTING = """

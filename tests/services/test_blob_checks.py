@@ -91,18 +91,6 @@ class Stage:
         yield from chunks
 
 
-def test_a_check_outlives_its_call_and_a_repeated_call_joins_it() -> None:
-    stage = Stage()
-    blob = stage.blob()
-    stage.begin(blob)
-    for _ in range(3):
-        with pytest.raises(ServiceUnavailable) as refused:
-            stage.check(blob)
-    assert refused.value.retry_after > timedelta(seconds=1)
-    stage.check(blob, observed_timeout(stage.end))
-    assert (stage.begun, stage.done) == ([blob.blob_name], ["name"])
-
-
 def test_a_check_is_completed_though_no_call_waits_for_it() -> None:
     stage = Stage()
     blob, then = stage.blob(), threading.Event()

@@ -15,7 +15,6 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     MINUTE,
-    NOW,
     PROVISIONER,
     WORKER_TYPE,
     CallRecorder,
@@ -65,15 +64,6 @@ def claim_all(harness: Harness) -> list[str]:
     return claimed
 
 
-def test_a_pending_task_is_in_the_queue_of_its_new_priority(harness: Harness) -> None:
-    task_id = harness.create()
-    change(harness, task_id)
-    (message,) = harness.receive(queue=QUEUES["high"])
-    claim = harness.claim(message)
-    assert (claim["runId"], claim["task"]["priority"], claim["status"]["priority"]) == (0, "high", "high")
-    assert harness.task(task_id).held
-
-
 def test_claim_work_claims_a_raised_task_first(harness: Harness) -> None:
     harness.create(priority="medium")
     task_id = harness.create()
@@ -111,18 +101,6 @@ def test_a_process_that_remembers_the_old_priority_claims_with_the_new_message()
     change(harness, task_id)
     (message,) = harness.receive(queue=QUEUES["high"])
     assert other.claims.claim_polled(QUEUES["high"], message.received, ALICE)
-
-
-def test_the_held_message_moves_to_the_queue_of_the_new_priority(harness: Harness) -> None:
-    task_id = harness.claimed()
-    change(harness, task_id)
-    assert runs_in(harness) == {"high": [1]}
-    (message,) = harness.messages(QUEUES["high"])
-    assert message.lease == harness.task(task_id).held
-    assert message.next_visible
-    assert message.next_visible >= NOW + CLAIM_TIMEOUT
-    harness.services.claims.reclaim(task_id, 0)
-    assert runs_in(harness) == {"high": [1]}
 
 
 def test_a_retry_is_offered_with_the_new_priority(harness: Harness) -> None:

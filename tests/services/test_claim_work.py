@@ -12,7 +12,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services import Services
 from legacy_queue.services.work_poller import POLL_LEASE
 from tests.services.harness import (
@@ -26,21 +25,14 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    CallRecorder,
     FaultAt,
     Harness,
     failing,
     task_body,
 )
-from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
 NO_DELAY = timedelta(0)
-
-
-def recent_tasks(harness: Harness) -> Sequence[Mapping[str, Any]]:
-    path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
-    return list(harness.services.workers.describe(path)["recentTasks"])
 
 
 def connected() -> bool:
@@ -90,47 +82,12 @@ def waiting(
         assert not thread.is_alive()
 
 
-def test_a_new_task_wakes_waiting_requests() -> None:
-    """The clock stands still: no empty queue is polled again by itself."""
-    harness, calls = Harness(), CallRecorder()
-    services = harness.services = harness.replica(calls)
-    with waiting(services, ALICE, BOB) as claims:
-        wait_until(lambda: services.pollers.waiting() == 2 and calls.names.count("receive") >= 7)
-        tasks = {harness.create(), harness.create()}
-    assert {claim["status"]["taskId"] for claim in claims} == tasks
-
-
 def test_a_task_that_another_process_offers_is_found() -> None:
     harness = Harness()
     with waiting(harness.services, ALICE) as claims:
         harness.replica().tasks.create(slugid(), task_body())
         harness.clock.advance(SECOND)
     assert len(claims) == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no base64",
-        message_text("VLdaX5vAQ0iW8JIr3sGQZw", 0, b"another-secret-than-any-of-ours"),
-        message_text("VLdaX5vAQ0iW8JIr3sGQZw", 0, SECRET),
-    ],
-    ids=["unreadable", "wrong signature", "unknown task"],
-)
-def test_an_invalid_message_is_removed(text: str) -> None:
-    harness = Harness()
-    harness.storage.work_queues.put(QUEUE, text, HOUR, NO_DELAY)
-    assert finds_nothing(harness)
-    assert harness.messages() == []
-
-
-def test_a_message_for_a_run_far_ahead_is_removed() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    harness.delete(harness.receive_one())
-    harness.storage.work_queues.put(QUEUE, message_text(task_id, 7, SECRET), HOUR, NO_DELAY)
-    assert finds_nothing(harness)
-    assert (harness.states(task_id), harness.messages()) == (["pending"], [])
 
 
 @pytest.mark.parametrize("worker", [ALICE, BOB], ids=["the same", "another"])
@@ -223,15 +180,6 @@ def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Ser
     workers.quarantine(path, harness.clock.now() + lasts)
 
 
-def test_a_quarantined_worker_gets_no_work() -> None:
-    harness = Harness()
-    quarantine(harness, ALICE, HOUR)
-    task_id = harness.create()
-    assert finds_nothing(harness)
-    assert harness.states(task_id) == ["pending"]
-    assert len(claim_work(harness.services, worker=BOB)) == 1
-
-
 def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work() -> None:
     harness = Harness()
     task_id = harness.create()
@@ -255,14 +203,6 @@ def test_waiting_clients_get_no_work_once_the_process_stops() -> None:
     assert claims == []
     harness.create()
     assert claim_work(harness.services) == []
-
-
-def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
-    harness = Harness()
-    with waiting(harness.services, ALICE, BOB) as claims:
-        wait_until(lambda: harness.services.pollers.waiting() == 2)
-        harness.services.background().begin_stop()
-    assert claims == []
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -317,13 +257,6 @@ def test_pollers_of_idle_worker_types_are_forgotten() -> None:
             thread.join(60)
     claim_work(services, worker_type="one-more")
     assert services.pollers.count() < 1000
-
-
-def test_a_released_claim_is_not_a_recent_task() -> None:
-    harness = Harness()
-    harness.create()
-    assert claim_work(harness.services, is_disconnected=disconnects_after(3)) == []
-    assert recent_tasks(harness) == []
 
 
 def test_a_message_signed_with_an_unknown_secret_is_removed() -> None:

@@ -13,21 +13,16 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict
-from legacy_queue.domain.messages import MessageLease
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
-    HOUR,
-    MINUTE,
     OLD_SECRET,
     POLL_VISIBILITY,
-    SECOND,
     SECRET,
     CallRecorder,
     Harness,
-    Message,
 )
 
 MS = timedelta(milliseconds=1)
@@ -77,32 +72,6 @@ def test_a_claim_holds_its_message_for_the_next_run_until_taken_until() -> None:
     assert (next_message.task_id, next_message.run_id) == (task_id, 1)
 
 
-def test_a_message_is_held_until_the_fraction_of_a_second_is_over() -> None:
-    harness = Harness()
-    harness.create()
-    message = harness.receive_one()
-    harness.claim(message)
-    harness.clock.advance(SECOND - MS)
-    harness.services.claims.reclaim(message.task_id, 0)
-    taken_until = harness.task(message.task_id).runs[0].taken_until
-    (held,) = harness.messages()
-    assert taken_until
-    assert held.next_visible
-    assert taken_until <= held.next_visible < taken_until + SECOND
-
-
-def test_a_claim_without_a_message_puts_a_new_message() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    harness.claim(message, proof=NO_PROOF)
-    harness.delete(message)
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
-    assert harness.messages()[0].lease == harness.task(task_id).held
-    harness.clock.advance(CLAIM_TIMEOUT)
-    assert harness.receive_one().run_id == 1
-
-
 def test_a_claim_with_a_stale_receipt_puts_a_new_message() -> None:
     harness = Harness()
     task_id = harness.create()
@@ -116,43 +85,6 @@ def test_a_claim_with_a_stale_receipt_puts_a_new_message() -> None:
     with pytest.raises(RequestConflict):
         harness.claim(fresh, BOB)
     assert [message.lease for message in harness.messages()] == [held]
-
-
-def test_a_message_id_without_a_receipt_leaves_the_message() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    harness.claim(message, proof=ClaimProof(message.lease.message_id, None, message.signature))
-    assert len(harness.messages()) == 2
-    assert harness.states(task_id) == ["running by alice"]
-
-
-def lose_held_message(harness: Harness, task_id: str) -> None:
-    task = harness.task(task_id)
-    assert task.held
-    harness.storage.work_queues.remove(task.work_queue, task.held)
-    assert harness.messages() == []
-
-
-def test_a_claim_whose_held_message_was_lost_is_ended_by_its_timer() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    lose_held_message(harness, task_id)
-    harness.run_timers(CLAIM_TIMEOUT + SECOND)
-    assert harness.states(task_id) == ["exception claim-expired", "pending"]
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-
-
-def test_a_claim_by_run_takes_over_an_expired_claim_whose_message_was_lost() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    lose_held_message(harness, task_id)
-    harness.clock.advance(23 * HOUR)
-    assert harness.receive() == []
-    assert harness.states(task_id) == ["running by alice"]
-    harness.claim(Message(task_id, 1, by_openssl(task_id, 1, SECRET), MessageLease("lost", "lost")), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
 @pytest.mark.parametrize("signature", ["", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
@@ -211,22 +143,6 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
     assert harness.states(waiting) == ["running by bob"]
 
 
-def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    first = harness.claim(message)
-    messages = harness.messages()
-    harness.clock.advance(MINUTE)
-    for proof in (message.proof, NO_PROOF):
-        again = harness.claim(message, proof=proof)
-        for name in ("status", "runId", "workerGroup", "workerId", "takenUntil", "task"):
-            assert again[name] == first[name]
-        assert again["credentials"]["clientId"] == first["credentials"]["clientId"]
-    assert harness.messages() == messages
-    assert harness.states(task_id) == ["running by alice"]
-
-
 def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> None:
     harness = Harness()
     first, second = harness.create(), harness.create()
@@ -235,14 +151,3 @@ def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> Non
     harness.claim(messages[second], proof=ClaimProof(lease.message_id, lease.receipt))
     harness.delete(messages[first])  # its lease is still good
     assert harness.states(first) == ["pending"]
-
-
-def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    harness.claim(message, BOB)  # with the stolen receipt of Alice
-    with pytest.raises(RequestConflict):
-        harness.claim(message, ALICE)
-    assert harness.states(task_id) == ["running by bob"]
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]

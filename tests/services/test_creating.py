@@ -33,15 +33,6 @@ def test_a_message_expires_at_the_deadline_of_its_task() -> None:
     assert 0 * SECOND <= left < SECOND
 
 
-def test_a_repeated_create_answers_the_same_and_offers_the_task_once() -> None:
-    harness = Harness()
-    task_id = slugid()
-    first = harness.services.tasks.create(task_id, task_body())
-    harness.clock.advance(SECOND)
-    assert harness.services.tasks.create(task_id, task_body()) == first
-    assert [run_id for run_id, _ in harness.offered_runs()] == [0]
-
-
 def test_a_create_that_is_repeated_after_a_lost_answer_offers_the_task_once() -> None:
     harness = Harness()
     task_id, lost = slugid(), failing(ServiceUnavailable("the answer of storage was lost"))

@@ -75,42 +75,6 @@ def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(
         assert harness.task(task_id).state == ("pending" if is_satisfied else "unscheduled")
 
 
-def test_a_retried_run_releases_no_dependent(harness: Harness) -> None:
-    required = harness.claimed()
-    waiting = harness.create(dependencies=[required], requires="all-resolved")
-    harness.shut_down(required)
-    harness.run_timers(MINUTE)
-    assert harness.task(waiting).state == "unscheduled"
-
-
-def test_a_task_may_have_100_dependencies_and_150_dependents(harness: Harness) -> None:
-    required = [harness.create() for _ in range(100)]
-    waiting = [harness.create(dependencies=required[:1]) for _ in range(150)]
-    last = harness.create(dependencies=required)
-    for task_id in required:
-        harness.run(task_id)
-        harness.run_timers()
-    assert {harness.task(task_id).state for task_id in (*waiting, last)} == {"pending"}
-
-
-def test_a_task_whose_dependencies_are_completed_is_created_pending(harness: Harness) -> None:
-    required = harness.create()
-    harness.run(required)
-    harness.events()
-    task_id = harness.create(dependencies=[required])
-    assert harness.states(task_id) == ["pending"]
-    assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-
-
-def test_a_task_that_depends_on_itself_waits_until_it_is_scheduled(harness: Harness) -> None:
-    task_id = slugid()
-    harness.services.tasks.create(task_id, task_body(dependencies=[task_id]))
-    assert dependents(harness, task_id) == [task_id]
-    harness.run_timers(HOUR)
-    assert harness.task(task_id).state == "unscheduled"
-    assert harness.services.tasks.schedule(task_id).state == "pending"
-
-
 def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required: str) -> None:
     assert harness.storage.tasks.load(task_id) is None
     assert harness.storage.groups.load(group) is None
@@ -118,16 +82,6 @@ def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required:
     harness.run_timers()
     assert task_id not in [timer.task_id for timer, _ in harness.timers()]
     assert harness.events() == []
-
-
-def test_a_missing_dependency_is_refused_by_name_and_nothing_is_stored(harness: Harness) -> None:
-    there, missing, task_id = harness.create(), slugid(), slugid()
-    harness.run(there)
-    harness.run_timers(MINUTE)
-    harness.events()
-    with pytest.raises(InputError, match=f"{missing} does not exist"):
-        harness.services.tasks.create(task_id, task_body(dependencies=[there, missing]))
-    assert_nothing_stored(harness, task_id, task_id, there, missing)
 
 
 def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is_stored(
@@ -183,15 +137,6 @@ def test_the_timer_satisfies_the_task_if_the_server_dies_while_creating_it(
     assert dependents(harness, required) == [task_id]
     events = list(dict.fromkeys(event for event in harness.events() if event[1] == task_id))
     assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-
-
-def test_a_repeated_create_satisfies_dependencies_whose_timer_was_lost(harness: Harness) -> None:
-    """The timer of its dependency, which was resolved, was lost."""
-    required, task_id = harness.create(), slugid()
-    body = task_body(dependencies=[required])
-    harness.services.tasks.create(task_id, body)
-    harness.run(required)
-    assert harness.services.tasks.create(task_id, body).state == "pending"
 
 
 def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness: Harness) -> None:

@@ -22,7 +22,6 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
-    Crash,
     FaultAt,
     Harness,
     failing,
@@ -109,14 +108,6 @@ def test_a_claim_without_reclaims_expires_once_and_its_retry_is_visible_at_once(
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_a_retry_gets_a_new_message_if_the_held_message_is_lost(harness: Harness) -> None:
-    task = harness.task(harness.claimed())
-    assert task.held
-    harness.storage.work_queues.remove(task.work_queue, task.held)
-    harness.run_timers(CLAIM_TIMEOUT)
-    assert harness.offered_runs() == [(1, AT_ONCE)]
-
-
 def test_a_reclaimed_claim_expires_later_and_a_reclaim_puts_no_timer(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.run_timers(10 * MINUTE)
@@ -128,22 +119,6 @@ def test_a_reclaimed_claim_expires_later_and_a_reclaim_puts_no_timer(harness: Ha
     assert "timer.put" not in calls.names
     assert harness.states(task_id) == ["running by alice"]
     harness.run_timers(10 * MINUTE + MARGIN)
-    assert harness.states(task_id) == ["exception claim-expired", "pending"]
-
-
-def test_the_timer_of_an_unwritten_claim_ends_the_expired_claim_after_the_margin(harness: Harness) -> None:
-    task_id = harness.claimed(ALICE)
-    harness.clock.advance(CLAIM_TIMEOUT / 2)
-    harness.services.claims.reclaim(task_id, 0)
-    harness.lose_timers()
-    harness.services = harness.replica()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    message = harness.receive_one()
-    with pytest.raises(Crash):
-        harness.claim(message, BOB, harness.replica(FaultAt(0, of="timer.put", after=failing(Crash()))))
-    harness.run_timers(TIMER_LEASE - SECOND)
-    assert harness.states(task_id) == ["running by alice"]
-    harness.run_timers(MARGIN)  # but what has ended is ended by any timer
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
@@ -199,20 +174,6 @@ def test_an_unresolved_task_ends_once_at_its_deadline(harness: Harness, state: s
 
 
 # resolved and expired tasks
-
-
-@MISHAP
-def test_a_resolved_task_does_not_change_and_leaves_no_timer(harness: Harness, mishap: Mishap) -> None:
-    task_id = harness.claimed()
-    harness.complete(task_id)
-    done = harness.task(task_id)
-    mishap(harness)
-    harness.run_timers(MINUTE)
-    harness.run_timers(11 * MINUTE)  # another process may have been at it
-    harness.run_timers()
-    assert harness.timers() == []
-    harness.run_timers(DAY)
-    assert harness.task(task_id) == done
 
 
 def test_a_task_that_lives_some_seconds_needs_one_timer_message(harness: Harness) -> None:

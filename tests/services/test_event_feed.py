@@ -12,8 +12,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.event_feed import BeginsAnew, EventFeed, FedEvent
-from tests.memory_server import FakeClock
-from tests.services.harness import HOUR, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
+from tests.services.harness import NOW, SECOND, FaultAt, call_through, failing
 from tests.services.ports import FakeBroker, Intercept, event_of, events_in, intercept_port
 from tests.system.processes import wait_until
 
@@ -121,37 +120,6 @@ def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(proce
     assert numbers(feed, None, "#", first.id) == [2]
 
 
-def test_a_resumed_stream_gets_each_event_once(process: Place) -> None:
-    feed = process.feed
-    process.publish_numbers(*range(150))
-    live = feed.follow(None, "#", "")
-    resumed = feed.follow(None, "#", BEGINNING)
-    assert take(resumed, 50) == list(range(50))
-    process.publish_numbers(*range(150, 300))
-    assert take(live, 150) == list(range(150, 300))
-    assert take(resumed, 250) == list(range(50, 300))
-    process.publish_numbers(300)
-    assert (take(live, 1), take(resumed, 1)) == ([300], [300])
-
-
-def test_a_stream_has_the_events_of_its_exchange_and_pattern(process: Place) -> None:
-    process.publish(
-        [
-            event(1, "task-pending", "primary.x"),
-            event(2, "task-running", "primary.x"),
-            event(3, "task-running", "primary.y"),
-            event(4, "task-running", "primary.z", ("index.a", "primary.x")),
-        ]
-    )
-    feed = process.feed
-    assert numbers(feed, "task-pending", "#", BEGINNING) == [1]
-    assert numbers(feed, "task-running", "#", BEGINNING) == [2, 3, 4]
-    assert numbers(feed, None, "*.x", BEGINNING) == [1, 2]
-    assert numbers(feed, None, "route.index.*", BEGINNING) == [4]
-    assert numbers(feed, None, "route.#", BEGINNING) == [4]
-    assert numbers(feed, "task-pending", "route.#", BEGINNING) == []
-
-
 @pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])
 def test_an_invalid_id_is_refused(process: Place, after: str) -> None:
     with pytest.raises(ValueError, match="the id of an event of this server is accepted"):
@@ -166,15 +134,6 @@ def test_with_a_broker_events_have_no_ids() -> None:
     assert (first.id, event_of(first)) == ("", event(1))
 
 
-def test_one_reader_reads_for_all_streams() -> None:
-    calls = CallRecorder()
-    place = Place(has_broker=True, intercept=calls)
-    streams = [place.feed.follow(None, "#", "") for _ in range(50)]
-    place.publish_numbers(*range(10))
-    assert [take(stream, 10) for stream in streams] == [list(range(10))] * 50
-    assert calls.names.count("broker.follow") == 1
-
-
 def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
     place = Place(has_broker=True)
     feed = place.feed
@@ -187,13 +146,6 @@ def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
     after = feed.follow(None, "#", "")
     place.publish_numbers(3)
     assert 3 in take(after, 1)
-
-
-def test_the_end_of_the_feed_ends_streams_without_waiting_for_a_tick() -> None:
-    feed = EventFeed(BoundBroker(), lambda: NOW, tick=HOUR)
-    streams = [feed.follow(None, "#", "") for _ in range(3)]
-    feed.end()
-    assert [take(stream, 1) for stream in streams] == [[], [], []]
 
 
 def test_a_stream_opened_after_the_end_of_the_others_gets_events(place: Place) -> None:
@@ -307,17 +259,6 @@ def last_id(feed: EventFeed) -> str:
     return events_in(feed)[-1][0]
 
 
-def test_after_a_restart_a_resumed_stream_begins_anew() -> None:
-    clock = FakeClock(NOW)
-    before, after = (EventFeed(None, clock.now, tick=TICK) for _ in range(2))  # both forked from one parent
-    before.append([event(number) for number in range(999)])
-    last = last_id(before)
-    clock.advance(SECOND / 1000)
-    assert marked(after.follow(None, "#", last)) == ["begins-anew"]
-    after.append([event(2), event(3)])
-    assert marked(after.follow(None, "#", last)) == ["begins-anew", 2, 3]
-
-
 def test_an_id_of_a_later_process_begins_anew(process: Place) -> None:
     other = EventFeed(None, lambda: NOW + SECOND)
     other.append([event(0)])
@@ -326,16 +267,6 @@ def test_an_id_of_a_later_process_begins_anew(process: Place) -> None:
     process.publish_numbers(1)
     assert take(following, 1) == [1]
     assert marked(process.feed.follow(None, "#", last_id(other))) == ["begins-anew", 1]
-
-
-def test_a_stream_after_a_dropped_event_begins_anew_with_the_last_10_000(process: Place) -> None:
-    feed = process.feed
-    process.publish_numbers(0)
-    first = last_id(feed)
-    process.publish_numbers(*range(1, 10_001))
-    assert marked(feed.follow(None, "#", first)) == list(range(1, 10_001))
-    process.publish_numbers(10_001)
-    assert marked(feed.follow(None, "#", first)) == ["begins-anew", *range(2, 10_002)]
 
 
 def test_a_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Place) -> None:

@@ -5,18 +5,15 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
-from legacy_queue.domain.messages import message_text
 from legacy_queue.services.claims import ClaimProof
 from tests.memory_server import FakeClock
 from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
-    HOUR,
     MINUTE,
     NOW,
     SECOND,
-    SECRET,
     CallRecorder,
     Harness,
     visible_at,
@@ -24,28 +21,6 @@ from tests.services.harness import (
 
 MS = timedelta(milliseconds=1)
 DEPLOYED = ClaimProof()
-
-
-def test_a_reclaim_extends_the_claim_and_keeps_the_message_hidden() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    (held,) = harness.messages()
-    harness.clock.advance(15 * MINUTE)
-    answer = harness.services.claims.reclaim(task_id, 0)
-    assert answer["takenUntil"] == "2030-01-02T03:39:05.678Z"
-    assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
-    assert answer["credentials"]["clientId"].endswith("/until/1893555545")
-    assert "task" not in answer
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
-    (extended,) = harness.messages()
-    assert extended.lease == harness.task(task_id).held
-    assert extended.lease.message_id == held.lease.message_id
-    assert extended.lease.receipt != held.lease.receipt
-
-    harness.clock.advance(CLAIM_TIMEOUT - MS)
-    assert harness.receive() == []
-    harness.clock.advance(MS)
-    assert harness.receive_one().run_id == 1
 
 
 def test_a_reclaim_of_a_cached_task_costs_two_operations() -> None:
@@ -97,36 +72,6 @@ def test_a_claim_after_the_last_retry_resolves_the_task() -> None:
     assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired"]
     assert harness.task(task_id).retries_left == 0
     assert harness.messages() == []
-
-
-def stray(harness: Harness, task_id: str, run_id: int = 1) -> None:
-    """Put a visible duplicate message, as a crash leaves it."""
-    task = harness.task(task_id)
-    queue = task.work_queue
-    harness.storage.work_queues.put(queue, message_text(task_id, run_id, SECRET), HOUR, 0 * SECOND)
-
-
-def test_a_claim_with_a_duplicate_message_is_refused_and_the_message_deleted() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    stray(harness, task_id)
-    with pytest.raises(RequestConflict, match="duplicate"):
-        harness.claim(harness.receive_one(), BOB)
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
-    assert harness.states(task_id) == ["running by alice"]
-
-
-def test_after_the_claim_expired_a_duplicate_message_can_be_claimed() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    stray(harness, task_id)
-    first, second = harness.receive()
-    harness.claim(second, BOB)
-    with pytest.raises(RequestConflict, match="run 1 is running"):
-        harness.claim(first, ALICE)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
 
 @pytest.mark.parametrize("proof", [None, DEPLOYED])

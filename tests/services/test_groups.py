@@ -16,7 +16,6 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -59,35 +58,6 @@ def test_a_group_is_resolved_when_the_last_of_its_tasks_is(harness: Harness) -> 
     assert resolutions(harness) == 1
     harness.run_timers(HOUR)
     assert resolutions(harness) == 0
-
-
-def test_the_resolution_of_a_group_is_published_after_that_of_its_last_task(harness: Harness) -> None:
-    task_id = member(harness)
-    harness.run(task_id)
-    harness.run_timers()
-    assert harness.events()[-2:] == [("task-completed", task_id, 0), RESOLVED]
-
-
-def test_a_group_that_gets_new_tasks_is_resolved_again(harness: Harness) -> None:
-    harness.run(member(harness))
-    assert resolutions(harness) == 1
-    late = member(harness)
-    assert resolutions(harness) == 0
-    harness.run(late)
-    assert resolutions(harness) == 1
-
-
-def test_a_rerun_makes_its_group_active_until_it_is_resolved_again(harness: Harness) -> None:
-    first, second = member(harness), member(harness)
-    harness.run(first)
-    harness.services.tasks.rerun(first)
-    harness.run(second)
-    assert resolutions(harness) == 0
-    harness.run(first)
-    assert resolutions(harness) == 1
-    harness.services.tasks.rerun(second)
-    harness.run(second)
-    assert resolutions(harness) == 1
 
 
 @pytest.mark.parametrize("call", ["activate", "timer.put"])
@@ -140,19 +110,6 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
     assert resolutions(harness) == 1
 
 
-def test_a_task_of_another_scheduler_is_refused_and_nothing_is_stored(harness: Harness) -> None:
-    harness.run(member(harness, schedulerId="first"))
-    assert resolutions(harness) == 1
-    timers, task_id = harness.timers(), slugid()
-    with pytest.raises(RequestConflict, match="has the schedulerId 'first'"):
-        harness.services.tasks.create(task_id, task_body(taskGroupId=GROUP, schedulerId="second"))
-    assert harness.storage.tasks.load(task_id) is None
-    assert task_id not in harness.storage.groups.members(GROUP, "", 9)
-    assert active(harness) == 0
-    harness.run_timers()
-    assert (harness.timers(), harness.events()) == (timers, [])
-
-
 def test_a_refused_definition_adds_no_member_to_the_group_that_it_names(
     harness: Harness,
 ) -> None:
@@ -195,15 +152,6 @@ def test_the_timer_of_a_task_that_was_not_stored_ends_though_its_group_expired(h
     assert (harness.timers(), harness.events()) == ([], [])
 
 
-def test_a_group_expires_within_a_day_after_its_last_task(harness: Harness) -> None:
-    member(harness, expires=format_time(NOW + 3 * DAY))
-    member(harness, expires=format_time(NOW + 20 * DAY))
-    member(harness, expires=format_time(NOW + 10 * DAY))
-    group = harness.storage.groups.load(GROUP)
-    assert group
-    assert NOW + 20 * DAY <= group.expires <= NOW + 21 * DAY
-
-
 # The founder: the task whose taskId is the taskGroupId
 
 
@@ -217,16 +165,6 @@ def listed(harness: Harness) -> list[str]:
     return [item.decode() for item in page.items]
 
 
-def test_a_group_of_its_founder_alone_has_no_rows_and_is_resolved_with_it(harness: Harness) -> None:
-    calls = CallRecorder()
-    harness.replica(calls).tasks.create(GROUP, task_body(taskGroupId=GROUP))
-    assert not {"join", "activate"} & set(calls.names)
-    assert listed(harness) == [GROUP]
-    harness.run(GROUP)
-    assert resolutions(harness) == 1
-    assert harness.storage.groups.load(GROUP) is None
-
-
 @pytest.mark.parametrize("is_last", [False, True])
 def test_a_group_is_resolved_when_its_founder_and_members_are(harness: Harness, is_last: bool) -> None:
     order = [founder(harness), member(harness)]
@@ -237,22 +175,6 @@ def test_a_group_is_resolved_when_its_founder_and_members_are(harness: Harness, 
     assert resolutions(harness) == 0
     harness.run(order[1])
     assert resolutions(harness) == 1
-
-
-def test_a_rerun_founder_is_listed_once_and_active(harness: Harness) -> None:
-    founder(harness)
-    other = member(harness)
-    harness.run(GROUP)
-    harness.run(other)
-    assert resolutions(harness) == 1
-    harness.services.tasks.rerun(GROUP)
-    assert (active(harness), listed(harness).count(GROUP)) == (1, 1)
-    harness.services.tasks.rerun(other)
-    harness.run(other)
-    assert resolutions(harness) == 0
-    harness.run(GROUP)
-    assert resolutions(harness) == 1
-    assert active(harness) == 0
 
 
 def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> None:

@@ -2,8 +2,6 @@
 
 import base64
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -152,16 +150,6 @@ def test_finish_needs_an_object_a_finished_upload_and_its_upload_id() -> None:
         run.services.artifacts.complete(run.task_id, 0, NAME, [])
 
 
-def test_a_run_can_be_completed_once_its_objects_are_finished() -> None:
-    run = Run()
-    run.create_upload(INLINE)
-    run.finish_upload()
-    with pytest.raises(RequestConflict, match="finishArtifact for an object"):
-        run.report()
-    run.finish()
-    assert run.report() == "completed"
-
-
 def test_inline_data_for_a_resolved_run_is_refused() -> None:
     run = Run()
     run.services.tasks.report(run.task_id, 0, "failed", "failed")
@@ -199,15 +187,3 @@ def test_only_an_unexpired_artifact_of_the_type_object_is_an_object() -> None:
         run.services.objects.find(run.name)
     with pytest.raises(ResourceExpired):
         run.finish()
-
-
-def test_creating_a_finished_object_again_keeps_its_content() -> None:
-    run = Run()
-    run.create_upload(INLINE)
-    run.finish_upload()
-    run.finish()
-    before = run.artifact
-    later = NOW + timedelta(hours=2)
-    again = create(run.harness, run.task_id, "object", expires=format_time(later))
-    assert again["uploadId"] == run.created["uploadId"]
-    assert run.artifact == replace(before, expires=later)

@@ -32,36 +32,11 @@ def filled(
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_a_page_ends_at_its_limit_and_continues_only_if_a_row_follows(concurrency: int) -> None:
-    assert filled([1] * 5, 4, concurrency) == ([1] * 4, 4, 4)
-    assert filled([1] * 5, 5, concurrency) == ([1] * 5, None, 5)
-    assert filled([1] * 5, 6, concurrency) == ([1] * 5, None, 5)
-    assert filled([], 1, concurrency) == ([], None, 0)
-
-
-def test_rows_without_an_item_are_counted_and_left_out() -> None:
-    assert filled([None, 1, None, 1], 3) == ([1], 3, 3)
-    assert filled([None] * 4, 4) == ([], None, 4)
-
-
-@pytest.mark.parametrize("concurrency", [1, 4])
-def test_a_page_of_large_items_ends_before_it_is_too_large(concurrency: int) -> None:
-    """If all items have the same size, none is rendered in vain."""
-    sizes: list[int | None] = [900 * KIB] * 100
-    assert filled(sizes, 1000, concurrency) == ([900 * KIB] * 4, 4, 4)
-    assert filled(sizes[:4], 1000, concurrency) == ([900 * KIB] * 4, None, 4)
-
-
-@pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
     small: list[int | None] = [KIB] * (4 * KIB - 1)
     sizes, after, _ = filled([*small, MAX_ITEM_BYTES, 1], 10_000, concurrency)
     assert sum(sizes) <= MAX_PAGE_BYTES + MAX_ITEM_BYTES
     assert after == 4 * KIB
-
-
-def test_a_too_large_item_is_a_page_of_its_own() -> None:
-    assert filled([2 * MAX_PAGE_BYTES, 1]) == ([2 * MAX_PAGE_BYTES], 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -117,14 +117,6 @@ def test_another_process_continues_the_job_of_a_stopped_process_at_once(processe
     assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
 
 
-def test_do_due_returns_the_time_until_the_first_job_is_due(processes: Processes) -> None:
-    one, other = Pages(1), Pages(1)
-    processes.do(processes.periodic_jobs(one))
-    processes.clock.advance(20 * MINUTE)
-    assert processes.do(processes.periodic_jobs(one, other)) == 40 * MINUTE
-    assert (len(one.done), len(other.done)) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("error", "logged"),
     [

@@ -2,28 +2,18 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict
-from legacy_queue.domain.messages import message_signature
-from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.domain.errors import InputError
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
-    ALICE,
     BOB,
     CLAIM_TIMEOUT,
-    HOUR,
-    MINUTE,
-    NOW,
     POLL_VISIBILITY,
     PROVISIONER,
     SECOND,
-    SECRET,
     WORKER_TYPE,
-    CallRecorder,
     Harness,
     Message,
 )
-from tests.services.invariants import check
 
 AGAIN = 10 * SECOND
 FIELDS = {"message_id": "messageId", "receipt": "receipt", "signature": "signature"}
@@ -66,12 +56,6 @@ def test_repeatedly_refused_claims_offer_the_run_once_in_10_seconds(harness: Har
     assert len(harness.messages()) == 3
 
 
-def test_other_worker_types_may_claim_without_proof(harness: Harness) -> None:
-    task_id = harness.create(workerType="another")
-    harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    assert harness.states(task_id) == ["running by alice"]
-
-
 def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> None:
     task_id = harness.create()
     message = harness.receive_one()
@@ -84,53 +68,6 @@ def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> No
     harness.clock.advance(SECOND)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["running by bob"]
-
-
-def test_a_refused_run_is_offered_again_with_its_new_priority(harness: Harness) -> None:
-    task_id = harness.create(priority="lowest")
-    for next_priority in ("high", "low"):
-        task = harness.task(task_id)
-        [message] = harness.receive(queue=task.work_queue)
-        with pytest.raises(InputError):
-            harness.claim(message, proof=ClaimProof())
-        harness.delete(message, task.work_queue)
-        check(harness, task_id, after_faults=False)
-        harness.services.tasks.change_priority(task_id, task.priority, next_priority)
-
-
-def test_an_expired_claim_is_offered_again_after_a_refused_claim(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    held = harness.receive_one()
-    with pytest.raises(InputError):
-        harness.claim(held, BOB, proof=ClaimProof())
-    harness.delete(held)
-    assert harness.offered_runs() == [(1, AGAIN)]
-    harness.clock.advance(AGAIN)
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-
-
-def test_a_running_claim_keeps_a_message_for_its_end_after_a_refused_claim(harness: Harness) -> None:
-    """A clock is ahead: the worker deletes the held message too early."""
-    task_id = harness.claimed()
-    held = harness.task(task_id).held
-    assert held
-    harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
-    message = Message(task_id, 1, "", held)
-    with pytest.raises(InputError):
-        harness.claim(message, BOB, proof=ClaimProof())
-    harness.delete(message)
-    assert harness.offered_runs() == [(1, MINUTE)]
-    check(harness, task_id, after_faults=True)
-
-
-def test_a_refused_claim_on_a_resolved_task_offers_nothing(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.complete(task_id)
-    with pytest.raises(InputError):
-        harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof())
-    assert harness.messages() == []
 
 
 @pytest.mark.parametrize("run_id", [0, 3])
@@ -150,18 +87,3 @@ def test_a_run_is_not_offered_again_within_10_seconds_of_the_deadline(harness: H
     harness.delete(message)
     assert harness.messages() == []
     assert harness.states(task_id) == ["pending"]
-
-
-def test_a_message_is_not_hidden_until_after_it_expires(harness: Harness) -> None:
-    """Azure refuses that. A claim may end after the deadline, when the message expires."""
-    task_id = harness.create(deadline=format_time(NOW + 10 * MINUTE))
-    message = harness.receive_one()
-    harness.claim(message)
-    proof = ClaimProof(message.lease.message_id, message.lease.receipt, message_signature(task_id, 1, SECRET))
-    bob = worker_path(PROVISIONER, WORKER_TYPE, BOB)
-    harness.services.workers.declare(bob, {})
-    harness.services.workers.quarantine(bob, NOW + HOUR)
-    calls = CallRecorder()
-    with pytest.raises(RequestConflict, match="is quarantined"):
-        harness.replica(calls).claims.claim(harness.task(task_id), 1, BOB, proof)
-    assert not {"hide", "put"} & {name.removeprefix("work_queues.") for name in calls.names}

@@ -1,7 +1,6 @@
 """Fired timers are handled: none is lost, none blocks others, none is retried for ever."""
 
 import itertools
-import threading
 from collections.abc import MutableMapping
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -12,7 +11,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.advance import Advance, Next
-from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timer_table import FiredTimer
@@ -220,24 +218,3 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group() -> 
     harness.run_timers(16 * SECOND, services=harness.replica(leave))
     assert leave.happened
     assert harness.storage.groups.members(group, "", 10) == [task_id]
-
-
-def test_threads_handle_fired_timers_until_they_are_stopped() -> None:
-    harness = Harness()
-    released, stop = threading.Event(), threading.Event()
-    server = harness.replica(FaultAt(0, of="end", after=released.set))
-    threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    required = harness.create(taskGroupId=slugid())
-    waiting = harness.create(dependencies=[required])
-    harness.services = server
-    harness.run(required)
-    assert released.wait(30)
-    stop.set()
-    for _ in threads:
-        server.timers.wake()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-    assert harness.states(waiting) == ["pending"]

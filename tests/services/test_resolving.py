@@ -6,19 +6,6 @@ from legacy_queue.domain.errors import RequestConflict
 from tests.services.harness import ALICE, BOB, CLAIM_TIMEOUT, MINUTE, SECOND, Harness
 
 NO_DELAY = 0 * SECOND
-FINAL = [("completed", "completed"), ("failed", "failed"), ("exception", "malformed-payload")]
-
-
-@pytest.mark.parametrize(("state", "reason"), FINAL)
-def test_a_finally_resolved_run_leaves_no_message(state: str, reason: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.clock.advance(MINUTE)
-    task = harness.services.tasks.report(task_id, 0, state, reason)
-    assert task == harness.task(task_id)
-    assert (task.state, task.runs[0].reason_resolved) == (state, reason)
-    assert task.retries_left == 5
-    assert harness.messages() == []
 
 
 @pytest.mark.parametrize(
@@ -62,14 +49,3 @@ def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None
     harness.claim(harness.receive()[0], BOB)
     assert harness.shut_down(task_id).state == "running"
     assert [run_id for run_id, _ in harness.offered_runs()].count(1) == 1
-
-
-def test_an_expired_claim_can_be_canceled_though_a_worker_has_polled_its_message() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    polled = harness.receive_one()
-    harness.services.tasks.cancel(task_id)
-    with pytest.raises(RequestConflict, match="canceled"):
-        harness.claim(polled, BOB)
-    assert harness.messages() == []

@@ -2,7 +2,6 @@
 
 import pytest
 
-from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
@@ -59,23 +58,6 @@ def test_a_scheduled_task_is_pending_and_offered(harness: Harness) -> None:
     assert (task.state, task.runs[0].reason_created) == ("pending", "scheduled")
     assert harness.receive_one().task_id == task_id
     assert harness.events() == [("task-pending", task_id, 0)]
-
-
-def test_a_task_can_be_scheduled_before_its_dependencies_are_resolved(harness: Harness) -> None:
-    other = harness.create()
-    task_id = harness.create(dependencies=[other])
-    assert harness.services.tasks.schedule(task_id).state == "pending"
-    harness.events()
-    harness.run(other)
-    harness.run_timers()
-    assert harness.states(task_id) == ["pending"]
-    assert ("task-pending", task_id, 0) not in harness.events()
-
-
-def test_an_unknown_task_can_be_neither_scheduled_nor_rerun(harness: Harness) -> None:
-    for call in (harness.services.tasks.schedule, harness.services.tasks.rerun):
-        with pytest.raises(ResourceNotFound, match="there is no task"):
-            call(slugid())
 
 
 @pytest.mark.parametrize("state", ["completed", "failed"])

@@ -14,10 +14,8 @@ from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, Servic
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
 from legacy_queue.stores import Group
 from tests.services.harness import (
-    ALICE,
     HOUR,
     MINUTE,
     NOW,
@@ -221,16 +219,6 @@ def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_repeated_cancel_cancels_only_rerun_tasks(harness: Harness) -> None:
-    first, second = member(harness), member(harness)
-    seal(harness)
-    assert cancel(harness) == sorted([first, second])
-    harness.run_timers()
-    assert cancel(harness) == []
-    harness.services.tasks.rerun(second)
-    assert cancel(harness) == [second]
-
-
 def test_a_task_past_its_deadline_is_not_canceled_with_its_group(harness: Harness) -> None:
     task_id = member(harness)
     harness.clock.advance(timedelta(days=1))
@@ -238,20 +226,6 @@ def test_a_task_past_its_deadline_is_not_canceled_with_its_group(harness: Harnes
     assert cancel(harness) == []
     harness.run_timers(MINUTE)
     assert harness.states(task_id) == ["exception deadline-exceeded"]
-
-
-def test_a_repeated_cancel_completes_a_failed_one(harness: Harness) -> None:
-    tasks = sorted(member(harness) for _ in range(250))
-    seal(harness)
-    away = FaultAt(120, of="replace", before=failing(ServiceUnavailable("storage is away")))
-    replica = harness.replica(away)
-    with pytest.raises(ServiceUnavailable):
-        replica.group_changes.cancel(GROUP)
-    harness.run_timers()
-    left = [task_id for task_id in tasks if not harness.task(task_id).is_resolved]
-    assert len(left) == 51  # calls under way are completed, and one of them failed
-    assert cancel(harness) == left
-    assert all(harness.task(task_id).is_resolved for task_id in tasks)
 
 
 def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) -> None:
@@ -305,24 +279,6 @@ def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness
 
 def change(harness: Harness, priority: str, directions: tuple[str, ...] = BOTH) -> list[str]:
     return sorted(harness.services.group_changes.change_priority(GROUP, priority, directions)[1])
-
-
-def test_a_new_priority_of_a_group_changes_its_unresolved_tasks(harness: Harness) -> None:
-    running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
-    done, pending, founder = member(harness), member(harness), member(harness, GROUP)
-    harness.services.claims.claim(harness.task(done), 0, ALICE, ClaimProof())
-    harness.complete(done)
-    high = member(harness, priority="high")
-    assert change(harness, "high") == sorted([running, pending, founder])
-    assert {harness.task(task_id).priority for task_id in (running, pending, founder, high)} == {"high"}
-    assert harness.task(done).priority == "lowest"
-    assert sorted(runs_in(harness)["high"]) == [0, 0, 0, 1]
-    assert change(harness, "high") == []
-    summaries = published(harness, "task-group-priority-changed")
-    assert [summary["tasksAffected"] for summary in summaries] == [3, 0]
-    assert {summary["taskGroupId"] for summary in summaries} == {GROUP}
-    changed = published(harness, "task-priority-changed")
-    assert sorted(event["status"]["taskId"] for event in changed) == sorted([running, pending, founder])
 
 
 def test_a_change_in_a_direction_that_is_not_allowed_is_left_out(harness: Harness) -> None:

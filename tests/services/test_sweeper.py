@@ -13,7 +13,6 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
-    PREFIX,
     SECOND,
     FaultAt,
     Harness,
@@ -34,19 +33,6 @@ def lose_messages(harness: Harness) -> None:
         harness.delete(message)
 
 
-def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(harness: Harness) -> None:
-    harness.create()
-    offered = []
-    for minutes in range(1, 171):
-        lose_messages(harness)
-        harness.sweep(MINUTE)
-        if harness.messages():
-            offered.append(minutes)
-    assert len(offered) == 5
-    for at, wanted in zip(offered, (10, 20, 40, 80, 160), strict=True):
-        assert wanted <= at <= wanted + 10
-
-
 def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: Harness) -> None:
     for _ in range(3):
         harness.create(deadline=format_time(NOW + 5 * DAY))
@@ -55,17 +41,6 @@ def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: H
         harness.sweep(HOUR - SECOND)
         harness.run_timers(SECOND)  # the claim expires, and its run is offered
     assert len(harness.messages()) == 3
-
-
-def test_a_retry_is_offered_ten_minutes_after_it_became_pending(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.clock.advance(15 * MINUTE)
-    harness.sweep()
-    harness.shut_down(task_id)
-    lose_messages(harness)
-    harness.sweep(9 * MINUTE)
-    harness.sweep(12 * MINUTE)
-    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harness) -> None:
@@ -143,39 +118,6 @@ def test_a_resolution_whose_effects_were_lost_releases_dependents_and_resolves_t
     assert ("task-pending", waiting, 0) in events
     assert [run_id for run_id, _ in harness.offered_runs()].count(0) >= 1
     assert harness.storage.groups.all_active("", 9)[0] == []
-
-
-def test_an_unscheduled_task_and_a_dependent_of_a_pending_task_stay_unscheduled(harness: Harness) -> None:
-    itself = defined(harness)
-    waiting = harness.create(dependencies=[harness.create()])
-    for _ in range(5):
-        harness.sweep(11 * MINUTE)
-    assert harness.states(itself) == harness.states(waiting) == []
-
-
-def test_a_group_member_without_a_task_is_removed(harness: Harness) -> None:
-    group, task_id = slugid(), slugid()
-    other = harness.create()
-    harness.storage.groups.join(task_id, group, "-", NOW + DAY)
-    harness.storage.groups.join(other, group, "-", NOW + DAY)  # a definition that was refused
-    harness.sweep(9 * MINUTE)
-    assert len(harness.storage.groups.members(group, "", 9)) == 2
-    harness.sweep(11 * MINUTE)
-    harness.run_timers()
-    assert list(harness.storage.groups.members(group, "", 9)) == []
-    assert harness.storage.groups.all_active("", 9)[0] == []
-    assert ("task-group-resolved", group, None) not in harness.events()
-
-
-def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -> None:
-    expired, other = sorted(harness.create() for _ in range(2))
-    for message in harness.receive():
-        harness.delete(message)
-    expires = FaultAt(
-        0, of="unresolved", after=lambda: harness.account.table(f"{PREFIX}tasks").delete(expired, "task")
-    )
-    harness.sweep(20 * MINUTE, harness.replica(expires))
-    assert [message.task_id for message in harness.receive()] == [other]
 
 
 def test_the_sweep_goes_on_after_a_task_that_fails(

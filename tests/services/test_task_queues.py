@@ -67,15 +67,6 @@ def listed(queues: TaskQueues, state: str, limit: int = 1000) -> list[list[str]]
         after = page.after
 
 
-def test_tasks_of_all_priorities_are_counted_by_task_queue() -> None:
-    harness = Harness()
-    for priority in PRIORITIES:
-        harness.create(priority=priority)
-    harness.create(workerType="another")
-    ids = [f"{PROVISIONER}/another", POOL, f"another/{WORKER_TYPE}"]
-    assert harness.services.task_queues.counts(ids) == [(1, 0), (7, 0), (0, 0)]
-
-
 def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
     """Held messages, duplicates and waiting dependents are not counted."""
     harness, reading = Harness(), Reading()
@@ -148,23 +139,6 @@ def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
         assert expected in results
         reading.error = None
         assert counts(services) == (1, 0)
-
-
-def test_changes_during_a_reading_are_counted() -> None:
-    harness, reading = Harness(), Reading()
-    claimed, canceled = harness.create(), harness.create()
-    services = harness.replica(reading, caches_tasks=True)
-    reading.go_on.clear()
-    with ThreadPoolExecutor(1) as threads:
-        counting = threads.submit(counts, services)
-        assert reading.begun.wait(30)
-        harness.claim(
-            next(message for message in harness.receive() if message.task_id == claimed), services=services
-        )
-        services.tasks.cancel(canceled)
-        services.tasks.create(slugid(), task_body(harness.clock.now()))
-        reading.go_on.set()
-        assert counting.result(30) == (1, 1)
 
 
 def test_the_table_is_read_again_after_many_changes() -> None:

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -20,9 +20,8 @@ from legacy_queue.services.timer_table import FiredTimer
 from legacy_queue.services.timers import TIMER_LEASE, Timers
 from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, call_through
 from tests.services.ports import Intercept, intercept_port
-from tests.system.processes import wait_until
 
 AT_ONCE, DAY = timedelta(0), 24 * HOUR
 RENEWAL = TIMER_LEASE / 2  # when a message is renewed
@@ -117,16 +116,6 @@ def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTime
 # scheduled, and shared
 
 
-def test_a_second_transition_uses_the_open_message_of_the_first() -> None:
-    calls = CallRecorder()
-    kept = Kept(calls)
-    for _ in range(3):
-        kept.schedule()
-        kept.timers.complete(A, NOW + DAY)
-        kept.clock.advance(SECOND)
-    assert calls.names == ["put"]
-
-
 def test_timers_of_concurrent_calls_share_a_message() -> None:
     others = [f"Task{number:04}Q0C0000000000A" for number in range(5)]
     threads: list[threading.Thread] = []
@@ -161,30 +150,7 @@ def test_a_call_puts_another_message_if_missing_effects_are_received_during_its_
     assert [timer.since for timer in said] == [NOW - HOUR - SKEW]
 
 
-def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
-    kept = Kept(FaultAt(0, of="put", before=failing(AWAY)))
-    with pytest.raises(ServiceUnavailable):
-        kept.schedule()
-    assert kept.after(HOUR) == []
-    assert kept.messages() == []
-    kept.waiting(MINUTE)
-    assert kept.after(MINUTE) == [look()]
-
-
 # completed and cancelled
-
-
-@pytest.mark.parametrize(
-    "end",
-    [lambda timers: timers.complete(A, None), lambda timers: timers.cancel(A)],
-    ids=["complete", "cancel"],
-)
-def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[[Timers], None]) -> None:
-    kept = Kept()
-    kept.schedule()
-    end(kept.timers)
-    assert kept.after(AT_ONCE) == []
-    assert kept.messages() == []
 
 
 def test_a_cancelled_call_leaves_the_earlier_due_time() -> None:
@@ -210,17 +176,6 @@ def test_after_a_pause_of_the_process_a_call_puts_a_message_of_its_own() -> None
         kept.schedule()
         kept.clock.advance(TIMER_LEASE)
     assert [left for _, _, left in kept.stored()] == [-TIMER_LEASE, AT_ONCE]
-
-
-def test_a_timer_fires_once_when_it_is_due() -> None:
-    kept = Kept()
-    kept.waiting(HOUR)
-    for _ in range(59):
-        assert kept.after(MINUTE) == []
-    assert kept.after(MINUTE) == [look()]
-    assert kept.after(AT_ONCE) == []
-    kept.timers.complete(A, kept.clock.now() + MINUTE)
-    assert kept.after(MINUTE) == [look()]
 
 
 def test_a_waiting_timer_is_visible_to_others_some_seconds_after_it_is_due() -> None:
@@ -274,56 +229,7 @@ def test_of_concurrent_calls_the_earliest_due_time_counts() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_a_call_that_completes_does_not_hide_missing_effects_of_another() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.schedule()
-    kept.timers.retry_later(A)
-    kept.timers.complete(A, NOW + HOUR)
-    assert fired(kept.timers) == [behind()]
-
-
-def test_a_wait_ends_with_a_fired_timer_a_wake_or_its_timeout() -> None:
-    kept = Kept()
-    found: list[FiredTimer | None] = []
-
-    def wait() -> None:
-        for timeout in (60, 60, 0.001):
-            found.append(kept.timers.next_fired(timeout))  # noqa: PERF401 - one after the other
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    kept.waiting(AT_ONCE)
-    wait_until(lambda: len(found) == 1)
-    kept.timers.wake()
-    thread.join(60)
-    assert found == [look(due=NOW), None, None]
-
-
 # renewed, with failures
-
-
-def test_a_renewal_that_fails_loses_no_timer() -> None:
-    kept = Kept(FaultAt(2, of="put", before=failing(AWAY)))
-    kept.schedule(A)
-    kept.waiting(HOUR, B)
-    kept.clock.advance(RENEWAL)
-    with pytest.raises(ServiceUnavailable):
-        kept.timers.tick()
-    assert kept.stored() == [(A, True, TIMER_LEASE - RENEWAL), (B, True, TIMER_LEASE - RENEWAL)]
-    assert kept.after(SECOND) == []
-    assert [(task_id, is_missing) for task_id, is_missing, _ in kept.stored()] == [(A, True), (B, False)]
-    assert kept.after(HOUR) == [look(B)]
-
-
-def test_a_message_whose_renewal_failed_is_not_used_for_a_new_transition() -> None:
-    kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
-    kept.schedule()
-    kept.clock.advance(RENEWAL)
-    with pytest.raises(ServiceUnavailable):
-        kept.timers.tick()
-    kept.schedule()
-    assert [left for _, _, left in kept.stored()] == [TIMER_LEASE - RENEWAL, TIMER_LEASE]
 
 
 @pytest.mark.parametrize("due", [HOUR, None])
@@ -446,17 +352,6 @@ def test_an_unreadable_message_goes_to_the_dead_letter_queue_and_others_are_rece
     assert kept.messages() == []
 
 
-def test_a_receive_that_fails_loses_no_timer() -> None:
-    for of in ("receive", "put"):
-        kept = Kept(FaultAt(0, of=of, before=failing(AWAY)))
-        kept.put(Timer(A, NOW))
-        kept.put(text="nonsense")
-        with pytest.raises(ServiceUnavailable):
-            kept.timers.receive()
-        kept.clock.advance(TIMER_LEASE)
-        assert kept.received(kept.timers) == [look()]
-
-
 def test_missing_effects_that_are_received_during_a_renewal_stay_stored() -> None:
     def receive() -> None:
         kept.put(Timer(A, NOW, NOW - HOUR))
@@ -518,35 +413,6 @@ def test_handing_over_makes_timers_available_to_other_processes() -> None:
     assert kept.received(other) == [look(A)]
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        lambda timers: timers.complete(A, None),
-        lambda timers: timers.cancel(A),
-        lambda timers: timers.retry_later(A),
-    ],
-    ids=["complete", "cancel", "retry later"],
-)
-def test_a_call_that_ends_after_the_hand_over_succeeds(end: Callable[[Timers], None]) -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.timers.hand_over()
-    end(kept.timers)
-    kept.schedule(B)
-    kept.timers.complete(B, NOW + HOUR)
-    kept.timers.hand_over()
-    assert B in [task_id for task_id, _, _ in kept.stored()]
-
-
-def test_timers_of_a_failed_hand_over_are_received_after_their_lease() -> None:
-    kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
-    kept.schedule()
-    with pytest.raises(ServiceUnavailable):
-        kept.timers.hand_over()
-    kept.clock.advance(TIMER_LEASE)
-    assert kept.received(kept.another()) == [behind(NOW - SKEW)]
-
-
 # many, and long
 
 
@@ -564,29 +430,3 @@ def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 2000 * 20  # bytes: an entry of a heap has more
-
-
-def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -> None:
-    for fires in (True, False):
-        kept = Kept(fires=fires)
-        kept.waiting(30 * DAY)
-        found: Sequence[FiredTimer] = []
-        days = 0
-        while not found:
-            found = [*kept.after(DAY if days else RENEWAL), *(kept.received(kept.timers) if days else [])]
-            days += 1
-            assert all(left <= 6 * DAY for _, _, left in kept.stored())
-        assert found == [look()]
-        assert 30 <= days - 1 <= 31
-
-
-def test_a_received_timer_that_is_due_earlier_fires_on_time() -> None:
-    kept = Kept()
-    kept.waiting(HOUR)
-    kept.put(Timer(A, NOW + MINUTE))
-    kept.timers.receive()
-    kept.clock.advance(MINUTE)
-    kept.timers.tick()
-    due = kept.timers.next_fired(None)
-    assert due
-    assert due.task_id == A

@@ -14,7 +14,6 @@ from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.work_poller import (
-    POLL_LEASE,
     QueueAndMessage,
     SharedPolling,
     WaitingRequest,
@@ -29,7 +28,6 @@ from tests.services.harness import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    CallRecorder,
     FaultAt,
     failing,
 )
@@ -113,14 +111,6 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
     assert (texts(greedy), texts(modest), texts(other)) == (["a", "d", "f"], ["b"], ["c", "e"])
 
 
-def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> None:
-    scene.offer("high", priority="high")
-    scene.offer("low", priority="low")
-    requests = [scene.wait(2), scene.wait(2)]
-    scene.poller.poll_once()
-    assert [texts(request) for request in requests] == [["high"], ["low"]]
-
-
 def test_a_disconnected_request_gets_no_work(scene: Scene) -> None:
     disconnected = scene.wait(is_disconnected=True)
     scene.offer("a task")
@@ -167,14 +157,6 @@ def test_a_removed_request_gets_no_work(scene: Scene) -> None:
     assert (texts(removed[0]), scene.released) == ([], ["a task"])
 
 
-def test_a_request_for_no_messages_gets_none(scene: Scene) -> None:
-    scene.offer("a task")
-    requests = [scene.wait(0), scene.wait(1)]
-    scene.poller.poll_once()
-    assert [texts(request) for request in requests] == [[], ["a task"]]
-    assert not requests[0].ready.is_set()
-
-
 def test_the_next_poll_is_due_when_the_oldest_empty_queue_is(scene: Scene) -> None:
     scene.offer("a task")
     scene.wait(0)
@@ -188,19 +170,6 @@ def test_the_next_poll_is_due_when_the_oldest_empty_queue_is(scene: Scene) -> No
     assert scene.poller.seconds_until_next_poll() == 0.8
     scene.clock.advance(SECOND)
     assert scene.poller.seconds_until_next_poll() == 0
-
-
-def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
-    request = scene.wait()
-    scene.poller.poll_once()
-    assert scene.polls == list(PRIORITIES)
-    scene.clock.advance(SECOND / 2)
-    scene.poller.poll_once()
-    assert scene.polls == list(PRIORITIES)
-    scene.clock.advance(SECOND / 2)
-    scene.poller.poll_once()
-    assert scene.polls == [*PRIORITIES, *PRIORITIES]
-    assert not request.ready.is_set()
 
 
 def test_the_next_request_does_not_poll_the_empty_queues_above(scene: Scene) -> None:
@@ -297,33 +266,10 @@ def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene)
     assert [message.text for _, message in wait()] == ["a task"]
 
 
-def test_the_poller_ends_when_no_request_waits(scene: Scene) -> None:
-    scene.offer("a task")
-    request = WaitingRequest(1, lambda: False, scene.clock.now())
-    assert [message.text for _, message in scene.poller.wait(request, HOUR)] == ["a task"]
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(60)
-    assert scene.poller.is_idle
-
-
 def test_a_request_gets_no_work_when_the_process_stops(scene: Scene) -> None:
     scene.stopping.set()
     request = WaitingRequest(1, lambda: False, scene.clock.now())
     assert scene.poller.wait(request, HOUR) == []
-
-
-def test_a_polled_message_is_leased_for_the_time_of_a_claim() -> None:
-    calls = CallRecorder()
-    scene = Scene()
-    scene.offer("a task")
-    scene.poller = scene.new_poller(intercept_port(WorkQueues, scene.storage.work_queues, calls))
-    scene.wait()
-    scene.poller.poll_once()
-    assert set(calls.names) == {"receive"}
-    assert scene.storage.work_queues.receive(QUEUES["lowest"], 1, SECOND) == []
-    scene.clock.advance(POLL_LEASE)
-    assert len(scene.storage.work_queues.receive(QUEUES["lowest"], 1, SECOND)) == 1
 
 
 # --- several worker types
@@ -363,11 +309,3 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     assert {worker_type: polled.count(worker_type) for worker_type in polled} == dict.fromkeys(
         [f"w{number}" for number in range(8)], len(PRIORITIES)
     )
-
-
-def test_empty_queues_are_polled_less_often_the_more_worker_types_are_polled(scene: Scene) -> None:
-    queues: Any = None
-    shared = SharedPolling(queues, scene.clock, scene.stopping, Gate(), scene.semaphore)
-    assert shared.interval() < SECOND
-    shared.running.update(scene.new_poller() for _ in range(60))
-    assert shared.interval() > 2 * SECOND

@@ -23,7 +23,6 @@ from legacy_queue.services.workers import Workers
 from tests.services.harness import (
     ALICE,
     BOB,
-    CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
     NOW,
@@ -85,40 +84,10 @@ def listed(workers: Workers, parent: RecordPath = POOL, limit: int = 1000, **mor
 # --- active
 
 
-def test_a_claim_creates_the_worker_its_type_and_its_provisioner(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.services.workers.flush()
-    workers = harness.replica().workers
-    worker = workers.describe(ALICES)
-    assert worker["recentTasks"] == [{"taskId": task_id, "runId": 0}]
-    assert worker["firstClaim"] == worker["lastDateActive"] == format_time(NOW)
-    assert worker["expires"] == format_time(NOW + DAY)
-    for path in (POOL, POOL[:1]):
-        described = workers.describe(path)
-        assert described["lastDateActive"] == format_time(NOW)
-        assert described["expires"] == format_time(NOW + 5 * DAY)
-
-
-def test_the_recent_task_has_the_run_that_was_claimed(harness: Harness, workers: Workers) -> None:
-    """A message for run 1 leads to run 0 after a crash between the two steps of a claim."""
-    task_id = harness.create()
-    harness.services.claims.claim(harness.task(task_id), 1, BOB, ClaimProof())
-    assert workers.describe(BOBS)["recentTasks"] == [{"taskId": task_id, "runId": 0}]
-
-
 def test_a_poll_creates_the_worker_type_and_no_worker(harness: Harness, workers: Workers) -> None:
     harness.services.polling.poll_urls(*POOL, "client")
     assert workers.describe(POOL)["lastDateActive"] == format_time(NOW)
     assert listed(workers) == [[]]
-
-
-def test_a_reclaim_keeps_the_worker_and_its_type_active(harness: Harness, workers: Workers) -> None:
-    task_id = harness.claimed()
-    for _ in range(10):
-        harness.clock.advance(15 * MINUTE)
-        harness.services.claims.reclaim(task_id, 0)
-    for path in (ALICES, POOL):
-        assert workers.describe(path)["lastDateActive"] > format_time(harness.clock.now() - ACTIVE_EVERY)
 
 
 def test_a_new_worker_is_known_while_it_waits_for_work(harness: Harness, workers: Workers) -> None:
@@ -132,17 +101,6 @@ def test_the_claims_of_several_processes_are_merged(harness: Harness) -> None:
     for number, process in enumerate(processes * 2):
         call(process, ALICE, f"t{number % 3}")
     assert tasks(harness.services.workers) == ["t0", "t1", "t2"]
-
-
-def test_an_expired_worker_comes_back_with_its_next_claim(harness: Harness, workers: Workers) -> None:
-    call(workers, ALICE, "old")
-    harness.clock.advance(2 * DAY)
-    with pytest.raises(ResourceNotFound):
-        workers.describe(ALICES)
-    assert listed(workers) == [[]]
-    call(workers, ALICE, "new")
-    assert workers.describe(ALICES)["firstClaim"] == format_time(NOW + 2 * DAY)
-    assert tasks(workers) == ["new"]
 
 
 # --- what it costs, and what goes wrong
@@ -165,21 +123,6 @@ def test_a_call_costs_a_write_and_more_only_once_in_half_an_hour(harness: Harnes
         workers.record_activity(ALICES)
         workers.flush()
     assert calls.names == ["worker.replace"] * 3
-
-
-def test_the_calls_of_a_worker_are_written_together(harness: Harness) -> None:
-    calls = CallRecorder()
-    workers = harness.replica(calls).workers
-    call(workers)
-    calls.names.clear()
-    for number in range(3):
-        with workers.call(ALICES, (CLAIM_WORK, ())) as under_way:
-            under_way.claims.append((f"t{number}", 0))
-    assert calls.names == []
-    workers.flush()
-    workers.flush()
-    assert calls.names == ["worker.replace"]
-    assert tasks(workers) == ["t0", "t1", "t2"]
 
 
 def test_a_call_reads_a_record_that_is_five_seconds_old_for_its_quarantine(harness: Harness) -> None:
@@ -274,15 +217,6 @@ def test_a_declaration_creates_the_parents(workers: Workers) -> None:
     assert listed(workers, ()) == [[PROVISIONER]]
 
 
-def test_a_declaration_is_kept_when_its_worker_type_is_active(harness: Harness, workers: Workers) -> None:
-    workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + 99 * DAY)})
-    harness.clock.advance(HOUR)
-    harness.claimed()
-    described = workers.describe(POOL)
-    assert (described["description"], described["expires"]) == ("builds", format_time(NOW + 99 * DAY))
-    assert described["lastDateActive"] == format_time(NOW + HOUR)
-
-
 def test_two_concurrent_declarations_of_a_new_provisioner_are_merged(harness: Harness) -> None:
     other = harness.replica().workers
     race = FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
@@ -295,13 +229,6 @@ def test_actions_are_shown_in_their_context(workers: Workers) -> None:
     assert workers.declare(POOL[:1], {"actions": actions})["actions"] == actions
     assert workers.declare(POOL, {"description": ""})["actions"] == actions[1:2]
     assert workers.declare(ALICES, {})["actions"] == workers.describe(ALICES)["actions"] == actions[2:]
-
-
-def test_a_worker_outlives_its_provisioner(harness: Harness, workers: Workers) -> None:
-    workers.declare(ALICES, {"expires": format_time(NOW + 99 * DAY)})
-    harness.sweep(10 * DAY)
-    assert workers.describe(ALICES)["actions"] == []
-    assert listed(workers, ()) == [[]]
 
 
 def test_an_expired_worker_type_is_not_found_and_starts_anew(harness: Harness, workers: Workers) -> None:
@@ -367,46 +294,12 @@ def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness, worker
     assert "quarantineUntil" not in workers.describe(ALICES)
 
 
-@pytest.mark.parametrize("until", [NOW, NOW - DAY, NOW.replace(year=1)])
-def test_a_past_time_ends_a_quarantine(workers: Workers, until: Any) -> None:
-    call(workers)
-    workers.quarantine(ALICES, NOW + DAY)
-    answer = workers.quarantine(ALICES, until)
-    assert "quarantineUntil" not in answer
-    assert answer["expires"] == format_time(NOW + DAY)
-
-
-def test_the_record_of_a_quarantined_worker_lasts_as_long_as_its_quarantine(
-    harness: Harness, workers: Workers
-) -> None:
-    call(workers)
-    workers.quarantine(ALICES, NOW + 20 * DAY)
-    harness.sweep(20 * DAY - MINUTE)
-    assert workers.describe(ALICES)["quarantineUntil"] == format_time(NOW + 20 * DAY)
-    harness.sweep(2 * HOUR)
-    assert harness.storage.workers.load(ALICES) is None
-
-
 def test_a_quarantine_is_kept_when_the_worker_claims_concurrently(harness: Harness) -> None:
     call(harness.services.workers)
     race = FaultAt(0, of="worker.replace", before=lambda: call(harness.services.workers, ALICE, "task"))
     answer = harness.replica(race).workers.quarantine(ALICES, NOW + DAY)
     assert answer["recentTasks"] == [{"taskId": "task", "runId": 0}]
     assert answer["quarantineUntil"] == format_time(NOW + DAY)
-
-
-def test_a_worker_that_waits_for_work_is_asked_again_after_5_seconds(harness: Harness) -> None:
-    calls = CallRecorder()
-    workers = harness.replica(calls).workers
-    call(workers)
-    with workers.call(ALICES, (CLAIM_WORK, ())) as under_way:
-        harness.services.workers.quarantine(ALICES, NOW + DAY)
-        calls.names.clear()
-        harness.clock.advance(5 * SECOND - SECOND / 10)
-        assert under_way.quarantined_until() is None
-        assert calls.names == []
-        harness.clock.advance(SECOND / 10)
-        assert under_way.quarantined_until() == NOW + DAY
 
 
 @pytest.mark.parametrize("is_draft", [True, False], ids=["draft", "deployed"])
@@ -428,16 +321,6 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
         message = harness.receive_one()
     harness.claim(message, BOB)
     assert harness.states(task_id) == ["running by bob"]
-
-
-def test_a_quarantined_worker_can_complete_the_run_that_it_claimed(
-    harness: Harness, workers: Workers
-) -> None:
-    task_id = harness.claimed(ALICE)
-    workers.quarantine(ALICES, NOW + DAY)
-    reclaimed = harness.services.claims.reclaim(task_id, 0)
-    assert reclaimed["takenUntil"] == format_time(NOW + CLAIM_TIMEOUT)
-    assert harness.complete(task_id).state == "completed"
 
 
 def test_a_wrong_signature_of_a_quarantined_worker_offers_nothing(harness: Harness, workers: Workers) -> None:

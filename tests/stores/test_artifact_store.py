@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -16,8 +15,7 @@ from legacy_queue.domain.artifact import (
     S3Artifact,
 )
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import Changed
-from legacy_queue.stores import Storage, StoredArtifact
+from legacy_queue.stores import Storage
 
 from .paging import keyed_pages
 
@@ -58,16 +56,6 @@ def names(storage: Storage, task_id: str, run_id: int = 0) -> list[str]:
     return [artifact.name for artifact in storage.artifacts.list(task_id, run_id, "", 1000)]
 
 
-@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_an_artifact_is_found_only_under_its_name(storage: Storage, other: Storage, name: str) -> None:
-    artifact = new_artifact(slugid(), name)
-    stored = storage.artifacts.insert(artifact)
-    assert stored.artifact == artifact
-    assert other.artifacts.load(artifact.task_id, 0, name) == stored
-    others = {one for one in NAMES if one != name} | {name[:-1], name + "x", name.upper() + "X"} - {""}
-    assert [one for one in others if storage.artifacts.load(artifact.task_id, 0, one)] == []
-
-
 @pytest.mark.parametrize(
     ("kind", "own"),
     [
@@ -99,52 +87,6 @@ def test_each_run_of_each_task_has_its_own_artifacts(storage: Storage) -> None:
     assert names(storage, second) == ["0"]
 
 
-def test_an_outdated_version_is_not_replaced_or_removed(storage: Storage, other: Storage) -> None:
-    stored = storage.artifacts.insert(new_artifact(slugid()))
-    changed = replace(stored.artifact, expires=EXPIRES + DAY, is_complete=False)
-    now = other.artifacts.replace(stored, changed)
-    assert storage.artifacts.load(changed.task_id, 0, changed.name) == StoredArtifact(changed, now.etag)
-    for act in (storage.artifacts.remove, lambda old: storage.artifacts.replace(old, old.artifact)):
-        with pytest.raises(Changed):
-            act(stored)
-    storage.artifacts.remove(now)
-    storage.artifacts.remove(now)
-    with pytest.raises(Changed):
-        other.artifacts.replace(now, changed)
-    assert names(storage, changed.task_id) == []
-
-
-def test_artifacts_are_listed_in_pages_ordered_by_name(storage: Storage) -> None:
-    task_id = slugid()
-    in_order = [
-        "a",
-        "a b",
-        "a!",
-        "a#",
-        "a%",
-        "a.b",
-        "a/",
-        "a/a",
-        "a/b",
-        "a/b/c",
-        "a0",
-        "a?",
-        "a[b",
-        "a]",
-        "ab",
-    ]
-    for name in reversed(in_order):
-        storage.artifacts.insert(new_artifact(task_id, name))
-    assert names(storage, task_id) == in_order
-    found = keyed_pages(partial(storage.artifacts.list, task_id, 0), 5, lambda artifact: str(artifact.name))
-    assert [[artifact.name for artifact in page] for page in found] == [
-        in_order[:5],
-        in_order[5:10],
-        in_order[10:],
-        [],
-    ]
-
-
 def test_pages_of_unusual_names_are_complete_and_repeat_none(storage: Storage) -> None:
     task_id = slugid()
     for name in NAMES:
@@ -153,17 +95,3 @@ def test_pages_of_unusual_names_are_complete_and_repeat_none(storage: Storage) -
     listed = [artifact.name for page in found for artifact in page]
     assert listed == names(storage, task_id)
     assert sorted(listed) == sorted(NAMES)
-
-
-def test_an_incomplete_artifact_of_the_run_is_found_among_many(storage: Storage) -> None:
-    task_id = slugid()
-    for name in PRINTABLE:
-        storage.artifacts.insert(new_artifact(task_id, name))
-    storage.artifacts.insert(new_artifact(task_id, run_id=1, is_complete=False))
-    before = EXPIRES - timedelta(milliseconds=1)
-    assert storage.artifacts.incomplete(task_id, 0, before) is None
-    stored = storage.artifacts.insert(new_artifact(task_id, is_complete=False))
-    assert storage.artifacts.incomplete(task_id, 0, before) == stored.artifact
-    assert storage.artifacts.incomplete(task_id, 0, EXPIRES) is None
-    storage.artifacts.replace(stored, replace(stored.artifact, is_complete=True))
-    assert storage.artifacts.incomplete(task_id, 0, before) is None

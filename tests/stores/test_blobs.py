@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import requests
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient, ContentSettings
 
@@ -93,22 +92,6 @@ def test_a_blob_that_was_never_written_is_not_there(blobs: Blobs) -> None:
         blobs.join_parts(NAME, 1, TEXT, None)
 
 
-@pytest.mark.parametrize("size", [0, 100_001, 9 * MIB])
-def test_chunks_that_break_off_store_nothing(blobs: Blobs, size: int) -> None:
-    with pytest.raises(ConnectionResetError):
-        blobs.write(NAME, breaking(content(size)), TEXT, None)
-    with pytest.raises(ConnectionResetError):
-        blobs.write_part(NAME, 1, breaking(content(size)))
-    assert blobs.properties(NAME) is None
-    with pytest.raises(KeyError):
-        blobs.join_parts(NAME, 1, TEXT, None)
-    write(blobs, b"before")
-    with pytest.raises(ConnectionResetError):
-        blobs.write(NAME, breaking(content(size)), "other", "gzip")
-    assert kept(blobs, NAME) == (6, TEXT, None)
-    assert read(blobs) == b"before"
-
-
 @pytest.mark.parametrize("size", [100, 9 * MIB])
 def test_writes_at_the_same_time_are_never_mixed(storage: Storage, other: Storage, size: int) -> None:
     data = [content(size, b"%d." % number) for number in range(6)]
@@ -138,15 +121,6 @@ def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
     assert names == ["block_list"], "a write would interrupt its readers"
     assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
     assert read(blobs) == b"".join(parts[number] for number in (1, 2, 3))
-
-
-def test_joining_with_a_missing_part_is_an_error(blobs: Blobs) -> None:
-    for number in (1, 3):
-        blobs.write_part(NAME, number, [b"part"])
-    for count in (2, 3, 4):
-        with pytest.raises(KeyError):
-            blobs.join_parts(NAME, count, TEXT, None)
-    assert blobs.properties(NAME) is None
 
 
 @pytest.mark.parametrize("size", [10, 9 * MIB])
@@ -189,14 +163,3 @@ def test_the_azure_client_uploads_and_downloads(served: Backend, block: int) -> 
 
 def code(error: HttpResponseError) -> tuple[int | None, Any]:
     return error.status_code, error.error_code  # type: ignore[attr-defined]
-
-
-def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(served: Backend) -> None:
-    blobs, now = served.storage.blobs, served.clock.now()
-    write(blobs, b"content")
-    expired = blobs.download_url(NAME, now - SECOND)
-    assert requests.get(expired, timeout=30).status_code == 403
-    served.clock.advance(timedelta(minutes=14))  # this process is ahead of the storage
-    early = blobs.download_url(NAME, served.clock.now() + HALF_HOUR)
-    served.clock.advance(-timedelta(minutes=14))
-    assert requests.get(early, timeout=30).content == b"content"

@@ -1,7 +1,5 @@
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
 from legacy_queue.stores import Dependent, Storage
@@ -15,15 +13,6 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 def dependents(storage: Storage, required_id: str) -> list[Dependent]:
     return list(storage.dependencies.dependents(required_id, "", 1000))
-
-
-@pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
-def test_a_dependent_is_stored_with_what_it_requires(storage: Storage, other: Storage, requires: str) -> None:
-    required_id, dependent = slugid(), Dependent(slugid(), requires)
-    for _ in range(2):
-        storage.dependencies.add(required_id, dependent, EXPIRES)
-        assert dependents(other, required_id) == [dependent]
-        assert other.dependencies.has_any(required_id)
 
 
 def test_the_mark_of_dependents_is_removed_after_the_longest_deadline(

@@ -47,10 +47,6 @@ class Callers:
         return self.gate.batches
 
 
-def test_items_added_during_a_batch_go_with_the_next_batch() -> None:
-    assert Callers(1, 2, 3, 4).let_all_end() == [[1], [2, 3, 4]]
-
-
 def test_an_error_reaches_every_caller_of_the_batch_and_no_other() -> None:
     error = ServiceUnavailable("away")
     callers = Callers(*range(1, 7), max_items=3)

@@ -1,15 +1,13 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.stores import ActiveTask, Group, Sealed, Storage
 
-from .conftest import Backend
-from .paging import keyed_pages, pages, remove_all_expired
+from .paging import pages, remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -69,29 +67,6 @@ def test_a_group_that_another_process_creates_meanwhile_is_sealed(
     assert len(other.groups.members(group_id, "", 9)) == 1
 
 
-def test_a_group_whose_expiry_has_begun_can_be_sealed(storage: Storage, other: Storage) -> None:
-    group_id = slugid()
-    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    storage.account.table("qgroups").delete(group_id, "open")
-    assert storage.groups.seal(group, EXPIRES - DAY).sealed == EXPIRES - DAY
-    with pytest.raises(Sealed):
-        other.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-
-
-def test_members_and_active_members_of_a_group_are_paged_in_the_order_of_their_ids(storage: Storage) -> None:
-    group_id, task_ids = slugid(), sorted((slugid() for _ in range(5)), key=str.encode)
-    for task_id in reversed(task_ids):
-        group = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-        storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)  # is not among them
-    storage.groups.activate(task_ids[1], group, 3)
-    members = keyed_pages(partial(storage.groups.members, group_id), 2)
-    assert members == [task_ids[:2], task_ids[2:4], task_ids[4:]]
-    active = keyed_pages(partial(storage.groups.active, group_id), 2, lambda row: str(row.task_id))
-    assert {row.task_id for page in active for row in page} == {*task_ids}
-    storage.groups.end(task_ids[0], group_id, 0)
-    assert storage.groups.active(group_id, "", 1)[0].task_id == task_ids[1]
-
-
 def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
     storage: Storage, other: Storage
 ) -> None:
@@ -133,46 +108,6 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
         enter()
         assert other.groups.load(group.task_group_id) == replace(group, expires=later)
         remove_all_expired(other.groups, later + DAY)
-
-
-def test_a_task_that_leaves_is_no_member_and_not_active_and_the_group_stays(storage: Storage) -> None:
-    task_id, group_id = slugid(), slugid()
-    group = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    for _ in range(2):
-        storage.groups.leave(task_id, group_id)
-        assert storage.groups.members(group_id, "", 10) == []
-        assert not storage.groups.is_active(group_id)
-        assert storage.groups.load(group_id) == group
-
-
-def test_a_task_that_is_activated_again_is_active_once(storage: Storage, backend: Backend) -> None:
-    task_id, group_id = slugid(), slugid()
-    storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    storage.groups.end(task_id, group_id, 0)
-    backend.clock.advance(HOUR)
-    earliest = backend.clock.now()
-    for _ in range(2):
-        storage.groups.activate(task_id, Group(group_id, "scheduler", EXPIRES), 3)
-        assert counted(storage, group_id) == 1
-        (active,) = all_active(storage)
-        assert (active.task_group_id, active.task_id, active.activation) == (group_id, task_id, 3)
-        assert active.since >= earliest
-
-
-@pytest.mark.parametrize(("later", "earlier"), [(1, 0), (10, 9), (49, 10)])
-def test_ending_an_activation_does_not_end_a_later_one(
-    storage: Storage, other: Storage, later: int, earlier: int
-) -> None:
-    task_id, group_id = slugid(), slugid()
-    group = Group(group_id, "scheduler", EXPIRES)
-    storage.groups.activate(task_id, group, earlier)
-    with ThreadPoolExecutor(2) as threads:
-        threads.submit(storage.groups.activate, task_id, group, later)
-        threads.submit(other.groups.end, task_id, group_id, earlier)
-    assert [active.activation for active in all_active(storage)] == [later]
-    assert other.groups.is_active(group_id)
-    other.groups.end(task_id, group_id, later)
-    assert not storage.groups.is_active(group_id)
 
 
 def counted(storage: Storage, group_id: str) -> int:

@@ -107,20 +107,6 @@ def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other
     assert not other.tasks.bar(task.task_id, CREATED)
 
 
-def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
-    task = new_task()
-    stored = storage.tasks.insert(task)
-    held = with_last_run(
-        replace(task, held=MessageLease("id", "receipt")), state="running", taken_until=CREATED
-    )
-    stored = storage.tasks.replace(stored, held)
-    assert storage.tasks.load(task.task_id) == stored
-    let_go = with_new_run(replace(held, held=None, newest_blob="a blob"), "retry", CREATED)
-    stored = storage.tasks.replace(stored, let_go)
-    assert stored.task == let_go
-    assert storage.tasks.load(task.task_id) == stored
-
-
 def test_a_task_that_another_process_wrote_is_not_marked_as_own(storage: Storage, other: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     seen = other.tasks.load(stored.task.task_id)

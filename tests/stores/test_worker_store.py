@@ -53,25 +53,6 @@ def test_another_process_finds_a_record_as_it_was_stored(
     assert inserted == other.workers.load(known.path) == StoredWorkerRecord(known, inserted.etag)
 
 
-def test_a_list_holds_the_direct_children_in_the_order_of_their_paths(
-    storage: Storage, other: Storage
-) -> None:
-    """The order of the parts, not that of a text of them: ``a-b`` comes behind ``a``."""
-    names = ["-", "A", "Z", "_", "a", "a-", "a-b", "aa", "b", "0" * 22]
-    types = [("p", name) for name in names]
-    workers = [("p", "a", group, worker_id) for group in names for worker_id in names[:3]]
-    for path in (*types, *workers, ("p",), ("p-",), ("p", "a-", "a", "a"), ("P", "a", "a", "a"), ("P", "a")):
-        storage.workers.insert(WorkerRecord.new(path, NOW))
-    assert list(paths(other, ())) == [[("p",), ("p-",)]]
-    assert list(paths(other, ("p",))) == [sorted(types)]
-    assert list(paths(other, ("p", "a"))) == [sorted(workers)]
-    assert list(paths(other, ("p", "a-"))) == [[("p", "a-", "a", "a")]]
-    assert list(paths(other, ("q",))) == list(paths(other, ("p-",))) == []
-    pages = list(paths(other, ("p", "a"), 7))
-    assert [len(page) for page in pages] == [7, 7, 7, 7, 2]
-    assert [path for page in pages for path in page] == sorted(workers)
-
-
 def test_worker_types_are_listed_across_provisioners() -> None:
     store = WorkerStore(MemoryTable())
     paths = [(f"p{number:03}", f"w{other}") for number in range(101) for other in range(2)]
@@ -82,15 +63,6 @@ def test_worker_types_are_listed_across_provisioners() -> None:
         while page := store.worker_types(found[-1] if found else (), limit, NOW):
             found += [known.path for known in page]
         assert found == paths
-
-
-def test_a_record_may_shrink_and_grow(storage: Storage) -> None:
-    small = WorkerRecord.new(PROVISIONER, NOW)
-    large = replace(small, description="x" * 200_000)
-    storage.workers.insert(large)
-    for record in (small, large, small):
-        storage.workers.replace(stored(storage, PROVISIONER), record)
-        assert stored(storage, PROVISIONER).record == record
 
 
 def test_the_calls_of_workers_and_clients_are_found_by_time_and_pool(
