@@ -30,6 +30,7 @@ from tests.services.harness import (
     failing,
     task_body,
 )
+from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
 NO_DELAY = timedelta(0)
@@ -203,6 +204,14 @@ def test_waiting_clients_get_no_work_once_the_process_stops() -> None:
     assert claims == []
     harness.create()
     assert claim_work(harness.services) == []
+
+
+def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
+    harness = Harness()
+    with waiting(harness.services, ALICE, BOB) as claims:
+        wait_until(lambda: harness.services.pollers.waiting() == 2)
+        harness.services.background().begin_stop()
+    assert claims == []
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -18,6 +18,7 @@ from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
+    MINUTE,
     OLD_SECRET,
     POLL_VISIBILITY,
     SECRET,
@@ -143,6 +144,22 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
     assert harness.states(waiting) == ["running by bob"]
 
 
+def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    first = harness.claim(message)
+    messages = harness.messages()
+    harness.clock.advance(MINUTE)
+    for proof in (message.proof, NO_PROOF):
+        again = harness.claim(message, proof=proof)
+        for name in ("status", "runId", "workerGroup", "workerId", "takenUntil", "task"):
+            assert again[name] == first[name]
+        assert again["credentials"]["clientId"] == first["credentials"]["clientId"]
+    assert harness.messages() == messages
+    assert harness.states(task_id) == ["running by alice"]
+
+
 def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> None:
     harness = Harness()
     first, second = harness.create(), harness.create()
@@ -151,3 +168,14 @@ def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> Non
     harness.claim(messages[second], proof=ClaimProof(lease.message_id, lease.receipt))
     harness.delete(messages[first])  # its lease is still good
     assert harness.states(first) == ["pending"]
+
+
+def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message, BOB)  # with the stolen receipt of Alice
+    with pytest.raises(RequestConflict):
+        harness.claim(message, ALICE)
+    assert harness.states(task_id) == ["running by bob"]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]

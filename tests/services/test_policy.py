@@ -2,18 +2,27 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError
+from legacy_queue.domain.errors import InputError, RequestConflict
+from legacy_queue.domain.messages import message_signature
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    NOW,
     POLL_VISIBILITY,
     PROVISIONER,
     SECOND,
+    SECRET,
     WORKER_TYPE,
+    CallRecorder,
     Harness,
     Message,
 )
+from tests.services.invariants import check
 
 AGAIN = 10 * SECOND
 FIELDS = {"message_id": "messageId", "receipt": "receipt", "signature": "signature"}
@@ -70,6 +79,41 @@ def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> No
     assert harness.states(task_id) == ["running by bob"]
 
 
+def test_an_expired_claim_is_offered_again_after_a_refused_claim(harness: Harness) -> None:
+    task_id = harness.claimed()
+    harness.clock.advance(CLAIM_TIMEOUT)
+    held = harness.receive_one()
+    with pytest.raises(InputError):
+        harness.claim(held, BOB, proof=ClaimProof())
+    harness.delete(held)
+    assert harness.offered_runs() == [(1, AGAIN)]
+    harness.clock.advance(AGAIN)
+    harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
+
+
+def test_a_running_claim_keeps_a_message_for_its_end_after_a_refused_claim(harness: Harness) -> None:
+    """A clock is ahead: the worker deletes the held message too early."""
+    task_id = harness.claimed()
+    held = harness.task(task_id).held
+    assert held
+    harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
+    message = Message(task_id, 1, "", held)
+    with pytest.raises(InputError):
+        harness.claim(message, BOB, proof=ClaimProof())
+    harness.delete(message)
+    assert harness.offered_runs() == [(1, MINUTE)]
+    check(harness, task_id, after_faults=True)
+
+
+def test_a_refused_claim_on_a_resolved_task_offers_nothing(harness: Harness) -> None:
+    task_id = harness.claimed()
+    harness.complete(task_id)
+    with pytest.raises(InputError):
+        harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof())
+    assert harness.messages() == []
+
+
 @pytest.mark.parametrize("run_id", [0, 3])
 def test_a_refused_claim_on_another_run_offers_nothing(harness: Harness, run_id: int) -> None:
     task_id = harness.claimed()
@@ -87,3 +131,18 @@ def test_a_run_is_not_offered_again_within_10_seconds_of_the_deadline(harness: H
     harness.delete(message)
     assert harness.messages() == []
     assert harness.states(task_id) == ["pending"]
+
+
+def test_a_message_is_not_hidden_until_after_it_expires(harness: Harness) -> None:
+    """Azure refuses that. A claim may end after the deadline, when the message expires."""
+    task_id = harness.create(deadline=format_time(NOW + 10 * MINUTE))
+    message = harness.receive_one()
+    harness.claim(message)
+    proof = ClaimProof(message.lease.message_id, message.lease.receipt, message_signature(task_id, 1, SECRET))
+    bob = worker_path(PROVISIONER, WORKER_TYPE, BOB)
+    harness.services.workers.declare(bob, {})
+    harness.services.workers.quarantine(bob, NOW + HOUR)
+    calls = CallRecorder()
+    with pytest.raises(RequestConflict, match="is quarantined"):
+        harness.replica(calls).claims.claim(harness.task(task_id), 1, BOB, proof)
+    assert not {"hide", "put"} & {name.removeprefix("work_queues.") for name in calls.names}

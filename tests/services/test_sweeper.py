@@ -13,6 +13,7 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
+    PREFIX,
     SECOND,
     FaultAt,
     Harness,
@@ -31,6 +32,19 @@ def harness() -> Harness:
 def lose_messages(harness: Harness) -> None:
     for message in harness.receive():
         harness.delete(message)
+
+
+def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(harness: Harness) -> None:
+    harness.create()
+    offered = []
+    for minutes in range(1, 171):
+        lose_messages(harness)
+        harness.sweep(MINUTE)
+        if harness.messages():
+            offered.append(minutes)
+    assert len(offered) == 5
+    for at, wanted in zip(offered, (10, 20, 40, 80, 160), strict=True):
+        assert wanted <= at <= wanted + 10
 
 
 def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: Harness) -> None:
@@ -118,6 +132,17 @@ def test_a_resolution_whose_effects_were_lost_releases_dependents_and_resolves_t
     assert ("task-pending", waiting, 0) in events
     assert [run_id for run_id, _ in harness.offered_runs()].count(0) >= 1
     assert harness.storage.groups.all_active("", 9)[0] == []
+
+
+def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -> None:
+    expired, other = sorted(harness.create() for _ in range(2))
+    for message in harness.receive():
+        harness.delete(message)
+    expires = FaultAt(
+        0, of="unresolved", after=lambda: harness.account.table(f"{PREFIX}tasks").delete(expired, "task")
+    )
+    harness.sweep(20 * MINUTE, harness.replica(expires))
+    assert [message.task_id for message in harness.receive()] == [other]
 
 
 def test_the_sweep_goes_on_after_a_task_that_fails(

@@ -67,6 +67,15 @@ def test_a_group_that_another_process_creates_meanwhile_is_sealed(
     assert len(other.groups.members(group_id, "", 9)) == 1
 
 
+def test_a_group_whose_expiry_has_begun_can_be_sealed(storage: Storage, other: Storage) -> None:
+    group_id = slugid()
+    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+    storage.account.table("qgroups").delete(group_id, "open")
+    assert storage.groups.seal(group, EXPIRES - DAY).sealed == EXPIRES - DAY
+    with pytest.raises(Sealed):
+        other.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+
+
 def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
     storage: Storage, other: Storage
 ) -> None:
