@@ -382,7 +382,6 @@ def main() -> None:
     add("--tasks", type=int, nargs="+", metavar="N", default=[100, 200000], help="growth (100 200000)")
     add("--polls", type=int, default=1000, help="waiting (1000)")
     add("--compare", metavar="REF", help="run another revision beside this one")
-    add("--json", type=Path, metavar="FILE", help="also write all figures")
     add("--plot", type=Path, metavar="FILE", help="also draw cycles a second, as SVG")
     add("serve", nargs="*", metavar="-- OPTION", help="options of `legacy-queue serve`")
     options = parser.parse_args()
@@ -393,8 +392,6 @@ def main() -> None:
         bench = Bench(options, trees)
         for part in options.only:
             getattr(bench, part)()
-    if options.json:
-        options.json.write_text(json.dumps(bench.rows, indent=1))
     if options.plot:
         plot(bench.rows, options.plot)
 
