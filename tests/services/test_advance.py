@@ -1,5 +1,6 @@
 """Advancing a task: which effects it repeats, and what it ends."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +19,10 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
+    Crash,
+    FaultAt,
     Harness,
+    failing,
     task_body,
 )
 from tests.services.test_stale_memory import stale_tasks
@@ -45,6 +49,12 @@ def advance(
     """On a server that handles no timer."""
     fired = FiredTimer(task_id, since, is_published, group, has_artifacts, tries=0)
     return (services or harness.replica()).advance.repeat_effects(fired)
+
+
+def dies_after(harness: Harness, write: str, call: Callable[[Services], object]) -> None:
+    """A server dies right after that write."""
+    with pytest.raises(Crash):
+        call(harness.replica(FaultAt(0, of=write, after=failing(Crash()))))
 
 
 def defined(harness: Harness, **changes: Any) -> str:
@@ -92,6 +102,19 @@ def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
     advance(harness, task_id, NOW, is_published=True, services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in harness.events()
+
+
+def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> None:
+    group, task_id = slugid(), harness.create()
+    done = harness.create(taskGroupId=group)
+    harness.run(done)
+    harness.run_timers()
+    another = task_body(taskGroupId=group)
+    dies_after(harness, "join", lambda server: server.tasks.create(task_id, another))
+    harness.events()
+    assert harness.storage.groups.is_active(group)
+    advance(harness, task_id, harness.clock.now() + SECOND, group=group)
+    assert harness.events() == [("task-group-resolved", group, None)]
 
 
 # claims and tasks that it ends

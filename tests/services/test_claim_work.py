@@ -25,6 +25,7 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
+    CallRecorder,
     FaultAt,
     Harness,
     failing,
@@ -81,6 +82,16 @@ def waiting(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_a_new_task_wakes_waiting_requests() -> None:
+    """The clock stands still: no empty queue is polled again by itself."""
+    harness, calls = Harness(), CallRecorder()
+    services = harness.services = harness.replica(calls)
+    with waiting(services, ALICE, BOB) as claims:
+        wait_until(lambda: services.pollers.waiting() == 2 and calls.names.count("receive") >= 7)
+        tasks = {harness.create(), harness.create()}
+    assert {claim["status"]["taskId"] for claim in claims} == tasks
 
 
 def test_a_task_that_another_process_offers_is_found() -> None:

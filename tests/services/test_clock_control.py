@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from legacy_queue.adapters.clock import MovableClock
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
@@ -32,6 +33,7 @@ from tests.services.harness import (
     NOW,
     POLL_VISIBILITY,
     PROVISIONER,
+    QUEUE,
     SAS_LIFE,
     SECOND,
     SECRET,
@@ -60,6 +62,14 @@ class CountingClock(MovableClock):
     def move_to(self, time: datetime) -> None:
         self.moves += 1
         super().move_to(time)
+
+
+class SlowBroker(FakeBroker):
+    """Gives other threads time to run at each publish."""
+
+    def publish(self, events: Sequence[Event]) -> None:
+        super().publish(events)
+        threading.Event().wait(0.2)
 
 
 class Server:
@@ -110,6 +120,20 @@ class Server:
 @pytest.fixture
 def server() -> Server:
     return Server()
+
+
+def test_timers_fire_at_their_times_and_in_order(server: Server) -> None:
+    late, early = server.create(deadline=HOUR), server.create(deadline=30 * MINUTE)
+    held = server.claim(server.create(retries=1))
+    server.control.advance(2 * HOUR)
+    assert server.runs(early) == [("deadline-exceeded", 30 * MINUTE)]
+    assert server.runs(late) == [("deadline-exceeded", HOUR)]
+    assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
+    assert server.ended_runs() == [
+        (early, 0),
+        (late, 0),
+    ]
+    assert server.control.state().now == NOW + 2 * HOUR
 
 
 def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
@@ -241,6 +265,26 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
     assert wait_until(lambda: server.calls.names.count("receive") > polls)
     yield claims
     thread.join()
+
+
+def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
+    server = Server(resolves=False)  # no sweeper offers it again
+    task_id = server.create()
+    assert server.storage.work_queues.receive(QUEUE, 1, 3 * HOUR)  # a worker polls, and dies
+    with waiting(server) as claims:
+        server.control.advance(2 * HOUR)
+        assert claims == []
+        server.control.advance(HOUR)
+    assert [claim["status"]["taskId"] for claim in claims] == [task_id]
+
+
+def test_a_waiting_request_claims_after_the_move() -> None:
+    server = Server(broker=SlowBroker())
+    task_id = server.claim(server.create(deadline=3 * HOUR))
+    with waiting(server) as claims:
+        server.control.advance(2 * HOUR)
+    assert [claim["runId"] for claim in claims] == [1]
+    assert server.services.tasks.load(task_id).runs[1].started == NOW + 2 * HOUR
 
 
 def test_a_gate_closes_when_the_last_thread_has_left_and_then_admits_none() -> None:

@@ -115,6 +115,32 @@ def test_events_of_calls_while_the_broker_is_away_arrive_in_order_later(
     assert (harness.events(), harness.timers()) == ([], [])
 
 
+def test_a_later_transition_does_not_overtake_unpublished_events(harness: Harness) -> None:
+    task_id = slugid()
+    away(harness)
+    harness.services.tasks.create(task_id, task_body())
+    back(harness)
+    harness.services.publisher.check()
+    harness.run(task_id)  # before the timer fired
+    harness.run_timers(MINUTE)
+    assert of_task(harness.events(), task_id) == OF_ITS_GROUP
+
+
+def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
+    harness: Harness,
+) -> None:
+    task_id = slugid()
+    server = harness.replica(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
+    away(harness)
+    server.tasks.create(task_id, task_body())
+    assert not harness.task(task_id).is_unpublished
+    back(harness)
+    server.publisher.check()
+    server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
+    harness.run_timers(SECOND, services=server)
+    assert of_task(harness.events(), task_id) == LIFE[:3]
+
+
 def unanswered(harness: Harness, **definition: Any) -> tuple[Services, str]:
     """A process whose createTask failed, though it stored the task, and the taskId."""
     task_id, lost = slugid(), failing(ServiceUnavailable("the answer of storage was lost"))

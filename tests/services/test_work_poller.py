@@ -111,6 +111,14 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
     assert (texts(greedy), texts(modest), texts(other)) == (["a", "d", "f"], ["b"], ["c", "e"])
 
 
+def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> None:
+    scene.offer("high", priority="high")
+    scene.offer("low", priority="low")
+    requests = [scene.wait(2), scene.wait(2)]
+    scene.poller.poll_once()
+    assert [texts(request) for request in requests] == [["high"], ["low"]]
+
+
 def test_a_disconnected_request_gets_no_work(scene: Scene) -> None:
     disconnected = scene.wait(is_disconnected=True)
     scene.offer("a task")
@@ -170,6 +178,19 @@ def test_the_next_poll_is_due_when_the_oldest_empty_queue_is(scene: Scene) -> No
     assert scene.poller.seconds_until_next_poll() == 0.8
     scene.clock.advance(SECOND)
     assert scene.poller.seconds_until_next_poll() == 0
+
+
+def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
+    request = scene.wait()
+    scene.poller.poll_once()
+    assert scene.polls == list(PRIORITIES)
+    scene.clock.advance(SECOND / 2)
+    scene.poller.poll_once()
+    assert scene.polls == list(PRIORITIES)
+    scene.clock.advance(SECOND / 2)
+    scene.poller.poll_once()
+    assert scene.polls == [*PRIORITIES, *PRIORITIES]
+    assert not request.ready.is_set()
 
 
 def test_the_next_request_does_not_poll_the_empty_queues_above(scene: Scene) -> None:
