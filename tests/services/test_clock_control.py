@@ -65,11 +65,19 @@ class CountingClock(MovableClock):
 
 
 class SlowBroker(FakeBroker):
-    """Gives other threads time to run at each publish."""
+    """At the end of a task by its deadline, Bob has a second to claim another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._claimed = threading.Event()
 
     def publish(self, events: Sequence[Event]) -> None:
         super().publish(events)
-        threading.Event().wait(0.2)
+        for event in events:
+            if event.payload.get("workerId") == BOB.worker_id:
+                self._claimed.set()
+            if event.exchange == "task-exception" and len(event.payload["status"]["runs"]) == 1:
+                self._claimed.wait(1)
 
 
 class Server:
@@ -281,6 +289,7 @@ def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
 def test_a_waiting_request_claims_after_the_move() -> None:
     server = Server(broker=SlowBroker())
     task_id = server.claim(server.create(deadline=3 * HOUR))
+    server.create(deadline=HOUR, workerType="another")  # it ends after the run of the other was retried
     with waiting(server) as claims:
         server.control.advance(2 * HOUR)
     assert [claim["runId"] for claim in claims] == [1]
