@@ -28,20 +28,18 @@ from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
-from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
+from legacy_queue.http.app import FAULT_TARGETS, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.http.control_endpoints import ControlServices, Reset
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background
 from legacy_queue.services.fault_registry import FaultRegistry
-from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.periodic_jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.upload_slots import UploadSlots
@@ -146,8 +144,6 @@ def _build(
     control = reset and ControlServices(
         clock=services.clock_control(),
         faults=faults,
-        journal=Journal(NOT_IN_JOURNAL),
-        peeking=Peeking(storage.work_queues, clock),
         reset=Reset(reset),
     )
     injection = FaultInjection(faults, services.stopping)
@@ -167,7 +163,7 @@ def _build(
         control=control,
     )
     account = storage.account
-    queues = azure_queue_api(account, clock, injection)
+    queues = azure_queue_api(storage, clock, injection)
     blobs = azure_blob_api(account, clock, upload_slots, injection)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):

@@ -18,6 +18,7 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
@@ -89,6 +90,8 @@ class Unobserved:
 
     def cause_fault(self, *_request: Any, has_message: bool = False) -> None: ...
 
+    def concern(self, environ: dict[str, Any], queue: WorkQueue | None) -> None: ...
+
     def refuse(self, environ: dict[str, Any], reason: str) -> None: ...
 
 
@@ -101,7 +104,7 @@ def memory_server(
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for api in (
-        azure_queue_api(storage.account, clock, Unobserved()),
+        azure_queue_api(storage, clock, Unobserved()),
         azure_blob_api(storage.account, clock, slots or UploadSlots(), Unobserved()),
     ):
         app.register_blueprint(api, url_prefix="/azure")

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from legacy_queue.cli.queue_options import CalledQueue, Report, matching, reporting
-from legacy_queue.cli.tables import aligned, duration_words
+from legacy_queue.cli.tables import aligned
 from legacy_queue.domain.ids import TASK_QUEUE_ID
-from legacy_queue.domain.times import parse_time
+from legacy_queue.domain.times import duration_words, parse_time
 
 _HEADS = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
 
@@ -86,7 +86,7 @@ def peek(queue: CalledQueue, pool: str) -> Report:
     With memory storage invisible messages are listed too. Azure's queues list only visible messages, 32 of
     each queue.
     """
-    answer = queue.ask("GET", f"/control/v1/messages/{pool}", "messages")
+    answer = queue.ask("GET", f"/inspect/v1/messages/{pool}", "messages")
     now = parse_time(queue.ask("GET", "/control/v1/clock", "now")["now"])
     return answer, _messages(answer, now)
 

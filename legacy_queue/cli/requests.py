@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from legacy_queue.cli.queue_options import CalledQueue, json_option, queue_options
-from legacy_queue.cli.tables import aligned, duration_words
-from legacy_queue.domain.times import parse_time
+from legacy_queue.cli.tables import aligned
+from legacy_queue.domain.times import duration_words, parse_time
 from legacy_queue.testing.summary import request_line, requester
 
 _HEADS = ("WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY")

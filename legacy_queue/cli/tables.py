@@ -1,9 +1,7 @@
-"""Text for a person: columns, and durations in words."""
+"""Text for a person: columns."""
 
 import re
 from collections.abc import Iterable, Sequence
-
-_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
@@ -14,18 +12,3 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
         width = max(map(len, column))
         columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
     return ("  ".join(row).rstrip() for row in zip(*columns, strict=True))
-
-
-def duration_words(seconds: float) -> str:
-    """``2.3s``, ``21m 4s``, ``2h``, ``5d 1h``: the two largest units, tenths of a second below ten."""
-    if seconds < 10:
-        return f"{seconds:.1f}".removesuffix(".0") + "s"
-    words = []
-    left = round(seconds)
-    for unit, length in _UNITS:
-        count, left = divmod(left, length)
-        if count:
-            words.append(f"{count}{unit}")
-        elif words:
-            break
-    return " ".join(words[:2])

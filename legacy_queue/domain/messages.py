@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from legacy_queue.domain.ids import TASK_ID
 
@@ -51,3 +52,25 @@ def read_message(text: str) -> tuple[str, int, str]:
     if not re.fullmatch(TASK_ID, task_id) or run_id < 0:
         raise ValueError("not a work message: the taskId is no slugid, or the runId negative")
     return task_id, run_id, signature
+
+
+@dataclass(frozen=True)
+class PeekedMessage:
+    """A message of a work queue. ``run`` is the taskId and the runId, None if the text is not a work message.
+    ``visible_in`` is 0 for a visible message.
+    """
+
+    message_id: str
+    run: tuple[str, int] | None
+    priority: str
+    visible_in: timedelta
+    dequeue_count: int
+    inserted: datetime
+
+
+@dataclass(frozen=True)
+class Peeked:
+    """Messages, highest priority first, and how many more there are that storage does not show."""
+
+    messages: list[PeekedMessage]
+    hidden: int

@@ -113,6 +113,12 @@ def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
     return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
 
 
+def next_look(since: datetime, now: datetime) -> datetime:
+    """When the sweeper's next look at a task that has waited since then is due."""
+    doublings: int = 2 ** _looks(now - since)
+    return since + FIRST_LOOK * doublings
+
+
 def _looks(age: timedelta) -> int:
     return 0 if age < FIRST_LOOK else 1 + math.floor(math.log2(age / FIRST_LOOK))
 

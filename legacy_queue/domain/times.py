@@ -12,6 +12,7 @@ Parsed = TypeVar("Parsed")
 
 MILLISECOND = timedelta(milliseconds=1)
 
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = r"(?=.)(?:(\d{1,8})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?(?:(\d{1,13})ms)?"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -79,3 +80,18 @@ def end_of_day(time: datetime) -> datetime:
     """The next midnight, or the time itself on the last day: an expiry that rarely has to change."""
     midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight + timedelta(days=1) if midnight.date() < date.max else time
+
+
+def duration_words(seconds: float) -> str:
+    """``2.3s``, ``21m 4s``, ``2h``, ``5d 1h``: the two largest units, tenths of a second below ten."""
+    if seconds < 10:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    words = []
+    left = round(seconds)
+    for unit, length in _UNITS:
+        count, left = divmod(left, length)
+        if count:
+            words.append(f"{count}{unit}")
+        elif words:
+            break
+    return " ".join(words[:2])

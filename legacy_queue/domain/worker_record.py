@@ -85,6 +85,11 @@ class WorkerRecord:
         """When the record may be removed: of a worker not before its quarantine ends."""
         return max(self.expires, self.quarantine_until or self.expires)
 
+    @property
+    def last_call(self) -> datetime:
+        """Of a record with calls."""
+        return max(calls.last for calls in self.calls.values())
+
     def is_quarantined(self, now: datetime) -> bool:
         return self.quarantine_until is not None and self.quarantine_until > now
 

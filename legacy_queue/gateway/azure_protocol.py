@@ -24,6 +24,7 @@ from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
 from legacy_queue.domain.fault import Fault, RunKey
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import parse_time
 
 # the fields that are signed after the resource, in this order
@@ -104,6 +105,9 @@ class Observer(Protocol):
 
     def begin(self, environ: dict[str, Any], endpoint: str) -> None:
         """The request is for this endpoint."""
+
+    def concern(self, environ: dict[str, Any], queue: WorkQueue | None) -> None:
+        """The request is about this queue."""
 
     def cause_fault(
         self,

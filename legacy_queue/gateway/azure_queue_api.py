@@ -1,6 +1,6 @@
 """The part of Azure Queue Storage that a worker uses: receiving and deleting with a signed URL.
 
-It serves any storage account, in memory or behind the gateway. Requests carry their SAS in the query: this
+It serves any storage, in memory or behind the gateway. Requests carry their SAS in the query: this
 module never logs them.
 """
 
@@ -28,7 +28,7 @@ from legacy_queue.gateway.azure_protocol import (
 )
 from legacy_queue.gateway.faulty_messages import FaultyMessages
 from legacy_queue.ports import Clock, queue
-from legacy_queue.ports.account import StorageAccount
+from legacy_queue.stores import Storage
 
 _DENIED = (  # methods of Azure that the permission to process does not allow, by segments after the queue's
     ("GET", "HEAD", "PUT", "DELETE"),
@@ -42,12 +42,13 @@ _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 
 
-def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer) -> Blueprint:
+def azure_queue_api(storage: Storage, clock: Clock, observer: Observer) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
     Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
     ends TLS, the application must know the original scheme. ``observer`` may cause faults.
     """
+    account = storage.account
     name = account.public_queues.account
     key = account.public_queues.key
     faulty = FaultyMessages(observer, clock)
@@ -60,6 +61,7 @@ def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer) -
         if segments[0] != name or not queue_name:
             raise AzureError("AuthenticationFailed", reason="the URL is of another account")
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
+        observer.concern(request.environ, storage.work_queues.named(queue_name))
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
                 return _receive(account.queue(queue_name), parameters, faulty)

@@ -33,10 +33,12 @@ from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.flask_app import FlaskApp
+from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
+from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import log_requests, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.http.views import EndpointViews
@@ -95,7 +97,9 @@ OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declar
 
 
 FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
-NOT_IN_JOURNAL = frozenset({"events", *(endpoint.name for endpoint in CONTROL_ENDPOINTS)})
+NOT_IN_JOURNAL = frozenset(
+    {"events", *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS))}
+)
 
 
 def create_app(
@@ -122,20 +126,21 @@ def create_app(
     app = FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
-    bare = (events, migration, *control_endpoints(control is not None))
+    bare = (events, migration, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
+    journal = Journal(NOT_IN_JOURNAL, services.clock.now)  # it stays empty without control
     prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *legacy_stubs(has_legacy_stubs))
     views = EndpointViews(
         services,
         authenticator,
         injection,
-        vars(control).values() if control else (),
+        (journal, *(vars(control).values() if control else ())),
         trusts_proxy=trusts_proxy,
         shape=shape,
     )
     views.add_to(app, prefixed, has_prefix=True)
     views.add_to(app, bare, has_prefix=False)
     metrics = Metrics(services.pollers)
-    hooks = (metrics.answered, control.journal.answered) if control else (metrics.answered,)
+    hooks = (metrics.answered, journal.answered) if control else (metrics.answered,)
     log_requests(app, hooks)
     guard = BrowserGuard(hosts, origins)
     app.before_request(guard.check)

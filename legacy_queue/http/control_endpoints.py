@@ -1,4 +1,4 @@
-"""``/control/v1``: how a test controls a server: clock, tasks, faults, messages, requests and reset.
+"""``/control/v1``: how a test controls a server: clock, faults, requests and reset.
 
 Source: docs/reference/control.md.
 """
@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from legacy_queue.domain.ids import TASK_ID
-from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time, given, parse_duration
 from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
-from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.http.request_journal import Journal
+from legacy_queue.http.request_journal import SELECTORS, Journal
+from legacy_queue.ports import Clock
 from legacy_queue.services.clock_control import ClockControl, ClockState
 from legacy_queue.services.fault_registry import FaultRegistry
-from legacy_queue.services.listing import Listing
-from legacy_queue.services.peeking import PeekedMessage, Peeking
 
 SCOPE = "queue:control"
 DISABLED = "tests can control this server only when it is started with --control"
@@ -37,8 +33,6 @@ class ControlServices:
 
     clock: ClockControl
     faults: FaultRegistry
-    journal: Journal
-    peeking: Peeking
     reset: Reset
 
 
@@ -73,18 +67,6 @@ def move_clock(call: Call[ClockControl]) -> Reply:
         case _:
             clock.release()
     return _clock_answer(clock.state())
-
-
-@control_endpoint(
-    "GET", "/control/v1/tasks", "List Tasks", query=(*PAGED, "state"), output="control-tasks-response"
-)
-def control_tasks(call: Call[Listing]) -> Reply:
-    """The status structures of all unresolved tasks, with ``state=all`` of the resolved ones too.
-
-    They are in the order of their taskIds, in pages like those of listTaskGroup.
-    """
-    ask = partial(call.authorize().all_tasks, call.query.get("state") == "all")
-    return page_answer(call, "tasks", TASK_ID, ask, Task.status)
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
@@ -132,54 +114,34 @@ def remove_fault(call: Call[FaultRegistry]) -> Reply:
 
 
 @control_endpoint(
-    "GET", "/control/v1/messages/<provisionerId>/<workerType>", "List Messages", output="control-messages"
+    "GET",
+    "/control/v1/requests",
+    "List Requests",
+    query=("after", "limit", *SELECTORS),
+    output="control-requests",
 )
-def list_messages(call: Call[Peeking]) -> Reply:
-    """The messages in the queues of a worker type, highest priority first, without receiving any.
-
-    Memory storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
-    ``hidden`` is the number of messages that are not shown.
-    """
-    pool = call.params["provisionerId"], call.params["workerType"]
-    peeked = call.authorize().messages(*pool)
-    messages = [_message(message) for message in peeked.messages]
-    return {"taskQueueId": "/".join(pool), "messages": messages, "hidden": peeked.hidden}
-
-
-@control_endpoint(
-    "GET", "/control/v1/requests", "List Requests", query=("after", "limit"), output="control-requests"
-)
-def list_requests(call: Call[Journal]) -> Reply:
+def list_requests(call: Call[tuple[Journal, Clock]]) -> Reply:
     """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
-    requests after that sequence number. The last 10,000 are kept, except those to /control/v1 and /events.
-    A request that got no answer has the status 0.
+    requests after that sequence number. The last 10,000 are kept, except those to /control/v1, /inspect/v1
+    and /events. A request that got no answer has the status 0. ``now`` and each ``time`` are the queue's.
+
+    ``taskId``, ``endpoint`` and ``taskQueueId`` select requests, and ``failed`` those with a status of 400 or
+    more, or with no answer.
     """
-    journal = call.authorize()
+    journal, clock = call.authorize()
+    chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
     after = int(call.query["after"]) if "after" in call.query else None
-    return {"requests": journal.requests(int(call.query.get("limit", _REQUESTS)), after)}
-
-
-def _message(message: PeekedMessage) -> Mapping[str, Any]:
-    run = {"taskId": message.run[0], "runId": message.run[1]} if message.run else {}
-    return {
-        **run,
-        "priority": message.priority,
-        "visibleIn": message.visible_in.total_seconds(),
-        "dequeueCount": message.dequeue_count,
-        "messageId": message.message_id,
-        "inserted": format_time(message.inserted),
-    }
+    requests = journal.requests(int(call.query.get("limit", _REQUESTS)), after, chosen)
+    return {"now": format_time(clock.now()), "requests": requests}
 
 
 CONTROL_ENDPOINTS = (
     control_clock,
     move_clock,
-    control_tasks,
     control_reset,
     list_faults,
     add_fault,
     remove_fault,
-    list_messages,
     list_requests,
 )
 

@@ -79,11 +79,15 @@ class Call(Generic[Needed]):
 
     def task(self) -> Task:
         """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""
-        return self._tasks.recall(self.task_id)
+        return self._noted(self._tasks.recall(self.task_id))
 
     def task_now(self) -> Task:
         """The task as stored now, to fill the scopes."""
-        return self._tasks.load(self.task_id)
+        return self._noted(self._tasks.load(self.task_id))
+
+    def _noted(self, task: Task) -> Task:
+        record_of(self.environ).queue = task.work_queue
+        return task
 
     def group(self) -> Group:
         """The task group, to fill the scopes; raises ResourceNotFound."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.domain.fault import Fault, RunKey, Target
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.endpoint import Call, Endpoint, Reply
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.http.schemas import SCHEMAS
@@ -56,6 +57,10 @@ class FaultInjection:
     def begin(self, environ: Environ, endpoint: str) -> None:
         """Record which endpoint a signed URL is of."""
         record_of(environ).endpoint = endpoint
+
+    def concern(self, environ: Environ, queue: WorkQueue | None) -> None:
+        """Record which queue a signed URL is of."""
+        record_of(environ).queue = queue
 
     def refuse(self, environ: Environ, reason: str) -> None:
         """Record why a request of a signed URL was refused."""

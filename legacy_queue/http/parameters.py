@@ -12,8 +12,9 @@ PARAMETERS = {
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
     "taskQueueId": TASK_QUEUE_ID,
     "quarantined": r"true|false",
-    "state": r"all|unresolved",
-    "follow": r"true|false",
+    "state": r"all|unresolved|unscheduled|pending|running|completed|failed|exception",
+    **dict.fromkeys(("follow", "failed"), r"true|false"),
+    "endpoint": r"[A-Za-z.]{1,100}",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
     "continuationToken": r"[A-Za-z0-9_.-]{0,3500}",  # may hold the escaped name of an artifact

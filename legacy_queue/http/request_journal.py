@@ -3,12 +3,14 @@
 import itertools
 import re
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from datetime import datetime
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import ID_NAMES
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 
@@ -20,11 +22,15 @@ _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonl
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
 
 
-class Journal:
-    """The last 10,000 requests, except those to the endpoints ``excluded``."""
+SELECTORS = ("taskId", "endpoint", "taskQueueId", "failed")
 
-    def __init__(self, excluded: Container[str | None]) -> None:
+
+class Journal:
+    """The last 10,000 requests, except those to the endpoints ``excluded``. Its clock is the queue's."""
+
+    def __init__(self, excluded: Container[str | None], now: Callable[[], datetime]) -> None:
         self._excluded = excluded
+        self._now = now
         self._numbers = itertools.count(1)
         self._entries: deque[dict[str, Any]] = deque(maxlen=_SIZE)  # appended to by several threads
 
@@ -36,7 +42,7 @@ class Journal:
         code, reason = record.error
         known = {
             "sequence": next(self._numbers),
-            "time": format_time(datetime.now(UTC)),
+            "time": format_time(self._now()),
             "requestId": record.request_id,
             "method": record.method,
             "path": shown_target(record.target[:_MAX_TARGET]),
@@ -46,24 +52,53 @@ class Journal:
             "code": code,
             "reason": reason and without_signature(reason[:_MAX_REASON].partition("\n")[0]),
             "clientId": record.client_id,
+            "priority": record.queue and record.queue.priority,
             **_subject(record, params),
             "fault": record.fault,
         }
         self._entries.append({field: value for field, value in known.items() if value is not None})
 
-    def requests(self, limit: int, after: int | None) -> Sequence[Mapping[str, Any]]:
-        """The last ``limit`` requests, oldest first; or the first ones after the number ``after``."""
-        entries = sorted(self._entries, key=itemgetter("sequence"))
+    def requests_of(self, task_id: str) -> Sequence[Mapping[str, Any]]:
+        """All requests about the task, oldest first."""
+        return self.requests(_SIZE, None, {"taskId": task_id})
+
+    def requests(
+        self, limit: int, after: int | None, chosen: Mapping[str, str] = MappingProxyType({})
+    ) -> Sequence[Mapping[str, Any]]:
+        """The last ``limit`` requests, oldest first; or the first ones after the number ``after``.
+
+        ``chosen`` has values of SELECTORS.
+        """
+        entries = sorted(
+            (entry for entry in [*self._entries] if _is_chosen(entry, chosen)), key=itemgetter("sequence")
+        )
         if after is None:
             return entries[-limit:]
         return [entry for entry in entries if entry["sequence"] > after][:limit]
 
 
+def _is_chosen(entry: Mapping[str, Any], chosen: Mapping[str, str]) -> bool:
+    for name, value in chosen.items():
+        match name:
+            case "taskId":
+                is_chosen = value == entry.get(name) or value in entry.get("taskIds", ())
+            case "failed":
+                is_chosen = (value == "true") == (not 0 < entry["status"] < 400)
+            case _:
+                is_chosen = entry.get(name) == value
+        if not is_chosen:
+            return False
+    return True
+
+
 def _subject(record: RequestRecord, params: Mapping[str, str]) -> dict[str, Any]:
-    """The task, the run and the worker of the request; several tasks are ``taskIds``."""
-    body = record.payload[1] if record.payload else None
-    worker = body if isinstance(body, dict) and "workerId" in body else params
+    """The task, the run, the worker and the worker type of the request; several tasks are ``taskIds``."""
+    body = record.payload[1] if record.payload and isinstance(record.payload[1], dict) else {}
+    worker = body if "workerId" in body else params
+    pool = params if "workerType" in params else body
+    named = pool.get("taskQueueId") or "/".join(str(pool.get(name, "")) for name in ID_NAMES[:2])
     sent = {
+        "taskQueueId": record.queue.task_queue_id if record.queue else named,
         "taskId": params.get("taskId"),
         "runId": params.get("runId"),
         "workerGroup": worker.get("workerGroup"),

@@ -16,7 +16,8 @@ from flask import Flask, Response, request
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
-from legacy_queue.domain.fault import RunKey
+from legacy_queue.domain.fault import RECEIVE, RunKey
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.body_timeout import TimedBody
 
 log = structlog.get_logger()
@@ -26,6 +27,8 @@ _MAX_LENGTH = 1000  # characters of a path or a reason
 _QUOTED = re.compile(r"""(?<!\w)(['"])(?:[^\\]|\\.)*?(?:\1(?!\w)|$)""")
 # a client that escapes the "?" of a signed URL sends its query as a part of the path
 _SIGNED = re.compile(r"(sig|signature|bewit|mac|accountkey|accesstoken|popreceipt)(=|%3d).*", re.IGNORECASE)
+_MINUTE = 60  # seconds
+_MAX_POOLS = 1000
 _RECORD = "legacy_queue.record"  # in a WSGI environment
 
 Environ = dict[str, Any]
@@ -39,8 +42,8 @@ class RequestRecord:
     endpoint and its parameters; ``endpoint`` is the name of the view of any other path. ``payload`` is the
     body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and ``reason`` are those of Azure's
     errors. ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it gets no
-    answer. ``runs`` are taskId and runId of the runs that a signed URL or claimWork is about, if they are
-    known.
+    answer. ``queue`` is the work queue that the request is about, ``runs`` are taskId and runId of the runs
+    that a signed URL or claimWork is about, as far as they are known.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -62,6 +65,7 @@ class RequestRecord:
         self.reason: str | None = None
         self.fault: str | None = None
         self.is_dropped = False
+        self.queue: WorkQueue | None = None
         self.runs: Sequence[RunKey] = ()
         self.ms = 0.0  # from the request to the end of its answer
         self._begun = time.monotonic()
@@ -76,6 +80,11 @@ class RequestRecord:
         """The code of the error, and its reason, which may quote what was sent."""
         refusal = self.refusal
         return (refusal.code, refusal.reason) if refusal else (self.code, self.reason)
+
+    @property
+    def is_empty_poll(self) -> bool:
+        """Whether a worker polled a queue by a signed URL, and there was no message."""
+        return self.endpoint == RECEIVE and self.status == 200 and not self.runs
 
     @property
     def shown_path(self) -> str:
@@ -93,6 +102,8 @@ class RequestRecord:
             "path": self.shown_path,
             "endpoint": self.endpoint_name,
             "status": self.status,
+            "task_queue_id": self.queue and self.queue.task_queue_id,
+            "priority": self.queue and self.queue.priority,
             "client_id": self.client_id,
             "code": code,
             "reason": reason and reason[:_MAX_LENGTH],
@@ -101,7 +112,8 @@ class RequestRecord:
             "request_id": self.request_id,
         }
         self.ms = round((time.monotonic() - self._begun) * 1000, 1)
-        log.info("request", **{name: value for name, value in fields.items() if value}, ms=self.ms)
+        write = log.debug if self.is_empty_poll else log.info
+        write("request", **{name: value for name, value in fields.items() if value}, ms=self.ms)
 
 
 def without_signature(path: str) -> str:
@@ -139,6 +151,7 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
 
     Each function of ``answered`` is called after the log line.
     """
+    polls = _EmptyPolls()
 
     @app.after_request
     def log_request(response: Response) -> Response:
@@ -147,6 +160,7 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
 
         def end() -> None:
             record.write()
+            polls.count(record)
             for hook in answered:
                 hook(record)
 
@@ -162,6 +176,27 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
             record.code = response.headers.get("x-ms-error-code")
         response.call_on_close(end)
         return response
+
+
+class _EmptyPolls:
+    """A line for the polls of a worker type that found nothing: for the first, and then one in a minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, int]] = {}  # when the last line was, and the polls since then
+
+    def count(self, record: RequestRecord) -> None:
+        """Count the request, if it is such a poll."""
+        if not (record.is_empty_poll and record.queue):
+            return
+        pool = record.queue.task_queue_id
+        now = time.monotonic()
+        last, times = self._counts.get(pool, (-_MINUTE, 0))
+        if now - last >= _MINUTE:
+            log.info("polled", task_queue_id=pool, times=times + 1, found=0)
+            last, times = now, -1
+        if len(self._counts) >= _MAX_POOLS:
+            self._counts.clear()
+        self._counts[pool] = last, times + 1
 
 
 class _Dropped(Response):

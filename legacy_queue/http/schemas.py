@@ -152,9 +152,11 @@ _MESSAGE = object_of(
     visibleIn={"type": "number", "minimum": 0},
     dequeueCount=_COUNT,
 )
+_SEEN_MESSAGES = "messages hidden"
+_OF_MESSAGES: dict[str, Schema] = {"messages": array(_MESSAGE), "hidden": _COUNT}
 _REQUEST = object_of(
     "sequence time requestId method path status ms",
-    f"endpoint code reason clientId taskId runId taskIds {WORKER} fault",
+    f"endpoint code reason clientId taskId runId taskIds taskQueueId priority {WORKER} fault",
     sequence=integer(2**53, 1),
     time=TIME,
     **dict.fromkeys(("requestId", "method", "path", "endpoint", "code", "reason", "fault"), STRING),
@@ -269,13 +271,31 @@ SCHEMAS: dict[str, Schema] = {
         "minProperties": 1,
         "maxProperties": 1,
     },
-    "control-tasks-response": page_of("tasks", PROPERTIES["status"]),
     "control-empty": object_of(),
     "control-new-fault": object_of("endpoint", f"{_NARROWED} {_HAPPENS}", **_OF_FAULT),
     "control-fault": _FAULT,
     "control-faults": object_of("faults", faults=array(_FAULT)),
-    "control-messages": object_of("taskQueueId messages hidden", messages=array(_MESSAGE), hidden=_COUNT),
-    "control-requests": object_of("requests", requests=array(_REQUEST)),
+    "control-requests": object_of("now requests", requests=array(_REQUEST)),
+    # /inspect/v1
+    "inspect-task-response": object_of(
+        "status now waitsFor story",
+        waitsFor=array(object_of("situation sentence", "until", **each("situation sentence", STRING))),
+        story=array(object_of("time what", time=TIME, what=STRING)),
+    ),
+    "inspect-tasks-response": page_of("tasks", PROPERTIES["status"]),
+    "inspect-pools-response": page_of(
+        "pools",
+        object_of(
+            f"taskQueueId policy pendingTasks claimedTasks priorities {_SEEN_MESSAGES} callers",
+            "",
+            priorities=array(object_of("priority pendingTasks claimedTasks", "oldest", oldest=TIME)),
+            callers=array(
+                object_of("caller method last recentTasks", "quarantineUntil", method={"enum": [*METHODS]})
+            ),
+            **_OF_MESSAGES,
+        ),
+    ),
+    "inspect-messages": object_of(f"taskQueueId {_SEEN_MESSAGES}", "", **_OF_MESSAGES),
 }
 _MESSAGES = {
     "task-group-resolved": "task-group-resolved",

@@ -19,8 +19,10 @@ from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.group_changes import GroupChanges
 from legacy_queue.services.groups import Groups
+from legacy_queue.services.inspection import Inspection
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
+from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.periodic_jobs import PeriodicJob, PeriodicJobs
 from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.polling import Polling
@@ -98,6 +100,11 @@ class Services:
             settings.sas_life,
             settings.poll_visibility,
             self.workers,
+        )
+
+        self.peeking = Peeking(storage.work_queues, clock)
+        self.inspection = Inspection(
+            self.tasks, dependencies, self.task_queues, self.workers, self.claims, self.peeking, clock
         )
 
         self.uploads = Uploads(

@@ -1,6 +1,6 @@
 """Which tasks a task waits for, and which tasks wait for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -43,6 +43,15 @@ class Dependencies:
                 f"and do not expire before its deadline, {format_time(definition.deadline)}"
             )
         return [required_id for required_id in definition.dependencies if required_id not in satisfied]
+
+    def states(self, task_ids: Sequence[str]) -> Mapping[str, str]:
+        """The state of each task, "" where there is none."""
+
+        def look(task_id: str) -> tuple[str, str]:
+            stored = self._tasks.load(task_id)
+            return task_id, stored.task.state if stored else ""
+
+        return dict(map_concurrently(look, task_ids, self._threads))
 
     def register(self, task: Task) -> None:
         """Record the task as a dependent of its dependencies. Safe to repeat."""

@@ -44,12 +44,15 @@ class Listing:
         read = partial(self._dependencies.dependents, task_id)
         return self._page(read, lambda dependent: dependent.task_id, after, limit, belongs, render)
 
-    def all_tasks(self, resolved_too: bool, after: str, limit: int, render: RenderTask) -> Page[str]:
-        """The unresolved tasks, or all tasks."""
-
-        def belongs(task: Task) -> bool:
-            return resolved_too or not task.is_resolved
-
+    def all_tasks(
+        self,
+        resolved_too: bool,
+        belongs: Callable[[Task], bool],
+        after: str,
+        limit: int,
+        render: RenderTask,
+    ) -> Page[str]:
+        """Of the unresolved tasks, or of all tasks, those that ``belongs`` selects."""
         read = partial(self._tasks.ids, resolved_too=resolved_too)
         return self._page(read, str, after, limit, belongs, render)
 

@@ -1,37 +1,14 @@
 """The messages in the queues of a worker type, read without receiving them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from legacy_queue.domain.fault import RunKey
-from legacy_queue.domain.messages import read_message
+from legacy_queue.domain.messages import Peeked, PeekedMessage, read_message
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.stores import WorkQueues
-
-
-@dataclass(frozen=True)
-class PeekedMessage:
-    """A message of a work queue. ``run`` is the taskId and the runId, None if the text is not a work message.
-    ``visible_in`` is 0 for a visible message.
-    """
-
-    message_id: str
-    run: RunKey | None
-    priority: str
-    visible_in: timedelta
-    dequeue_count: int
-    inserted: datetime
-
-
-@dataclass(frozen=True)
-class Peeked:
-    """Messages, highest priority first, and how many more there are that storage does not show."""
-
-    messages: list[PeekedMessage]
-    hidden: int
 
 
 class Peeking:

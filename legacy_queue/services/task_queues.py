@@ -1,6 +1,6 @@
 """How many tasks of each task queue are pending or claimed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from legacy_queue.services.concurrency import SingleFlight
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.pages import Page
 from legacy_queue.stores import Backlog, TaskStore
+from legacy_queue.stores.backlog import Load
 
 MAX_AGE = timedelta(seconds=2)  # the original's 20 s start machines for work that is done already
 MAX_LOAD = 4  # a reading is used for 4 times as long as it took
@@ -42,6 +43,10 @@ class TaskQueues:
         """How many tasks of each are pending, and how many are claimed."""
         backlog = self._backlog()
         return [backlog.counts(task_queue_id) for task_queue_id in task_queue_ids]
+
+    def loads(self) -> Mapping[tuple[str, str, str], Load]:
+        """The unresolved tasks by taskQueueId, priority and state."""
+        return self._backlog().loads()
 
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]

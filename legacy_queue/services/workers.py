@@ -16,6 +16,7 @@ from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.migration_report import HOUR, report
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
+    CALLS_KEPT,
     CallKind,
     Claimed,
     RecordPath,
@@ -132,6 +133,11 @@ class Workers:
         until = self._clock.now()
         since = until - window
         return report(self._store.callers_since(since - HOUR, provisioner_id, worker_type), since, until)
+
+    def callers(self) -> Sequence[WorkerRecord]:
+        """The workers and clients whose calls are on record, of all worker types."""
+        self.flush()
+        return self._store.callers_since(self._clock.now() - CALLS_KEPT, None, None)
 
     def quarantine(
         self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""

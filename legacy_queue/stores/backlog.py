@@ -2,7 +2,8 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
 from typing import NamedTuple
@@ -19,6 +20,15 @@ class BacklogEntry(NamedTuple):
     task_queue_id: str
     state: str
     since: datetime
+    priority: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many tasks there are, and since when the oldest of them is in its state."""
+
+    count: int = 0
+    oldest: datetime | None = None
 
 
 class Backlog:
@@ -59,13 +69,24 @@ class Backlog:
                 self._written.add(task.task_id)
             entry = None
             if run and not run.is_resolved:
-                entry = BacklogEntry(task.work_queue.task_queue_id, run.state, task.since)
+                entry = BacklogEntry(task.work_queue.task_queue_id, run.state, task.since, task.priority)
             self._put(task.task_id, entry)
 
     def counts(self, task_queue_id: str) -> tuple[int, int]:
         """How many tasks are pending, and how many running."""
         with self._lock:
             return self._counts[task_queue_id, "pending"], self._counts[task_queue_id, "running"]
+
+    def loads(self) -> Mapping[tuple[str, str, str], Load]:
+        """The tasks of each taskQueueId, priority and state, of which there is at least one."""
+        with self._lock:
+            entries = [*self._entries.values()]
+        loads: dict[tuple[str, str, str], Load] = {}
+        for task_queue_id, state, since, priority in entries:
+            load = loads.get((task_queue_id, priority, state), Load())
+            oldest = min(since, load.oldest or since)
+            loads[task_queue_id, priority, state] = Load(load.count + 1, oldest)
+        return loads
 
     def places(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
         """``<since>/<taskId>`` of up to ``limit`` tasks behind the place ``after``, the oldest first."""

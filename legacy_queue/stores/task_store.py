@@ -38,7 +38,7 @@ _UNRESOLVED_STATES = ("unscheduled", "pending", "running")
 _UNRESOLVED = Condition("state", "in", _UNRESOLVED_STATES)
 _ANY_STATE = Condition("state", "in", (*_UNRESOLVED_STATES, "completed", "failed", "exception"))
 _OPEN = Condition("state", "in", ("pending", "running"))
-_OF_ENTRY = ("taskQueueId", "state", "since")  # properties of a row
+_OF_ENTRY = ("taskQueueId", "state", "since", "priority")  # properties of a row
 _PAGE = 1000
 _BARRED = "barred"
 _EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
@@ -142,7 +142,8 @@ class TaskStore(ExpiringRows):
 
 
 def _entry(row: Row) -> tuple[str, BacklogEntry]:
-    return row.partition, BacklogEntry(*properties(row, taskQueueId=str, state=str, since=datetime))
+    values = properties(row, taskQueueId=str, state=str, since=datetime, priority=str)
+    return row.partition, BacklogEntry(*values)
 
 
 def new_values(task: Task) -> Mapping[str, Value]:
@@ -165,6 +166,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "state": task.state,
         "since": task.since,
         "taskQueueId": task.work_queue.task_queue_id,
+        "priority": task.priority,
         "retriesLeft": task.retries_left,
         "runs": to_json([run.to_wire() for run in task.runs]),
         # a 1 or 0 for each: of thousands of dependencies, the ids would not fit

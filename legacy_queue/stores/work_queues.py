@@ -30,6 +30,7 @@ class WorkQueues:
         self._prefix = prefix
         self._clock = clock
         self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
+        self._named: SharedLruCache[str, WorkQueue] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
         """Put a message, invisible for ``hidden_for``, deleted after ``expires_in``, which is longer.
@@ -76,6 +77,15 @@ class WorkQueues:
         """URLs, valid between the two times, that receive and delete messages: see ``Queue.signed_urls``."""
         return [self._use(queue).signed_urls(start, expiry, visibility) for queue in queues]
 
+    def named(self, name: str) -> WorkQueue | None:
+        """The work queue with that name; None where there is no such queue. Costs a call the first time."""
+        if not (queue := self._named.get(name)):
+            with suppress(QueueNotFound):
+                queue = self._by_metadata(name, self._account.queue(name).metadata())
+        if queue:
+            self._named.put(name, queue)
+        return queue
+
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """As ``ExpiringRows``. Each call lists all queues, since Azurite's markers skip some."""
         unused = (
@@ -104,13 +114,16 @@ class WorkQueues:
     def _is_unused(self, name: str, metadata: Mapping[str, str], now: datetime) -> bool:
         """Whether it is a work queue of this prefix whose last day of use ended 10 days ago."""
         try:
-            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"])
             last_used = date.fromisoformat(metadata["last_used"])
         except (KeyError, ValueError):
             return False
-        return now.date() - last_used > _KEPT_UNUSED and any(
-            queue.name(self._prefix) == name for queue in queues
-        )
+        return now.date() - last_used > _KEPT_UNUSED and self._by_metadata(name, metadata) is not None
+
+    def _by_metadata(self, name: str, metadata: Mapping[str, str]) -> WorkQueue | None:
+        with suppress(KeyError):
+            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"])
+            return next((queue for queue in queues if queue.name(self._prefix) == name), None)
+        return None
 
     def _remove_queue(self, name: str, now: datetime) -> None:
         """Remove it if it is empty and still unused; a message put at the same time is lost."""

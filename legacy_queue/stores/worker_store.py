@@ -99,11 +99,10 @@ def _values(record: WorkerRecord) -> Mapping[str, Value]:
     values |= {"keptUntil": record.kept_until, "expires": record.kept_until}
     if not calls:
         return values
-    last_call = max(calls.last for calls in record.calls.values())
     return {
         **values,
-        "expires": max(record.kept_until, last_call + CALLS_KEPT),
-        "lastCall": last_call,
+        "expires": max(record.kept_until, record.last_call + CALLS_KEPT),
+        "lastCall": record.last_call,
         "provisionerId": record.path[0],
         "workerType": record.path[1],
     }

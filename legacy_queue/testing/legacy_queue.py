@@ -166,7 +166,7 @@ class LegacyQueue(QueueServer):
         messages.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
-        messages: list[dict[str, Any]] = self._http.call("GET", f"/control/v1/messages/{pool}")["messages"]
+        messages: list[dict[str, Any]] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
         return messages
 
     def requests(self, limit: int = 100) -> list[dict[str, Any]]:

@@ -32,14 +32,14 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
     statuses: list[Mapping[str, Any]] = []
 
     def tasks() -> Iterable[str]:
-        answer = http.call("GET", "/control/v1/tasks", limit=_MAX_TASKS)
+        answer = http.call("GET", "/inspect/v1/tasks", limit=_MAX_TASKS)
         statuses.extend(answer["tasks"])
         return [*map(task_line, statuses), *(["..."] if "continuationToken" in answer else [])]
 
     def messages() -> Iterable[str]:
         of_tasks = {f"{status['provisionerId']}/{status['workerType']}" for status in statuses}
         for pool in sorted({*pools, *of_tasks})[:_MAX_POOLS]:
-            listed = http.call("GET", f"/control/v1/messages/{pool}")
+            listed = http.call("GET", f"/inspect/v1/messages/{pool}")
             yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
                 yield f"{pool} {hidden} more, invisible or not listed"

@@ -1,6 +1,6 @@
 import pytest
 
-from legacy_queue.cli.tables import duration_words
+from legacy_queue.domain.times import duration_words
 
 
 @pytest.mark.parametrize(

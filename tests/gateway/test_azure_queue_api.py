@@ -178,7 +178,7 @@ def test_a_queue_that_was_removed_has_no_messages(urls: SignedUrls) -> None:
     with_other = memory_storage(FakeClock(NOW), "http://unused", "q", key=KEY)
     app = Flask("other")
     app.register_blueprint(
-        azure_queue_api(with_other.account, FakeClock(NOW), Unobserved()),
+        azure_queue_api(with_other, FakeClock(NOW), Unobserved()),
         url_prefix="/azure",
     )
     client = app.test_client()
@@ -191,7 +191,7 @@ def test_a_queue_that_was_removed_has_no_messages(urls: SignedUrls) -> None:
 
 def test_an_encoded_path_is_served(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
     app = Flask("raw")
-    app.register_blueprint(azure_queue_api(storage.account, clock, Unobserved()), url_prefix="/azure")
+    app.register_blueprint(azure_queue_api(storage, clock, Unobserved()), url_prefix="/azure")
     put(storage)
     encoded = "".join(f"%{ord(character):02X}" for character in QUEUE_NAME)
     raw_path = f"/azure/{storage.account.public_queues.account}/{encoded}/messages"

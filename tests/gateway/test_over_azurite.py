@@ -36,7 +36,7 @@ class Gateway:
         app = Flask("gateway")
         unobserved = Unobserved()
         for api in (
-            azure_queue_api(account, CLOCK, unobserved),
+            azure_queue_api(self.storage, CLOCK, unobserved),
             azure_blob_api(account, CLOCK, UploadSlots(), unobserved),
         ):
             app.register_blueprint(api, url_prefix="/azure")

@@ -29,6 +29,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
@@ -45,7 +46,7 @@ PROVISIONER, WORKER_TYPE = harness.PROVISIONER, harness.WORKER_TYPE
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
-CONTROL = {endpoint.name: endpoint for endpoint in CONTROL_ENDPOINTS}
+CONTROL = {endpoint.name: endpoint for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)}
 
 # docs/explanation/http-contract.md#errors; AuthorizationFailed is for a message signature that is wrong
 CODES = {
@@ -365,7 +366,7 @@ class Queue:
         assert [secret for secret in secrets if secret.strip() and secret in text] == []
 
     def _endpoint_of(self, method: str, path: str) -> str | None:
-        for endpoint in CONTROL.values() if self.settings.control else ():
+        for endpoint in CONTROL.values() if self.settings.control else INSPECT_ENDPOINTS:
             if serves(endpoint, "", method, path):
                 return endpoint.name
         return endpoint_of(method, path)

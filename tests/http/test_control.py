@@ -85,7 +85,7 @@ def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
 
 
 def tasks(queue: Queue, query: str = "") -> Any:
-    return succeeded(queue.send("GET", f"/control/v1/tasks{query}")).get_json()
+    return succeeded(queue.send("GET", f"/inspect/v1/tasks{query}")).get_json()
 
 
 def test_all_tasks_are_listed_on_request(queue: Queue) -> None:

@@ -203,7 +203,7 @@ def delete(queue: Queue, message_id: str, receipt: str) -> tuple[int, str | None
 
 
 def messages(queue: Queue) -> list[Any]:
-    target = f"/control/v1/messages/{PROVISIONER}/{WORKER_TYPE}"
+    target = f"/inspect/v1/messages/{PROVISIONER}/{WORKER_TYPE}"
     return list(succeeded(queue.send("GET", target)).get_json()["messages"])
 
 

@@ -12,13 +12,16 @@ from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.priority import PRIORITIES
 from tests.http.calls import (
     NOW,
     POOL,
+    PROVISIONER,
     ROOT,
     ROOT_URL,
     TASK_ID,
     WORKER,
+    WORKER_TYPE,
     Credentials,
     Queue,
     refused,
@@ -113,9 +116,28 @@ def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     target = urls["signedPollUrl"].removeprefix(ROOT_URL)
     _, line = logged(queue, "GET", target, credentials=None)
     assert (line["path"], line["status"]) == (target.partition("?")[0], 200)
-    assert list(line) == ["method", "path", "endpoint", "status"]
+    assert list(line) == ["method", "path", "endpoint", "status", "task_queue_id", "priority"]
+    assert (line["task_queue_id"], line["priority"]) == (f"{PROVISIONER}/{WORKER_TYPE}", "lowest")
     _, line = logged(queue, "GET", target + "x", credentials=None)
     assert (line["status"], line["code"]) == (403, "AuthenticationFailed")
+
+
+def test_empty_polls_are_at_the_level_debug_and_counted_in_one_line_a_minute(queue: Queue) -> None:
+    urls = [urls["signedPollUrl"] for urls in queue.call("pollTaskUrls", **POOL).get_json()["queues"]]
+    with capture_logs() as logs:
+        for url in urls:
+            queue.send("GET", url.removeprefix(ROOT_URL), credentials=None).close()
+    polls = [(line["priority"], line["log_level"]) for line in logs if line["event"] == "request"]
+    assert polls == [(priority, "debug") for priority in PRIORITIES]
+    assert [line for line in logs if line["event"] == "polled"] == [
+        {
+            "event": "polled",
+            "log_level": "info",
+            "task_queue_id": f"{PROVISIONER}/{WORKER_TYPE}",
+            "times": 1,
+            "found": 0,
+        }
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""What a task waits for, and until when: sentences for a person, derived from what is stored.
+
+Nothing is recorded for an explanation, so it cannot disagree with the queue. Each sentence is true at the
+time of the facts; ``until`` is when it stops being true if no worker or client does anything. The first
+sentence is what to act on first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+
+from legacy_queue.domain.messages import Peeked, PeekedMessage
+from legacy_queue.domain.task import Run, Task
+from legacy_queue.domain.timer import FIRST_LOOK, next_look
+from legacy_queue.domain.times import duration_words, format_time
+from legacy_queue.domain.worker_record import CALLS_KEPT, WorkerRecord
+
+_UNRESOLVED = ("unscheduled", "pending", "running")
+_MAX_NAMES = 5  # in a sentence
+_SIMILAR = 0.8  # of difflib's ratio: my-wroker is 0.9 of my-worker
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is stored beside a task.
+
+    ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
+    ``callers`` are the workers and clients of all worker types that have called, ``queue`` the messages of
+    the task's worker type.
+    """
+
+    now: datetime
+    required: Mapping[str, str]
+    callers: Sequence[WorkerRecord]
+    queue: Peeked
+    is_proof_required: bool
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Something that a task waits for; ``situation`` is its name for a program."""
+
+    situation: str
+    sentence: str
+    until: datetime | None = None
+
+
+def explain(task: Task, facts: Facts) -> list[Wait]:
+    """What the task waits for, the cause to act on first; of an unresolved task the last is its deadline."""
+    run = task.last_run
+    deadline = task.definition.deadline
+    if run and run.is_resolved:
+        return [Wait("resolved", f"It waits for nothing: {run.summary}.")]
+    if facts.now >= deadline:
+        return [Wait("deadline-passed", "Its deadline has passed: its timer makes it an exception now.")]
+    if run is None:
+        waits = [*_unscheduled(task, facts)]
+    elif run.state == "running":
+        waits = [_running(task, run, facts.now)]
+    else:
+        waits = [*_obstacles(task, run, facts), _message(task, run, facts), *_last_call(task, facts)]
+    if task.is_unpublished:
+        waits.append(Wait("unpublished", "The broker was away: events of it may not be published yet."))
+    left = _left(deadline - facts.now)
+    ends = f"If it is not resolved before, its deadline makes it an exception in {left}."
+    return [*waits, Wait("deadline", ends, deadline)]
+
+
+def _unscheduled(task: Task, facts: Facts) -> Iterator[Wait]:
+    requires = task.definition.requires
+    others = {task_id: state for task_id, state in facts.required.items() if task_id != task.task_id}
+    going_on = {task_id: state for task_id, state in others.items() if state in _UNRESOLVED}
+    # they have ended in another way than the required one
+    wrong = {
+        task_id: state or "no such task any more"
+        for task_id, state in others.items()
+        if not state or (requires == "all-completed" and state in ("failed", "exception"))
+    }
+    if wrong:
+        why = f"It requires {requires}: {_states(wrong)}. A rerun of that, or scheduleTask, can schedule it."
+        yield Wait("dependency-failed", why)
+    if going_on:
+        yield Wait("blocked", f"It waits for {len(going_on)} of its dependencies: {_states(going_on)}.")
+    if task.task_id in task.waits_for:
+        yield Wait("unscheduled", "It was defined, and waits for scheduleTask.")
+    elif not wrong and not going_on:
+        yield Wait("released", "Its dependencies have ended: its timer schedules it now.")
+
+
+def _states(states: Mapping[str, str]) -> str:
+    shown = [f"{task_id} ({state})" for task_id, state in list(states.items())[:_MAX_NAMES]]
+    more = f" and {len(states) - _MAX_NAMES} more" if len(states) > _MAX_NAMES else ""
+    return ", ".join(shown) + more
+
+
+def _running(task: Task, run: Run, now: datetime) -> Wait:
+    worker = f"{run.worker.worker_group}/{run.worker.worker_id}" if run.worker else "a worker"
+    until = run.taken_until or now
+    end = "is pending again" if task.retries_left else "ends as exception, since it has no retries left"
+    if until >= task.definition.deadline:
+        end = "has reached its deadline"
+    if run.has_expired(now):
+        why = f"The claim of {worker} on run {run.run_id} ended at {format_time(until)}."
+        return Wait("claim-expired", f"{why} As soon as its timer fires or a worker polls, the task {end}.")
+    why = f"{worker} has claimed run {run.run_id} for {_left(until - now)} more."
+    return Wait("claimed", f"{why} Unless that worker reclaims it, the task then {end}.", until)
+
+
+def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
+    """What keeps the workers of a pending task from claiming it."""
+    pool = task.work_queue.task_queue_id
+    callers = _callers(task, facts)
+    if not callers:
+        others = sorted({_pool(record) for record in facts.callers})
+        near = get_close_matches(pool, others, 1, _SIMILAR)
+        why = f"No worker has asked for {pool} in the last {CALLS_KEPT.days} days."
+        yield Wait("never-polled", why + (f" Workers ask for {near[0]}." if near else ""))
+    workers = [record for record in callers if record.is_worker]
+    ends = [record.quarantine_until for record in workers if record.is_quarantined(facts.now)]
+    if workers and len(ends) == len(workers):
+        names = ", ".join(_name(record) for record in workers[:_MAX_NAMES])
+        until = min(end for end in ends if end)
+        why = f"Each worker that claimed for {pool} is quarantined: {names}, until {format_time(until)}"
+        yield Wait("quarantined", f"{why} at the earliest.", until)
+    refused = _refused(workers, run.scheduled)
+    if facts.is_proof_required and refused:
+        names = ", ".join(refused[:_MAX_NAMES])
+        why = f"{pool} has the policy required, and refused claims since this run is pending: {names}."
+        yield Wait("proof-required", why)
+
+
+def _refused(workers: Sequence[WorkerRecord], since: datetime) -> list[str]:
+    """``group/id without receipt`` of each worker whose claims since then lacked a field."""
+    return [
+        f"{_name(record)} without {', '.join(missing)}"
+        for record in workers
+        for (_, missing), calls in record.calls.items()
+        if missing and calls.last >= since
+    ]
+
+
+def _message(task: Task, run: Run, facts: Facts) -> Wait:
+    """Where the message of the pending run is."""
+    mine = (task.task_id, run.run_id)
+    messages = facts.queue.messages
+    found = [number for number, message in enumerate(messages) if message.run == mine]
+    if not found and facts.queue.hidden:
+        why = "Storage does not show its message: a worker has received it, or others are before it."
+        return Wait("not-shown", why)
+    if not found:
+        # within ten minutes after that time, the sweeper looks
+        latest = next_look(run.scheduled, facts.now) + FIRST_LOOK
+        why = f"Its message is missing. The sweeper offers the run again by {format_time(latest)}."
+        return Wait("message-missing", why, latest)
+    # of several, the one that a worker receives first
+    number = min(found, key=lambda number: messages[number].visible_in)
+    message = messages[number]
+    if message.visible_in > timedelta(0):
+        return _hidden(message, facts.now)
+    before = sum(not other.visible_in for other in messages[:number])
+    if before:
+        count = "1 message is" if before == 1 else f"{before} messages are"
+        why = f"{count} delivered before its own, of priority {message.priority} or higher."
+        return Wait("behind", why)
+    return Wait("visible", "Its message is visible: the next poll of its worker type receives it.")
+
+
+def _hidden(message: PeekedMessage, now: datetime) -> Wait:
+    until = now + message.visible_in
+    left = _left(message.visible_in)
+    if not message.dequeue_count:
+        return Wait("delayed", f"Its message is hidden for {left} more: then a worker can receive it.", until)
+    times = "once" if message.dequeue_count == 1 else f"{message.dequeue_count} times"
+    why = f"A worker has received its message ({times} so far) and not claimed the task yet."
+    return Wait("received", f"{why} In {left} the message is visible again.", until)
+
+
+def _last_call(task: Task, facts: Facts) -> Iterator[Wait]:
+    callers = _callers(task, facts)
+    if callers:
+        record = max(callers, key=lambda record: record.last_call)
+        ago = _left(facts.now - record.last_call)
+        pool = task.work_queue.task_queue_id
+        yield Wait("polled", f"{_name(record)} was the last to ask for {pool}, {ago} ago.")
+
+
+def _left(duration: timedelta) -> str:
+    return duration_words(max(0.0, duration.total_seconds()))
+
+
+def _callers(task: Task, facts: Facts) -> list[WorkerRecord]:
+    return [record for record in facts.callers if _pool(record) == task.work_queue.task_queue_id]
+
+
+def _pool(record: WorkerRecord) -> str:
+    return "/".join(record.path[:2])
+
+
+def _name(record: WorkerRecord) -> str:
+    """The worker, ``workerGroup/workerId``, or the client."""
+    return "/".join(record.path[2:])

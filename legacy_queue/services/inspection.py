@@ -1,0 +1,99 @@
+"""What the queue is doing and why, for a person: read from what is stored. Nothing is recorded for it."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from legacy_queue.domain.explanation import Facts, Wait, explain
+from legacy_queue.domain.messages import Peeked
+from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.ports import Clock
+from legacy_queue.services.claims import Claims
+from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.peeking import Peeking
+from legacy_queue.services.task_queues import TaskQueues
+from legacy_queue.services.tasks import Tasks
+from legacy_queue.services.workers import Workers
+from legacy_queue.stores.backlog import Load
+
+
+@dataclass(frozen=True)
+class InspectedPool:
+    """A worker type: its tasks by priority and state, its messages, and who has called for it, the last
+    first.
+    """
+
+    task_queue_id: str
+    policy: str
+    tasks: Mapping[str, tuple[Load, Load]]  # pending and running, by priority
+    queue: Peeked
+    callers: Sequence[WorkerRecord]
+
+
+class Inspection:
+    """Reads for the page, the commands and the reports of tests."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        dependencies: Dependencies,
+        task_queues: TaskQueues,
+        workers: Workers,
+        claims: Claims,
+        peeking: Peeking,
+        clock: Clock,
+    ) -> None:
+        self._tasks = tasks
+        self._dependencies = dependencies
+        self._task_queues = task_queues
+        self._workers = workers
+        self._claims = claims
+        self._peeking = peeking
+        self._clock = clock
+
+    def explain(self, task_id: str) -> tuple[Task, list[Wait]]:
+        """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
+        task = self._tasks.load(task_id)
+        pool = task.work_queue.provisioner_id, task.work_queue.worker_type
+        facts = Facts(
+            now=self._clock.now(),
+            required={} if task.runs else self._dependencies.states(task.waits_for),
+            callers=self._workers.callers() if task.state == "pending" else [],
+            queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
+            is_proof_required=self._claims.policy(*pool) == "required",
+        )
+        return task, explain(task, facts)
+
+    def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
+        """Up to ``limit`` worker types behind the name ``after``, in the order of their names.
+
+        Those that have unresolved tasks, or were called for in the last ten days. Raises ServiceUnavailable.
+        """
+        loads = self._task_queues.loads()
+        callers: dict[str, list[WorkerRecord]] = {}
+        for record in sorted(self._workers.callers(), key=lambda record: record.last_call, reverse=True):
+            callers.setdefault("/".join(record.path[:2]), []).append(record)
+        names = sorted({*callers, *(task_queue_id for task_queue_id, _, _ in loads)})
+
+        def read(after: str, count: int) -> Sequence[str]:
+            return names[bisect_right(names, after) :][:count]
+
+        def pool(task_queue_id: str) -> bytes:
+            provisioner_id, worker_type = task_queue_id.split("/")
+
+            def load(priority: str, state: str) -> Load:
+                return loads.get((task_queue_id, priority, state), Load())
+
+            inspected = InspectedPool(
+                task_queue_id=task_queue_id,
+                policy=self._claims.policy(provisioner_id, worker_type),
+                tasks={name: (load(name, "pending"), load(name, "running")) for name in PRIORITIES},
+                queue=self._peeking.messages(provisioner_id, worker_type),
+                callers=callers.get(task_queue_id, []),
+            )
+            return render(inspected)
+
+        return read_page(read, str, after, limit, pool)

@@ -1,0 +1,160 @@
+"""What the queue says of itself to an operator: ``/inspect/v1``."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.times import format_time
+from tests.http.calls import (
+    NOW,
+    POOL,
+    PROVISIONER,
+    WORKER,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    refused,
+    succeeded,
+)
+
+POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue(control=True)
+
+
+def inspected(queue: Queue, target: str) -> Any:
+    return succeeded(queue.send("GET", f"/inspect/v1/{target}")).get_json()
+
+
+@pytest.mark.parametrize("target", ["task/VLdaX5vAQ0iW8JIr3sGQZw", "tasks", "pools", "messages/a/b"])
+def test_it_needs_a_scope_of_its_own(target: str) -> None:
+    scopes = ("queue:control", "queue:migration")
+    others = Credentials("others", "the-access-token-of-another-client")
+    queue = Queue(Client(others.client_id, others.access_token, scopes))
+    refused(queue.send("GET", f"/inspect/v1/{target}", credentials=None), 403, "InsufficientScopes")
+    answer = queue.send("GET", f"/inspect/v1/{target}", credentials=others)
+    refused(answer, 403, "InsufficientScopes", "queue:inspect")
+
+
+def test_an_unknown_task_is_not_found(queue: Queue) -> None:
+    refused(queue.send("GET", "/inspect/v1/task/VLdaX5vAQ0iW8JIr3sGQZw"), 404, "ResourceNotFound")
+
+
+def test_a_task_says_what_it_waits_for(queue: Queue) -> None:
+    task_id = queue.running()
+    until = format_time(NOW + queue.settings.claim_timeout)
+    answer = inspected(queue, f"task/{task_id}")
+    assert answer["now"] == format_time(NOW)
+    assert answer["status"]["state"] == "running"
+    assert [wait["situation"] for wait in answer["waitsFor"]] == ["claimed", "deadline"]
+    assert answer["waitsFor"][0]["until"] == until
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control: bool) -> None:
+    queue = Queue(control=control)
+    task_id = queue.create(priority="high")
+    queue.clock.advance(MINUTE)
+    queue.claim(task_id)
+    queue.claim(task_id, workerId="another")
+    queue.clock.advance(MINUTE)
+    body = {"reason": "malformed-payload"}
+    succeeded(queue.call("reportException", body, taskId=task_id, runId=0))
+    until = format_time(NOW + MINUTE + queue.settings.claim_timeout)
+    by = "/".join(WORKER.values())
+    story = [
+        (0, "createTask by root: 200"),
+        (0, f"defined for {POOL_NAME}, with priority high"),
+        (0, "run 0 is pending (scheduled)"),
+        (1, f"claimTask of run 0 by {by}: 200"),
+        (1, f"claimTask of run 0 by {WORKER['workerGroup']}/another: 409 RequestConflict, "),
+        (1, f"run 0 is running: claimed by {by}, taken until {until}"),
+        (2, "reportException of run 0 by root: 200"),
+        (2, "run 0 is exception (malformed-payload)"),
+    ]
+    wanted = [entry for entry in story if control or (": 200" not in entry[1] and ": 409" not in entry[1])]
+    told = inspected(queue, f"task/{task_id}")["story"]
+    assert [moment["time"] for moment in told] == [format_time(NOW + at * MINUTE) for at, _ in wanted]
+    for moment, (_, words) in zip(told, wanted, strict=True):
+        assert moment["what"].startswith(words)
+
+
+def test_equal_requests_in_a_row_are_one_moment_of_the_story(queue: Queue) -> None:
+    task_id = queue.running()
+    for _ in range(3):
+        refused(queue.claim(task_id, workerId="another"), 409, "RequestConflict")
+    (moment,) = [it for it in inspected(queue, f"task/{task_id}")["story"] if "409" in it["what"]]
+    assert moment["what"].endswith(" (3 times)")
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("", ["pending", "running", "another"]),
+        ("?state=all", ["pending", "running", "canceled", "another"]),
+        ("?state=pending", ["pending", "another"]),
+        ("?state=exception", ["canceled"]),
+        (f"?taskQueueId={PROVISIONER}%2Fanother&state=all", ["another"]),
+        ("?state=failed", []),
+    ],
+)
+def test_tasks_are_listed_by_state_and_by_worker_type(queue: Queue, query: str, wanted: list[str]) -> None:
+    tasks = {
+        queue.create(): "pending",
+        queue.running(): "running",
+        queue.canceled(): "canceled",
+        queue.create(workerType="another"): "another",
+    }
+    listed = [status["taskId"] for status in inspected(queue, f"tasks{query}")["tasks"]]
+    assert listed == sorted(listed, key=str.encode)
+    assert sorted(tasks[task_id] for task_id in listed) == sorted(wanted)
+
+
+def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue: Queue) -> None:
+    queue.create(workerType="another", priority="high")
+    queue.clock.advance(MINUTE)
+    claimed = queue.running()
+    succeeded(queue.call("pollTaskUrls", **POOL))
+    queue.clock.advance(MINUTE)
+    queue.create(workerType="another", priority="high")
+    another, pool = inspected(queue, "pools")["pools"]
+    assert [another["taskQueueId"], pool["taskQueueId"]] == [f"{PROVISIONER}/another", POOL_NAME]
+    assert [entry["priority"] for entry in pool["priorities"]] == [*PRIORITIES]
+    assert (another["pendingTasks"], another["claimedTasks"], another["callers"]) == (2, 0, [])
+    high = {"priority": "high", "pendingTasks": 2, "claimedTasks": 0, "oldest": format_time(NOW)}
+    assert another["priorities"][2] == high
+    assert [message["priority"] for message in another["messages"]] == ["high", "high"]
+    assert (pool["pendingTasks"], pool["claimedTasks"], pool["policy"]) == (0, 1, "optional")
+    worker, client = sorted(pool["callers"], key=lambda caller: str(caller["method"]))
+    assert worker == {
+        "caller": "/".join(WORKER.values()),
+        "method": "claimTask",
+        "last": format_time(NOW + MINUTE),
+        "recentTasks": [{"taskId": claimed, "runId": 0}],
+    }
+    assert (client["caller"], client["method"]) == ("root", "pollTaskUrls")
+
+
+def test_pools_come_in_pages(queue: Queue) -> None:
+    for name in ("c", "a", "b"):
+        queue.create(workerType=name)
+    first = inspected(queue, "pools?limit=2")
+    rest = inspected(queue, f"pools?limit=2&continuationToken={first['continuationToken']}")
+    names = [[pool["taskQueueId"].partition("/")[2] for pool in page["pools"]] for page in (first, rest)]
+    assert names == [["a", "b"], ["c"]]
+    assert "continuationToken" not in rest
+
+
+def test_a_pool_shows_the_quarantine_of_its_workers(queue: Queue) -> None:
+    queue.running()
+    until = format_time(NOW + MINUTE)
+    succeeded(queue.call("quarantineWorker", {"quarantineUntil": until}, **POOL, **WORKER))
+    (pool,) = inspected(queue, "pools")["pools"]
+    assert pool["callers"][0]["quarantineUntil"] == until

@@ -1,0 +1,401 @@
+"""What a task waits for: each situation is made by real calls, and explained by its own sentence."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legacy_queue.domain.errors import InputError, QueueError, RequestConflict
+from legacy_queue.domain.explanation import Wait
+from legacy_queue.domain.fault import RunKey
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.migration_report import CLAIM_WORK
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.services.claims import ClaimProof
+from tests.services.harness import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    HIGH,
+    HOUR,
+    MINUTE,
+    NOW,
+    POLL_VISIBILITY,
+    PROVISIONER,
+    QUEUE,
+    SECOND,
+    WORKER_TYPE,
+    Harness,
+    task_body,
+)
+
+POOL = f"{PROVISIONER}/{WORKER_TYPE}"
+DAY = 24 * HOUR
+REFUSED = (RequestConflict, InputError)  # the second where the policy is required
+MS = timedelta(milliseconds=1)
+DEADLINE = ("deadline", "If it is not resolved before, its deadline makes it an exception in 1d.", DAY)
+VISIBLE = ("visible", "Its message is visible: the next poll of its worker type receives it.", None)
+
+Explained = tuple[str, str, timedelta | None]  # situation, sentence, and until when from the begin on
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+def explained(harness: Harness, task_id: str) -> list[Explained]:
+    _, waits = harness.services.inspection.explain(task_id)
+    return [(wait.situation, wait.sentence, wait.until - NOW if wait.until else None) for wait in waits]
+
+
+def poll_urls(harness: Harness) -> None:
+    harness.services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "a-client")
+
+
+def ask_for_work(harness: Harness, worker: Worker) -> None:
+    """As a call of claimWork that gets none."""
+    with harness.services.workers.call(worker_path(PROVISIONER, WORKER_TYPE, worker), (CLAIM_WORK, ())):
+        pass
+
+
+def quarantine(harness: Harness, until: timedelta) -> None:
+    """Of Alice, who has called claimWork."""
+    ask_for_work(harness, ALICE)
+    harness.services.workers.quarantine(worker_path(PROVISIONER, WORKER_TYPE, ALICE), NOW + until)
+
+
+def define(harness: Harness, **changes: Any) -> str:
+    task_id = slugid()
+    harness.services.tasks.define(task_id, task_body(**changes))
+    return task_id
+
+
+def test_a_task_of_a_pool_that_nobody_asks_for(harness: Harness) -> None:
+    task_id = harness.create()
+    why = f"No worker has asked for {POOL} in the last 10 days."
+    assert explained(harness, task_id) == [("never-polled", why, None), VISIBLE, DEADLINE]
+
+
+def test_a_task_of_a_misspelled_pool(harness: Harness) -> None:
+    poll_urls(harness)
+    task_id = harness.create(workerType="wroker-Type_1")
+    why = f"No worker has asked for {PROVISIONER}/wroker-Type_1 in the last 10 days. Workers ask for {POOL}."
+    assert explained(harness, task_id)[0] == ("never-polled", why, None)
+
+
+def test_a_task_that_the_next_poll_gets(harness: Harness) -> None:
+    poll_urls(harness)
+    harness.clock.advance(40 * SECOND)
+    task_id = harness.create()
+    last = ("polled", f"a-client was the last to ask for {POOL}, 40s ago.", None)
+    assert explained(harness, task_id)[:2] == [VISIBLE, last]
+    assert [message.task_id for message in harness.receive(1)] == [task_id]
+
+
+def test_a_task_whose_message_a_worker_has_received(harness: Harness) -> None:
+    poll_urls(harness)
+    task_id = harness.create()
+    for times, words in enumerate(["once", "2 times"]):
+        assert harness.receive_one()
+        why = (
+            f"A worker has received its message ({words} so far) and not claimed the task yet. "
+            "In 5m the message is visible again."
+        )
+        until = (times + 1) * POLL_VISIBILITY
+        assert explained(harness, task_id)[0] == ("received", why, until)
+        harness.clock.advance(POLL_VISIBILITY)
+    assert explained(harness, task_id)[0] == VISIBLE
+
+
+def test_a_task_that_is_claimed(harness: Harness) -> None:
+    task_id = harness.claimed()
+    harness.clock.advance(SECOND)
+    why = "group/alice has claimed run 0 for 19m 59s more. Unless that worker reclaims it, the task then "
+    assert explained(harness, task_id)[0] == ("claimed", why + "is pending again.", CLAIM_TIMEOUT)
+    harness.clock.advance(CLAIM_TIMEOUT)
+    why = (
+        "The claim of group/alice on run 0 ended at 2030-01-02T03:24:05.678Z. As soon as its timer fires or "
+        "a worker polls, the task is pending again."
+    )
+    assert explained(harness, task_id)[0] == ("claim-expired", why, None)
+    harness.run_timers()
+    assert harness.states(task_id) == ["exception claim-expired", "pending"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"retries": 0}, "ends as exception, since it has no retries left."),
+        ({"deadline": format_time(NOW + 5 * MINUTE)}, "has reached its deadline."),
+    ],
+)
+def test_the_last_claim_of_a_task(harness: Harness, changes: dict[str, Any], end: str) -> None:
+    ((situation, why, _), *_) = explained(harness, harness.claimed(**changes))
+    assert (situation, why.partition("the task then ")[2]) == ("claimed", end)
+
+
+def test_a_task_that_is_blocked_by_its_dependencies(harness: Harness) -> None:
+    first, second = harness.create(), harness.create()
+    task_id = harness.create(dependencies=[first, second])
+    why = f"It waits for 2 of its dependencies: {first} (pending), {second} (pending)."
+    assert explained(harness, task_id) == [("blocked", why, None), DEADLINE]
+    harness.run(first)
+    harness.run_timers()
+    why = f"It waits for 1 of its dependencies: {second} (pending)."
+    assert explained(harness, task_id) == [("blocked", why, None), DEADLINE]
+    harness.run(second, "failed")
+    why = f"It requires all-completed: {second} (failed). A rerun of that, or scheduleTask, can schedule it."
+    assert explained(harness, task_id) == [("dependency-failed", why, None), DEADLINE]
+
+
+def test_of_many_dependencies_five_are_named(harness: Harness) -> None:
+    others = [harness.create() for _ in range(7)]
+    ((_, why, _), *_) = explained(harness, harness.create(dependencies=others))
+    assert why.startswith("It waits for 7 of its dependencies: ")
+    assert why.endswith(f"{others[4]} (pending) and 2 more.")
+
+
+def test_a_task_whose_dependencies_have_just_ended(harness: Harness) -> None:
+    required = harness.create()
+    task_id = harness.create(dependencies=[required])
+    harness.run(required)  # its timer has not fired yet
+    why = "Its dependencies have ended: its timer schedules it now."
+    assert explained(harness, task_id)[0] == ("released", why, None)
+    harness.run_timers()
+    assert harness.states(task_id) == ["pending"]
+
+
+def test_a_task_that_waits_to_be_scheduled(harness: Harness) -> None:
+    why = "It was defined, and waits for scheduleTask."
+    assert explained(harness, define(harness)) == [("unscheduled", why, None), DEADLINE]
+
+
+def test_a_task_whose_only_worker_is_quarantined(harness: Harness) -> None:
+    quarantine(harness, HOUR)
+    task_id = harness.create()
+    why = (
+        f"Each worker that claimed for {POOL} is quarantined: group/alice, until 2030-01-02T04:04:05.678Z at "
+        "the earliest."
+    )
+    assert explained(harness, task_id)[0] == ("quarantined", why, HOUR)
+    ask_for_work(harness, BOB)
+    assert explained(harness, task_id)[0] == VISIBLE
+
+
+def test_a_task_whose_claims_lack_proof() -> None:
+    harness = Harness(required=[POOL])
+    task_id = harness.create()
+    assert explained(harness, task_id)[0][0] == "never-polled"
+    message = harness.receive_one()
+    with pytest.raises(InputError):
+        harness.claim(message, proof=ClaimProof(message.lease.message_id, None, message.signature))
+    why = (
+        f"{POOL} has the policy required, and refused claims since this run is pending: group/alice without "
+        "receipt."
+    )
+    assert explained(harness, task_id)[0] == ("proof-required", why, None)
+
+
+def test_a_task_whose_message_is_missing(harness: Harness) -> None:
+    poll_urls(harness)
+    task_id = harness.create()
+    harness.delete(harness.receive_one())
+    why = "Its message is missing. The sweeper offers the run again by 2030-01-02T03:24:05.678Z."
+    assert explained(harness, task_id)[0] == ("message-missing", why, 20 * MINUTE)
+    harness.sweep(20 * MINUTE)
+    assert explained(harness, task_id)[0] == VISIBLE
+
+
+def test_a_task_behind_others(harness: Harness) -> None:
+    poll_urls(harness)
+    harness.create()
+    harness.create(priority=HIGH.priority)
+    task_id = harness.create()
+    why = "2 messages are delivered before its own, of priority lowest or higher."
+    assert explained(harness, task_id)[0] == ("behind", why, None)
+    assert harness.receive(1, HIGH)
+    why = "1 message is delivered before its own, of priority lowest or higher."
+    assert explained(harness, task_id)[0] == ("behind", why, None)
+
+
+def test_a_task_that_is_offered_again_after_a_while(harness: Harness) -> None:
+    poll_urls(harness)
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.delete(message)
+    harness.storage.work_queues.put(QUEUE, _text(harness, task_id), HOUR, 10 * SECOND)
+    why = "Its message is hidden for 10s more: then a worker can receive it."
+    assert explained(harness, task_id)[0] == ("delayed", why, 10 * SECOND)
+
+
+def _text(harness: Harness, task_id: str) -> str:
+    harness.services.tasks.load(task_id)
+    other = Harness()
+    other.services.tasks.create(task_id, task_body())
+    return other.messages()[0].text
+
+
+def test_a_task_after_its_deadline(harness: Harness) -> None:
+    task_id = harness.create()
+    harness.clock.advance(DAY)
+    why = "Its deadline has passed: its timer makes it an exception now."
+    assert explained(harness, task_id) == [("deadline-passed", why, None)]
+    harness.run_timers()
+    why = "It waits for nothing: run 0 is exception (deadline-exceeded)."
+    assert explained(harness, task_id) == [("resolved", why, None)]
+
+
+def test_a_task_with_unpublished_events(harness: Harness) -> None:
+    harness.broker.capacity = 0
+    why = "The broker was away: events of it may not be published yet."
+    assert ("unpublished", why, None) in explained(harness, harness.create())
+
+
+# --- no explanation is wrong
+
+CALLS = "create dependent define schedule receive claim bare-claim reclaim completed failed cancel rerun"
+STEPS = st.lists(
+    st.tuples(st.sampled_from([*CALLS.split(), "lose", "wait", "quarantine", "priority"]), st.integers(0, 3)),
+    max_size=25,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.booleans(), st.integers(0, 3))
+def test_an_explanation_never_contradicts_what_happens_next(
+    steps: list[tuple[str, int]], is_required: bool, pick: int
+) -> None:
+    life = Life(Harness(required=[POOL] if is_required else []))
+    for step, pick in steps:
+        with suppress(QueueError):
+            life.act(step, pick)
+    if life.tasks:
+        life.check(life.tasks[pick % len(life.tasks)])
+
+
+def last_run(task: Task) -> RunKey:
+    return task.task_id, len(task.runs) - 1
+
+
+class Life:
+    """Tasks of one pool, and what its workers and schedulers do. Time passes only in the step ``wait``."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.tasks: list[str] = []
+
+    def act(self, step: str, pick: int) -> None:
+        harness, services = self.harness, self.harness.services
+        task_id = self.tasks[pick % len(self.tasks)] if self.tasks else harness.create()
+        last = max(0, len(harness.task(task_id).runs) - 1)
+        priority = harness.task(task_id).priority
+        steps: dict[str, Callable[[], object]] = {
+            "create": lambda: self.tasks.append(harness.create(retries=pick % 2)),
+            "dependent": lambda: self.tasks.append(harness.create(dependencies=self.tasks[-2:])),
+            "define": lambda: self.tasks.append(define(harness)),
+            "schedule": lambda: services.tasks.schedule(task_id),
+            "receive": lambda: harness.receive(pick + 1),
+            "claim": lambda: [harness.claim(message) for message in harness.receive(1)],
+            "bare-claim": lambda: [harness.claim(it, proof=ClaimProof()) for it in harness.receive(1)],
+            "reclaim": lambda: services.claims.reclaim(task_id, last),
+            "completed": lambda: services.tasks.report(task_id, last, "completed", "completed"),
+            "failed": lambda: services.tasks.report(task_id, last, "failed", "failed"),
+            "cancel": lambda: services.tasks.cancel(task_id),
+            "rerun": lambda: services.tasks.rerun(task_id),
+            "lose": lambda: [*map(harness.delete, harness.receive(1))],
+            "wait": lambda: harness.clock.advance([SECOND, MINUTE, POLL_VISIBILITY, CLAIM_TIMEOUT][pick]),
+            "quarantine": lambda: quarantine(harness, HOUR),
+            "priority": lambda: services.tasks.change_priority(
+                task_id, priority, ["high", "lowest"][pick % 2]
+            ),
+        }
+        steps[step]()
+        harness.run_timers()
+
+    def check(self, task_id: str) -> None:
+        """Each sentence about the task is true, and what it says is what happens next."""
+        task, waits = self.harness.services.inspection.explain(task_id)
+        for wait in waits:
+            check = getattr(self, f"_{wait.situation.replace('-', '_')}", None)
+            if check:
+                check(task, wait)
+
+    def _receive_all(self) -> list[RunKey]:
+        """What one worker receives if it polls each priority until it is empty, the highest first."""
+        messages = (message for queue in (HIGH, QUEUE) for message in self.harness.receive(32, queue))
+        return [(message.task_id, message.run_id) for message in messages]
+
+    def _never_polled(self, _task: Task, _: Wait) -> None:
+        assert self.harness.services.workers.callers() == []
+
+    def _visible(self, task: Task, _: Wait) -> None:
+        assert self._receive_all()[0] == last_run(task)
+
+    def _behind(self, task: Task, wait: Wait) -> None:
+        assert self._receive_all().index(last_run(task)) == int(wait.sentence.split()[0])
+
+    def _received(self, task: Task, wait: Wait) -> None:
+        assert wait.until
+        assert last_run(task) not in self._receive_all()
+        self.harness.clock.advance(wait.until - self.harness.clock.now())
+        assert last_run(task) in self._receive_all()
+
+    _delayed = _received
+
+    def _message_missing(self, task: Task, wait: Wait) -> None:
+        assert wait.until
+        for queue in (HIGH, QUEUE):  # workers delete messages that lead nowhere: they hide a lost one
+            for message in self.harness.receive(32, queue):
+                assert (message.task_id, message.run_id) != last_run(task)
+                self.harness.delete(message, queue)
+        while self.harness.clock.now() < wait.until:
+            self.harness.sweep(min(10 * MINUTE, wait.until - self.harness.clock.now()))
+        if self.harness.task(task.task_id).state == "pending":
+            assert last_run(task) in self._receive_all()
+
+    def _claimed(self, task: Task, wait: Wait) -> None:
+        assert wait.until
+        self.harness.clock.advance(wait.until - self.harness.clock.now() - MS)
+        with pytest.raises(REFUSED):
+            self.harness.services.claims.claim(task, len(task.runs) - 1, BOB, ClaimProof())
+        self.harness.run_timers(MS)
+        last = self.harness.task(task.task_id).state
+        assert last == ("pending" if "is pending again" in wait.sentence else "exception")
+
+    def _blocked(self, task: Task, wait: Wait) -> None:
+        assert task.state == "unscheduled"
+        for required_id in task.waits_for:
+            is_open = required_id != task.task_id and not self.harness.task(required_id).is_resolved
+            assert is_open is (required_id in wait.sentence)
+
+    def _dependency_failed(self, task: Task, _: Wait) -> None:
+        self.harness.sweep(10 * MINUTE)
+        self.harness.run_timers()
+        assert self.harness.task(task.task_id).state == "unscheduled"
+
+    def _unscheduled(self, task: Task, _: Wait) -> None:
+        self.harness.services.tasks.schedule(task.task_id)
+        assert self.harness.task(task.task_id).state == "pending"
+
+    def _proof_required(self, task: Task, _: Wait) -> None:
+        with pytest.raises(InputError):
+            self.harness.services.claims.claim(task, len(task.runs) - 1, BOB, ClaimProof())
+
+    def _quarantined(self, task: Task, _: Wait) -> None:
+        with pytest.raises(REFUSED):
+            self.harness.services.claims.claim(task, len(task.runs) - 1, ALICE, ClaimProof())
+
+    def _resolved(self, task: Task, _: Wait) -> None:
+        assert task.is_resolved
+
+    def _deadline(self, task: Task, wait: Wait) -> None:
+        assert wait.until == task.definition.deadline
+        self.harness.run_timers(wait.until - self.harness.clock.now())
+        assert self.harness.task(task.task_id).is_resolved
