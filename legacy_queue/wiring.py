@@ -144,7 +144,7 @@ def _build(
     control = reset and ControlServices(
         clock=services.clock_control(),
         faults=faults,
-        reset=Reset(reset),
+        reset=Reset(reset, settings.storage != "memory"),
     )
     injection = FaultInjection(faults, services.stopping)
     app = create_app(

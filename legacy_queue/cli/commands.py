@@ -1,6 +1,7 @@
 """The subcommands of ``legacy-queue``. The module of each is imported when it is called, and no other."""
 
 import importlib
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -18,8 +19,19 @@ _SECTIONS = {
     "Use a queue": {
         "create-task": "Create a task that runs a command.",
         "worker": "Run the sample worker.",
+        "cancel": "Cancel a task.",
+        "rerun": "Run a resolved task again.",
+        "log": "Print the log of a task.",
         "events": "Print the events of tasks as they happen.",
         "migration": "Report which workers speak which protocol.",
+    },
+    "Ask a queue why": {
+        "status": "Say what a task waits for, and what happened to it.",
+        "tasks": "List tasks.",
+        "group": "List the tasks of a task group.",
+        "pools": "List worker types: their tasks, and who asks for work.",
+        "workers": "List workers: their last call and quarantine.",
+        "open": "Print a link to the queue's page, for a browser.",
     },
     "Test with a queue that runs with --control, as up does": {
         "requests": "Print its last requests and their answers.",
@@ -39,6 +51,9 @@ COMMANDS = {name: text for section in _SECTIONS.values() for name, text in secti
 
 # the module of each command that has another name than its module
 _MODULES = {
+    **dict.fromkeys(
+        ("cancel", "group", "log", "open", "pools", "rerun", "status", "tasks", "workers"), "inspect"
+    ),
     "clock": "control",
     "peek": "control",
     "reset": "control",
@@ -53,6 +68,15 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except UnusableStorage as error:
             raise click.ClickException(str(error)) from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest a command for a misspelled one."""
+        near = get_close_matches(args[0], COMMANDS, 1)
+        if args[0] not in COMMANDS and near:
+            ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -73,7 +97,7 @@ class _Commands(click.Group):
                 formatter.write_dl([(f"{name:<11}", text) for name, text in section.items()])
 
 
-@click.command(cls=_Commands)
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def commands() -> None:
     """A Taskcluster queue for workers that still poll Azure queues."""

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, Report, matching, reporting
+from legacy_queue.cli.queue_options import CalledQueue, Report, pool_argument, reporting
 from legacy_queue.cli.tables import aligned
-from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.times import duration_words, parse_time
 
 _HEADS = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
@@ -78,7 +77,7 @@ def _clock(answer: Mapping[str, Any]) -> Report:
 
 
 @click.command()
-@click.argument("pool", callback=matching(TASK_QUEUE_ID, "a provisionerId/workerType"))
+@pool_argument
 @reporting
 def peek(queue: CalledQueue, pool: str) -> Report:
     """Print the messages in the queues of a worker type, named provisionerId/workerType. None is dequeued.
@@ -119,11 +118,14 @@ def _row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
 
 
 @click.command()
+@click.option("--yes", is_flag=True, help="Do not ask, also where the data would stay after the server.")
 @reporting
-def reset(queue: CalledQueue) -> Report:
+def reset(queue: CalledQueue, yes: bool) -> Report:
     """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock back.
 
     Claims that wait for work and event streams end. On Azurite only the queues and tables with this server's
     queue-prefix are emptied; on Azure a reset is refused.
     """
+    if not yes and queue.ask("GET", "/control/v1/reset", "kept")["kept"]:
+        click.confirm(f"Remove everything that {queue.root_url} has stored?", abort=True, err=True)
     return queue.ask("POST", "/control/v1/reset"), "The queue is as new."

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, matching, parsed, pool_options, queue_options
+from legacy_queue.cli.queue_options import CalledQueue, matching, parsed, pool_argument, queue_options
 from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
@@ -36,7 +36,7 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
 
 @click.command()
 @queue_options
-@pool_options(required=True)
+@pool_argument
 @click.option(
     "--env",
     multiple=True,
@@ -74,8 +74,7 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 def create_task(
     queue: CalledQueue,
-    provisioner: str,
-    worker_type: str,
+    pool: str,
     env: dict[str, str],
     priority: str,
     deadline: timedelta,
@@ -84,12 +83,12 @@ def create_task(
     wait: bool,
     words: tuple[str, ...],
 ) -> None:
-    """Create a task whose payload is a command, and print its taskId.
+    """Create a task whose payload is a command, for the POOL provisionerId/workerType, and print its taskId.
 
     With --wait the exit code is 0 if the task is completed, and 1 if it ends otherwise.
     """
     task_id = slugid()
-    definition = definition_of((provisioner, worker_type), words)
+    definition = definition_of(pool, words)
     definition["payload"] |= {
         "env": env,
         "artifacts": {name: {"type": "file", "path": path} for name, path in artifact.items()},
@@ -101,9 +100,9 @@ def create_task(
         raise SystemExit(1)
 
 
-def definition_of(pool: tuple[str, str], words: Sequence[str]) -> dict[str, Any]:
-    """The definition of a task that runs a command, without its times."""
-    provisioner_id, worker_type = pool
+def definition_of(pool: str, words: Sequence[str]) -> dict[str, Any]:
+    """The definition of a task of ``provisionerId/workerType`` that runs a command, without its times."""
+    provisioner_id, worker_type = pool.split("/")
     return {
         "provisionerId": provisioner_id,
         "workerType": worker_type,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.cli.queue_options import no_answer, root_url_option
+from legacy_queue.cli.queue_options import local_server, no_answer, root_url_option
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.server_sent_events import parse_events
 
@@ -19,15 +19,16 @@ _TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sen
 
 
 @click.command()
-@root_url_option(default="http://127.0.0.1:8080", show_default=True)
+@root_url_option
 @click.option("--exchange", show_default="all", help="Such as task-pending.")
 @click.option("--routing-key", default="#", show_default=True, help="A pattern, as in a binding of a queue.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
-def events(root_url: str, exchange: str | None, routing_key: str, as_json: bool) -> None:
+def events(root_url: str | None, exchange: str | None, routing_key: str, as_json: bool) -> None:
     """Print events as they happen, until SIGTERM or Ctrl-C. Needs no credentials, and no RabbitMQ.
 
     When the queue is back after an interruption, the events since then are printed, if it still has them.
     """
+    root_url = root_url or local_server().get("rootUrl", "http://127.0.0.1:8080")
     if not re.match(r"https?://[^/]", root_url):
         raise click.UsageError("The root URL starts with http:// or https://")
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, Report, pool_options, reporting
+from legacy_queue.cli.queue_options import CalledQueue, Report, pool_option, reporting
 from legacy_queue.cli.tables import aligned
 
 _WHOLE = ("messageId", "receipt", "signature")
@@ -19,7 +19,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 @click.command()
 @reporting
 @click.option("--since", default="24h", show_default=True, help="How far back to look: 1h to 10d.")
-@pool_options()
+@pool_option
 @click.option(
     "--dry-run",
     type=click.Choice(["required"]),
@@ -29,8 +29,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 def migration(
     queue: CalledQueue,
     since: str,
-    provisioner: str | None,
-    worker_type: str | None,
+    pool: str | None,
     dry_run: str | None,
 ) -> Report:
     """Show which worker types can get the policy required, and which workers call only claimWork.
@@ -45,7 +44,8 @@ def migration(
     taskQueueId. CLAIMWORK is ready if no worker called pollTaskUrls or claimTask in that time, and some
     worker called claimWork. Below the table are the workers that prevent a step; --json names all.
     """
-    query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
+    provisioner_id, worker_type = pool.split("/") if pool else (None, None)
+    query = {"since": since, "provisionerId": provisioner_id, "workerType": worker_type}
     report = queue.ask("GET", "/migration", "workerTypes", params=query)
     if dry_run:
         shown = _dry_run(report)

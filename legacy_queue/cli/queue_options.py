@@ -2,8 +2,9 @@
 
 import functools
 import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,9 @@ import click
 import requests
 from click.core import ParameterSource
 
-from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.config import SERVER_FILE, load
+from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
+from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials
 
 Decorator = Callable[[Any], Any]
@@ -32,6 +35,11 @@ class CalledQueue:
     def root_url(self) -> str:
         """For paths that are not below ``/v1``."""
         return re.sub(r"(/api/queue)?/v1/?$", "", self.base_url)
+
+    @property
+    def path(self) -> str:
+        """``/api/queue/v1`` or ``/v1``."""
+        return self.base_url.removeprefix(self.root_url).rstrip("/")
 
     def send(self, method: str, url: str, timeout: float = 30, **content: Any) -> requests.Response:
         """The answer to a signed request."""
@@ -107,41 +115,69 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
 
 
 def _option(name: str, *envvar: str, **more: Any) -> Decorator:
-    more = {"show_default": None if more.get("required") else "none", **more}
+    more = {"show_default": f"that of {SERVER_FILE}", **more}
     return click.option(name, envvar=envvar, show_envvar=True, **more)
 
 
-def root_url_option(**more: Any) -> Decorator:
-    """``--root-url``, and its variables."""
-    variables = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
-    return _option("--root-url", *variables, help="The queue's root URL.", **more)
-
-
+root_url_option = _option(
+    "--root-url", "LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL", help="The queue's root URL."
+)
 _OPTIONS = (
-    root_url_option(),
+    root_url_option,
     _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."),
-    _option("--client-id", "TASKCLUSTER_CLIENT_ID", required=True),
-    _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment.", required=True),
+    _option("--client-id", "TASKCLUSTER_CLIENT_ID"),
+    _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment."),
     _option(
         "--certificate",
         "TASKCLUSTER_CERTIFICATE",
         help="The certificate of temporary credentials.",
+        show_default="none",
         callback=_certificate,
     ),
 )
 identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+_pool = matching(TASK_QUEUE_ID, "a pool: provisionerId/workerType")
+pool_argument = click.argument("pool", callback=_pool)
+pool_option = click.option("--pool", callback=_pool, show_default="all", help="Only this pool.")
 
 
-def pool_options(required: bool = False) -> Decorator:
-    """``--provisioner`` and ``--worker-type``."""
-    more: dict[str, Any] = {"callback": identifier, "required": required}
-    if not required:
-        more["show_default"] = "all"
-    what = "The" if required else "Only this"
-    provisioner = click.option("--provisioner", help=f"{what} provisionerId.", **more)
-    worker_type = click.option("--worker-type", help=f"{what} workerType.", **more)
-    return lambda command: provisioner(worker_type(command))
+def local_server() -> Mapping[str, Any]:
+    """What the server of this data directory has written: its ready line. Empty where none runs.
+
+    The clients of this process trust its certificate from now on.
+    """
+    settings, _ = load({}, os.environ)
+    try:
+        ready: dict[str, Any] = json.loads((settings.data_dir / SERVER_FILE).read_text())
+        os.kill(ready["pid"], 0)
+    except (OSError, ValueError, KeyError):
+        return {}
+    for name, value in trust_variables(ready).items():
+        os.environ.setdefault(name, value)
+    return ready
+
+
+def called_queue(
+    root_url: str | None, base_url: str | None, client_id: str | None, access_token: str | None
+) -> tuple[str, Mapping[str, str]]:
+    """The base URL and the credentials, given or those of the local server. Raises click.UsageError."""
+    local = local_server()
+    url = base_url or (f"{root_url.rstrip('/')}/api/queue/v1" if root_url else "")
+    url = url or (f"{local['rootUrl']}/api/queue/v1" if local else "")
+    if not re.match(r"https?://[^/]", url):
+        raise click.UsageError(
+            "Give the queue's URL: --root-url or --base-url, starting with http:// or https://; "
+            "or run legacy-queue up or serve in this directory"
+        )
+    if client_id and access_token:
+        return url, {"clientId": client_id, "accessToken": access_token}
+    if "credentials" in local and url.startswith(f"{local['rootUrl']}/"):
+        return url, local["credentials"]
+    raise click.UsageError(
+        "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
+        "--access-token"
+    )
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,21 +187,17 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_queue(
         root_url: str | None,
         base_url: str | None,
-        client_id: str,
-        access_token: str,
+        client_id: str | None,
+        access_token: str | None,
         certificate: str | None,
         **options: Any,
     ) -> None:
         source = click.get_current_context().get_parameter_source
         if source("root_url") is ParameterSource.COMMANDLINE is not source("base_url"):
             base_url = None  # an option wins over a variable
-        url = base_url or (root_url.rstrip("/") + "/api/queue/v1" if root_url else "")
-        if not re.match(r"https?://[^/]", url):
-            raise click.UsageError(
-                "Give the queue's URL: --root-url or --base-url, starting with http:// or https://"
-            )
-        credentials = Credentials(client_id, access_token, certificate)
-        command(queue=CalledQueue(url, credentials), **options)
+        url, credentials = called_queue(root_url, base_url, client_id, access_token)
+        signed = Credentials(credentials["clientId"], credentials["accessToken"], certificate)
+        command(queue=CalledQueue(url, signed), **options)
 
     for option in reversed(_OPTIONS):
         with_queue = option(with_queue)

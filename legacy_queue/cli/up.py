@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from select import select
 from subprocess import PIPE, Popen
 from textwrap import indent
 from time import monotonic
@@ -25,15 +26,17 @@ from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
+from legacy_queue.private_folder import make_private
 from legacy_queue.server.signals import interrupt_on_signal
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
 from legacy_queue.worker.command import LOG
 
-_POOL = ("my-provisioner", "my-worker")
+_POOL = "my-provisioner/my-worker"
 _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that the demonstration shows a reclaim
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
+_PROGRESS_INTERVAL = 2  # seconds
 _REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the end
 
 
@@ -62,7 +65,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
         options["storage"] = "azurite"
     if not demo:
         options = with_control(options, os.environ)
-    settings, _ = settings_of(options)  # a mistake is an error at once
+    settings, sources = settings_of(options)  # a mistake is an error at once
     server_options = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
@@ -72,14 +75,20 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
     command += [] if demo else ["--azurite-default-ports"]
     command += [f"--{wire_name(name)}={value}" for name, value in server_options.items()]
     interrupt_on_signal()
+    if not demo:
+        make_private(
+            settings.data_dir
+        )  # the other commands find the server there, also one with memory storage
     try:
         with _server(command) as (server, ready):
-            trusted = trust_variables(ready)
-            os.environ.update(trusted)
+            exported = trust_variables(ready)
+            os.environ.update(exported)
+            if sources["data-dir"] != "default":
+                exported["LEGACY_QUEUE_DATA_DIR"] = str(settings.data_dir.resolve())
             if demo:
                 _demonstrate(ready)
             else:
-                _say_what_to_try(ready, trusted)
+                _say_what_to_try(ready, exported)
                 if settings.control:
                     _say_how_to_test(settings)
                 _say_where_storage_is(settings)
@@ -103,6 +112,10 @@ def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]
     )
     try:
         assert server.stdout  # noqa: S101
+        click.echo("Starting the queue ...", err=True)
+        begun = monotonic()
+        while not select([server.stdout], [], [], _PROGRESS_INTERVAL)[0]:
+            click.echo(f"  ... {monotonic() - begun:.0f} s", err=True)
         line = server.stdout.readline()
         if not line:  # the error is on standard error
             raise SystemExit(server.wait())
@@ -115,31 +128,28 @@ def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]
         server.wait()
 
 
-def _say_what_to_try(ready: Mapping[str, Any], trusted: Mapping[str, str]) -> None:
+def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str]) -> None:
     root_url = ready["rootUrl"]
     base_url = ready["baseUrl"]
     program = _program()
-    credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
-    client_id = credentials["clientId"]
-    token = credentials["accessToken"]
-    click.echo(f"The queue is up.\n\n  root URL         {root_url}\n  legacy base URL  {base_url}")
+    click.echo(f"The queue is up.\n\n  its page         {root_url}/")
+    click.echo(f"  root URL         {root_url}\n  legacy base URL  {base_url}")
     if "credentials" in ready:
+        client_id = ready["credentials"]["clientId"]
         click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
-        click.echo(f"  accessToken      {token}")
-    trust = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in trusted.items())
-    pool = f"--provisioner {_POOL[0]} --worker-type {_POOL[1]}"
+        click.echo(f"  accessToken      {ready['credentials']['accessToken']}")
+    exports = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in exported.items())
     click.echo(f"""
 Watch what happens to tasks, in a terminal of its own:
-{trust}
-  {program} events --root-url {root_url}
+{exports}
+  {program} events
 
-Try, in another terminal:
-
-  export LEGACY_QUEUE_ROOT_URL={root_url}
-  export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}{trust}
-  {program} create-task {pool} -- echo hello
-  {program} worker {pool} --max-tasks 1
-  curl {base_url}/pending/{"/".join(_POOL)}""")
+Try, in another terminal{"" if exports else " in this directory"}:
+{exports}
+  {program} create-task {_POOL} -- echo hello
+  {program} worker {_POOL} --max-tasks 1
+  {program} pools
+  curl {base_url}/pending/{_POOL}""")
 
 
 def _say_how_to_test(settings: Settings) -> None:
@@ -148,7 +158,7 @@ def _say_how_to_test(settings: Settings) -> None:
 Look inside there, and let something go wrong:
 
   {program} requests
-  {program} peek {"/".join(_POOL)}
+  {program} peek {_POOL}
   {program} fault add claimTask --status 503 --times 1""")
     if settings.is_embedded:  # the clock of any other storage cannot be moved
         click.echo(f"  {program} clock advance 21m")
@@ -167,9 +177,9 @@ def _say_where_storage_is(settings: Settings) -> None:
             "\nLook into Azurite with Azure's tools; the file with its key is for you alone:\n\n"
             f'  export AZURE_STORAGE_CONNECTION_STRING="$(cat {file})"'
         )
-    queues = named_queues(*_POOL, settings.queue_prefix)
+    queues = named_queues(_POOL, settings.queue_prefix)
     click.echo(
-        f"\nThe queues that workers of {'/'.join(_POOL)} poll, made when they are first used:\n\n"
+        f"\nThe queues that workers of {_POOL} poll, made when they are first used:\n\n"
         + indent(queues, "  ")
     )
 
@@ -193,7 +203,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
             held = f"message for run {fields['run_id'] + 1} held, invisible until"
             show("Queue -> AzureQueue", f"{held} {format_time(fields['taken_until'])}")
 
-    definition = definition_of((_PROVISIONER, worker_type), _DEMO_COMMAND)
+    definition = definition_of(f"{_PROVISIONER}/{worker_type}", _DEMO_COMMAND)
     create(queue, task_id, definition, timedelta(hours=1))
     show("Scheduler -> Queue", f"createTask {task_id}")
     settings = WorkerSettings(

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import structlog
 
-from legacy_queue.cli.queue_options import CalledQueue, identifier, parsed, pool_options, queue_options
+from legacy_queue.cli.queue_options import CalledQueue, identifier, parsed, pool_argument, queue_options
 from legacy_queue.config.settings import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.domain.times import parse_duration
 from legacy_queue.server.logs import log_to_standard_error
@@ -31,7 +31,7 @@ def _default_worker_id() -> str:
 
 @click.command()
 @queue_options
-@pool_options(required=True)
+@pool_argument
 @click.option("--worker-group", callback=identifier, default="sample", show_default=True)
 @click.option("--worker-id", callback=identifier, show_default="the host's name and the process id")
 @click.option(
@@ -68,23 +68,25 @@ def _default_worker_id() -> str:
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def worker(
     queue: CalledQueue,
-    provisioner: str,
+    pool: str,
     worker_id: str | None,
     protocol: str,
     log_format: str,
     log_level: str,
     **settings: Any,
 ) -> None:
-    """Poll for tasks of a worker type, run them, upload their artifacts, report their results.
+    """Poll for tasks of a POOL, provisionerId/workerType: run them, upload their artifacts, report.
 
     When a task has ended, its log becomes public/logs/live.log; the files under artifacts in its payload
     become artifacts too. Each step is a line on standard error; the log goes to standard output as well.
     SIGTERM or Ctrl-C reports running tasks worker-shutdown; a second signal exits at once.
     """
+    provisioner_id, worker_type = pool.split("/")
     complete = WorkerSettings(
         base_url=queue.base_url,
         credentials=queue.credentials,
-        provisioner_id=provisioner,
+        provisioner_id=provisioner_id,
+        worker_type=worker_type,
         worker_id=worker_id or _default_worker_id(),
         protocol=Protocol(protocol),
         **settings,  # the other options have the names of the fields

@@ -15,6 +15,7 @@ from legacy_queue.private_folder import make_private, private_opener, tighten
 
 DEVELOPMENT = "development"  # the clientId
 DEVELOPMENT_FILE = "development.json"
+SERVER_FILE = "server.json"  # the ready line of a running server, for the commands of the same user
 
 
 def complete(settings: Settings) -> Settings:

@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.task import Run, Task
-from legacy_queue.domain.times import format_time
+from legacy_queue.domain.times import format_time, parse_time
 
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 
 
 class Moment(NamedTuple):
-    """Something that happened at ``time``, which is text so that moments are in order as they are sorted."""
+    """Something that happened at ``time``, which is text."""
 
     time: str
     what: str
@@ -26,21 +28,25 @@ def story(task: Task, requests: Iterable[Mapping[str, Any]] = ()) -> list[Moment
 
     Equal requests in a row are one moment, with their number.
     """
-    asked = [Moment(request["time"], request_words(request)) for request in requests]
-    # sorted is stable: a request comes before what it has changed in the same millisecond
-    moments = sorted([*asked, *_moments(task)], key=lambda moment: moment.time)
+    # a request has the time of its answer, and comes before what it has changed
+    asked = [(_begin(request), Moment(request["time"], request_words(request))) for request in requests]
+    changed = [(moment.time, moment) for moment in _moments(task)]
+    moments = [moment for _, moment in sorted([*asked, *changed], key=itemgetter(0))]
     same = [list(moments) for _, moments in groupby(moments, lambda moment: moment.what)]
     return [
         Moment(first.time, first.what + f" ({len(more) + 1} times)" * bool(more)) for first, *more in same
     ]
 
 
+def _begin(request: Mapping[str, Any]) -> str:
+    return format_time(parse_time(request["time"]) - timedelta(milliseconds=request["ms"]))
+
+
 def _moments(task: Task) -> Iterator[Moment]:
     wire = task.definition.wire
     pool = f"{wire['provisionerId']}/{wire['workerType']}"
-    begun = task.runs[0].scheduled if task.runs else task.definition.created
-    first = min(begun, task.definition.created)
-    yield Moment(format_time(first), f"defined for {pool}, with priority {wire['priority']}")
+    what = f"defined for {pool}, with priority {wire['priority']}"
+    yield Moment(format_time(task.definition.created), what)
     for change in task.priority_changes:
         yield Moment(format_time(change.changed), f"priority changed from {change.old} to {change.new}")
     for run in task.runs:

@@ -49,9 +49,8 @@ class Run:
     @property
     def summary(self) -> str:
         """``run 0 is exception (claim-expired)``, for a sentence."""
-        return f"run {self.run_id} is {self.state}" + (
-            f" ({self.reason_resolved})" if self.is_resolved else ""
-        )
+        reason = f" ({self.reason_resolved})" if self.state == "exception" else ""
+        return f"run {self.run_id} is {self.state}{reason}"
 
     def has_expired(self, now: datetime) -> bool:
         """Whether its claim has ended."""

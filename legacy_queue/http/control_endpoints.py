@@ -22,9 +22,13 @@ _REQUESTS = 100  # by default
 
 @dataclass(frozen=True)
 class Reset:
-    """``run`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable."""
+    """``run`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable.
+
+    ``is_kept``: what is stored stays after the program.
+    """
 
     run: Callable[[], None]
+    is_kept: bool
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,12 @@ def move_clock(call: Call[ClockControl]) -> Reply:
         case _:
             clock.release()
     return _clock_answer(clock.state())
+
+
+@control_endpoint("GET", "/control/v1/reset", "Get Reset", output="control-reset")
+def get_reset(call: Call[Reset]) -> Reply:
+    """Whether a reset removes what would otherwise stay after the program."""
+    return {"kept": call.authorize().is_kept}
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
@@ -138,6 +148,7 @@ def list_requests(call: Call[tuple[Journal, Clock]]) -> Reply:
 CONTROL_ENDPOINTS = (
     control_clock,
     move_clock,
+    get_reset,
     control_reset,
     list_faults,
     add_fault,

@@ -68,11 +68,13 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
 
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
-def inspect_pools(call: Call[Inspection]) -> Reply:
+def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
     """The worker types that have unresolved tasks or were called for in the last ten days: their tasks and
     messages by priority, and their callers, the last first.
     """
-    return page_answer(call, "pools", TASK_QUEUE_ID, call.authorize().pools, pool_wire)
+    inspection, clock = call.authorize()
+    now = {"now": format_time(clock.now())}
+    return page_answer(call, "pools", TASK_QUEUE_ID, inspection.pools, pool_wire, now)
 
 
 @inspect_endpoint(

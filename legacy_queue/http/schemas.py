@@ -272,6 +272,7 @@ SCHEMAS: dict[str, Schema] = {
         "maxProperties": 1,
     },
     "control-empty": object_of(),
+    "control-reset": object_of("kept", kept={"type": "boolean"}),
     "control-new-fault": object_of("endpoint", f"{_NARROWED} {_HAPPENS}", **_OF_FAULT),
     "control-fault": _FAULT,
     "control-faults": object_of("faults", faults=array(_FAULT)),
@@ -294,6 +295,7 @@ SCHEMAS: dict[str, Schema] = {
             ),
             **_OF_MESSAGES,
         ),
+        "now",
     ),
     "inspect-messages": object_of(f"taskQueueId {_SEEN_MESSAGES}", "", **_OF_MESSAGES),
 }

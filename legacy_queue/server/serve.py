@@ -18,10 +18,11 @@ import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, Ports
-from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.config import SERVER_FILE, Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY
+from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.file_descriptors import max_connections, raise_limit
 from legacy_queue.server.tls import ServerTls
@@ -55,6 +56,7 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
     with ExitStack() as stack:
         stack.enter_context(served_file(settings))
         settings = complete(settings)
+        stack.callback((settings.data_dir / SERVER_FILE).unlink, missing_ok=True)
         tls = ServerTls(settings) if settings.has_tls else None
         listener = _listen(settings)
         azurite = None
@@ -168,7 +170,10 @@ class _Application(BaseApplication):
         if self._tls:
             gevent.spawn(self._tls.keep_fresh)
         if worker.age == 1:
-            print(json.dumps(self._ready_line(worker.ppid)), flush=True)  # noqa: T201
+            line = json.dumps(self._ready_line(worker.ppid))
+            if self._settings.data_dir.is_dir():
+                write_private(self._settings.data_dir / SERVER_FILE, line)
+            print(line, flush=True)  # noqa: T201
 
     def _ready_line(self, pid: int) -> dict[str, Any]:
         line: dict[str, Any] = {

@@ -1,12 +1,12 @@
 """The summary of a server for the report of a failed test: compact, and without secrets."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 import requests
 
+from legacy_queue.domain.story import requester
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
@@ -15,9 +15,8 @@ _MAX_POOLS = 5
 _MAX_MESSAGES = 10
 _MAX_WARNINGS = 10
 _REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
-_UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "ms")
+_UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
-_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
@@ -81,12 +80,18 @@ def clock_line(clock: Mapping[str, Any]) -> str:
 
 def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line for each request. Equal requests in a row share the line of the first."""
+    return [request_line(entry) + f" ({count} times)" * (count > 1) for entry, count in folded(journal)]
+
+
+def folded(journal: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """The first of the equal requests in a row, and how many they are."""
 
     def comparable(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in entry.items() if name not in _UNIQUE_FIELDS}
 
-    same = [list(entries) for _, entries in groupby(journal, comparable)]
-    return [request_line(entries[0]) + f" ({len(entries)} times)" * (len(entries) > 1) for entries in same]
+    for _, entries in groupby(journal, comparable):
+        first, *others = entries
+        yield first, 1 + len(others)
 
 
 def request_line(entry: Mapping[str, Any]) -> str:
@@ -110,11 +115,11 @@ def request_line(entry: Mapping[str, Any]) -> str:
     return " ".join(filter(None, words)) + (f": {reason}" if reason else "")
 
 
-def requester(entry: Mapping[str, Any]) -> str:
-    """The sender of a request: ``<workerGroup>/<workerId>`` if it has one, else the clientId or ""."""
-    if "workerId" in entry:
-        return f"{entry.get('workerGroup')}/{entry['workerId']}"
-    return _OF_A_CLAIM.sub(r"\1", entry.get("clientId", ""))
+def explanation_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The answer of inspectTask: the status, what the task waits for, and its story."""
+    yield task_line(answer["status"])
+    yield from (f"  {wait['sentence']}" for wait in answer["waitsFor"])
+    yield from (f"  {moment['time'][:-1].replace('T', ' ')} {moment['what']}" for moment in answer["story"])
 
 
 def task_line(status: Mapping[str, Any]) -> str:

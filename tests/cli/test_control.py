@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
@@ -71,8 +72,7 @@ def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
 
 def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: Asking) -> None:
     printed(ask("clock", "advance", "4d"))
-    pool = ("--provisioner", "system", "--worker-type", "moved")
-    task_id = printed(ask("create-task", *pool, "--deadline", "1h", "--", "true")).strip()
+    task_id = printed(ask("create-task", "system/moved", "--deadline", "1h", "--", "true")).strip()
     assert Queue(server).ask("GET", f"/task/{task_id}/status")["status"]["state"] == "pending"
     assert " 4d " in printed(ask("clock"))
 
@@ -133,8 +133,35 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
     ]
     assert all(row[0].endswith("s ago") for row in rows)
     assert rows[2][6].startswith("RequestConflict: ")
-    [last] = printed(ask("requests", "--limit", "1", "--json")).splitlines()
-    assert json.loads(last)["endpoint"] == "reportCompleted"
+    [last] = from_json(ask("requests", "--limit", "1", "--json"))["requests"]
+    assert last["endpoint"] == "reportCompleted"
+    for options, listed in {
+        ("--failed",): ["claimTask"],
+        ("--endpoint", "claimTask"): ["claimTask", "claimTask"],
+        ("--task", slugid()): [],
+        ("--pool", "system/listed", "--limit", "2"): ["claimTask", "reportCompleted"],
+    }.items():
+        found = from_json(ask("requests", *options, "--json"))["requests"]
+        assert [request["endpoint"] for request in found] == listed
+
+
+def test_equal_requests_in_a_row_are_one_line(server: Server, ask: Asking) -> None:
+    queue = Queue(server)
+    for url in queue.ask("GET", "/poll-task-url/system/folded")["queues"]:
+        requests.get(url["signedPollUrl"], timeout=10)
+    *_, polls = printed(ask("requests")).splitlines()
+    assert "azure.receive (7 times)" in polls
+
+
+def test_a_reset_asks_before_it_empties_what_is_kept(tmp_path: Path) -> None:
+    with serve(tmp_path, "--control") as server:
+        task_id = Queue(server).create(definition("kept"))
+        ask = asking(server)
+        asked = f"Remove everything that {server.root_url} has stored? [y/N]: Aborted!"
+        assert refused(ask("reset")) == asked
+        assert task_id in printed(ask("tasks"))
+        printed(ask("reset", "--yes"))
+        assert task_id not in printed(ask("tasks"))
 
 
 def test_following_prints_new_requests_across_a_reset_until_a_signal(

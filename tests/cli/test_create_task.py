@@ -26,7 +26,7 @@ def creating(
     folder: Path, server: Server, worker_type: str, *options: str, command: tuple[str, ...] = ("true",)
 ) -> AbstractContextManager[Running]:
     env = client_env(server.root_url, server.credentials)
-    pool = ("--provisioner", "system", "--worker-type", worker_type)
+    pool = (f"system/{worker_type}",)
     return run(folder, "create-task", *pool, *options, "--", *command, env=env)
 
 
@@ -102,7 +102,7 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
     ],
 )
 def test_a_wrong_option_is_a_sentence_that_says_what_is_accepted(options: tuple[str, ...], said: str) -> None:
-    pool = ("--provisioner", "p", "--worker-type", "w", "--root-url", "http://127.0.0.1:1")
+    pool = ("p/w", "--root-url", "http://127.0.0.1:1")
     who = ("--client-id", "c", "--access-token", "t")
     refused = CliRunner().invoke(commands, ["create-task", *pool, *who, *options, "--", "true"])
     assert refused.exit_code == 2
@@ -120,7 +120,7 @@ def test_credentials_that_the_queue_refuses_end_the_command_with_its_answer(
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:
     with answering((200, ""), (0, ""), (503, ""), (404, "")) as url:
         who = ("--root-url", url, "--client-id", "c", "--access-token", "t")
-        pool = ("--provisioner", "p", "--worker-type", "w")
+        pool = ("p/w",)
         with run(tmp_path, "create-task", *who, *pool, "--wait", "--", "true") as running:
             assert running.wait() == 1
     assert running.errors == "Error: status was refused with 404: \n"

@@ -76,7 +76,7 @@ def test_the_report_and_a_dry_run_can_be_json(server: Server) -> None:
     ("options", "message"),
     [
         (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
-        (("--worker-type", "a/b"), "'a/b' is not 1 to 38 of"),
+        (("--pool", "a"), "'a' is not a pool: provisionerId/workerType"),
         (("--root-url", "queue.example.com"), "Give the queue's URL"),
     ],
 )

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from legacy_queue.cli.commands import commands
 from tests.system.processes import COMMAND, Running, run, wait_until
 
-POOL = "--provisioner suite --worker-type worker"
+POOL = "suite/worker"
 SIGNALS = """
 import os, signal, sys
 numbers = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)

@@ -1,6 +1,7 @@
 """``legacy-queue up``: the commands that it prints work unchanged, and Ctrl-C loses nothing."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -62,7 +63,7 @@ def create_task(text: str) -> str:
     """The id of a task that is created at the queue that ``up`` has named in this text."""
     queue = ("--root-url", root_url_in(text), "--client-id", "development")
     token = found(r"accessToken +(\S+)", text)
-    pool = ("--provisioner", "p", "--worker-type", "w")
+    pool = ("p/w",)
     created = run("create-task", *queue, "--access-token", token, *pool, "--", "true")
     assert created.returncode == 0, created.stderr
     return created.stdout.strip()
@@ -81,8 +82,10 @@ def tried(text: str) -> list[str]:
 
 def watched(text: str) -> str:
     """The first line of the command that ``up`` says to watch with."""
-    words = found(r"terminal of its own:\n\n  \S+ (events .*?)\n", text).split()
-    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True) as watching:
+    variables = dict(re.findall(r"  export (\S+)=(\S+)", text))
+    assert re.search(r"terminal of its own:\n(\n  export \S+)*\n  \S+ events\n", text)
+    env = {**os.environ, **variables}
+    with subprocess.Popen([*COMMAND, "events"], stdout=subprocess.PIPE, text=True, env=env) as watching:
         assert watching.stdout
         output, seen = watching.stdout, list[str]()
         reading = threading.Thread(target=lambda: seen.append(output.readline()))
@@ -138,7 +141,7 @@ def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task_also_
     ]
     assert re.search(".*".join(steps), shown.stdout, re.DOTALL), shown.stdout
     assert "hello from the task" in shown.stdout
-    authority, stopped = shown.stderr.splitlines()  # no line for a request: the steps alone are shown
+    _starting, authority, stopped = shown.stderr.splitlines()  # no line for a request: the steps alone
     assert "tls-authority-made" in authority
     assert stopped == "Stopped; nothing is kept of memory storage."
     assert "sig=" not in shown.stdout + shown.stderr
@@ -147,7 +150,7 @@ def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task_also_
 def test_with_tls_the_commands_that_up_prints_work(tmp_path: Path) -> None:
     options = ("--tls", "auto", "--storage", "memory", "--data-dir", str(tmp_path))
     with up(*options) as (_, text):
-        _, printed, pending, _, *requests, none, _fault_id, clock = tried(text)
+        _, printed, _, _pool, pending, _, *requests, none, _fault_id, clock = tried(text)
     assert f"legacy base URL  {root_url_in(text)}/v1\n" in text
     assert printed == "hello"
     assert json.loads(pending)["pendingTasks"] == 0

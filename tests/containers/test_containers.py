@@ -19,7 +19,7 @@ from .engine import IMAGE, Services, build_images, podman, said
 # the first test waits for the builds; the first on a machine installs everything that the image holds
 pytestmark = pytest.mark.timeout(900)
 
-POOL = ("--provisioner", "system", "--worker-type", "outside")
+POOL = ("system/outside",)
 COMMAND = ["sh", "-c", "echo it ran outside"]
 TOPICS = ("task-defined", "task-pending", "task-running", "task-completed", "task-exception")
 

@@ -298,7 +298,7 @@ def work(
 ) -> Iterator[WorkerProcess]:
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
     credentials = credentials or server.credentials
-    pool = ("--provisioner", "system", "--worker-type", worker_type, "--poll-interval", "100ms")
+    pool = (f"system/{worker_type}", "--poll-interval", "100ms")
     env = client_env(server.root_url, credentials)
     with run(folder, "worker", *pool, *options, env=env) as running:
         yield WorkerProcess(running.process, running.folder)

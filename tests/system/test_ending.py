@@ -22,7 +22,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 SIGNALS_IGNORED = (sys.executable, "-c", IGNORING)
 NOWHERE = "http://127.0.0.1:1"
-POOL = ("--provisioner", "p", "--worker-type", "w", "--client-id", "c", "--access-token", "t")
+POOL = ("p/w", "--client-id", "c", "--access-token", "t")
 # of each command a module that it imports early
 COMMANDS = {
     "serve": ("gevent", "serve", "--port", "0"),

@@ -19,7 +19,7 @@ from tests.system.processes import LONG, wait_until
 from .scripted_queue import ROOT, ScriptedQueue
 
 COMMAND = [sys.executable, "-c", "from legacy_queue.cli.worker import worker; worker()"]
-POOL = ["--provisioner", "provisioner", "--worker-type", "type"]
+POOL = ["provisioner/type"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

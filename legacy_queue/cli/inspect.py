@@ -1,0 +1,200 @@
+"""legacy-queue status, tasks, pools, workers, group, log, cancel and rerun."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from legacy_queue.cli.queue_options import (
+    CalledQueue,
+    Report,
+    matching,
+    pool_option,
+    queue_options,
+    reporting,
+)
+from legacy_queue.cli.tables import aligned
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.times import duration_words, parse_time
+from legacy_queue.testing.summary import explanation_lines, task_line
+
+_STATES = ("unresolved", "all", "unscheduled", "pending", "running", "completed", "failed", "exception")
+_PAGE = 1000
+_LOGS = "public/logs/"
+
+task_argument = click.argument("task_id", metavar="TASK", callback=matching(TASK_ID, "a taskId"))
+
+
+@click.command()
+@task_argument
+@reporting
+def status(queue: CalledQueue, task_id: str) -> Report:
+    """Print what a task waits for and until when, and what happened to it.
+
+    A queue with --control also has its requests, those that were refused too.
+    """
+    answer = queue.ask("GET", f"/inspect/v1/task/{task_id}", "waitsFor")
+    return answer, "\n".join(explanation_lines(answer))
+
+
+@click.command()
+@click.option(
+    "--state", type=click.Choice(_STATES), default="unresolved", show_default=True, help="Only these tasks."
+)
+@pool_option
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="No more tasks.")
+@reporting
+def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Report:
+    """List tasks, in the order of their taskIds."""
+    answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
+    return answer, _table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="No more pools.")
+@reporting
+def pools(queue: CalledQueue, limit: int) -> Report:
+    """List the worker types with tasks or callers: how many tasks, messages, and who asked last for work."""
+    answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
+    heads = ("POOL", "PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY")
+    rows = (_pool_row(pool, parse_time(answer["now"])) for pool in answer["pools"])
+    return answer, _table(heads, rows, "No worker type has tasks or callers.")
+
+
+@click.command()
+@pool_option
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Of no more pools.")
+@reporting
+def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
+    """List the workers, and the clients that poll: their last call, quarantine and last task."""
+    answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
+    found = [
+        {"taskQueueId": each["taskQueueId"], **caller}
+        for each in answer["pools"]
+        if pool in (None, each["taskQueueId"])
+        for caller in each["callers"]
+    ]
+    heads = ("WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK")
+    rows = (_worker_row(worker, parse_time(answer["now"])) for worker in found)
+    return {"workers": found}, _table(heads, rows, "No worker has called in the last ten days.")
+
+
+@click.command()
+@click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="No more tasks.")
+@reporting
+def group(queue: CalledQueue, task_group_id: str, limit: int) -> Report:
+    """List the tasks of a task group, and count them by state."""
+    path = f"{queue.path}/task-group/{task_group_id}/list"
+    answer = _listed(queue, path, "tasks", limit)
+    statuses = [task["status"] for task in answer["tasks"]]
+    counts = Counter(status["state"] for status in statuses)
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    text = _table(_TASK_HEADS, map(_task_row, statuses), "There is no task of this group.")
+    return {**answer, "counts": counts}, "\n".join([text, counted] if counted else [text])
+
+
+@click.command()
+@task_argument
+@click.option("--artifact", metavar="NAME", show_default=f"the first below {_LOGS}", help="Another artifact.")
+@queue_options
+def log(queue: CalledQueue, task_id: str, artifact: str | None) -> None:
+    """Print the log of a task's last run: its artifact, as it is."""
+    artifacts = f"{queue.path}/task/{task_id}/artifacts"
+    if artifact is None:
+        names = [found["name"] for found in queue.ask("GET", artifacts, "artifacts")["artifacts"]]
+        artifact = next((name for name in sorted(names) if name.startswith(_LOGS)), None)
+        if artifact is None:
+            has = f"its artifacts are {', '.join(names)}" if names else "it has no artifacts"
+            raise click.ClickException(f"task {task_id} has no log: {has}")
+    answer = queue.send("GET", f"{queue.root_url}{artifacts}/{quote(artifact, safe='')}", stream=True)
+    if answer.status_code != 200:
+        raise click.ClickException(f"the queue refused with {answer.status_code}: {answer.text[:1000]}")
+    for chunk in answer.iter_content(65536):
+        sys.stdout.buffer.write(chunk)
+
+
+@click.command()
+@task_argument
+@reporting
+def cancel(queue: CalledQueue, task_id: str) -> Report:
+    """Cancel a task, and print its status."""
+    return _changed(queue, task_id, "cancel")
+
+
+@click.command()
+@task_argument
+@reporting
+def rerun(queue: CalledQueue, task_id: str) -> Report:
+    """Run a resolved task again, and print its status."""
+    return _changed(queue, task_id, "rerun")
+
+
+def _changed(queue: CalledQueue, task_id: str, call: str) -> Report:
+    answer = queue.ask("POST", f"{queue.path}/task/{task_id}/{call}", "status")
+    return answer, task_line(answer["status"])
+
+
+def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
+    """The answer with up to ``limit`` items of the list, which comes in pages."""
+    items: list[Any] = []
+    token: str | None = None
+    while len(items) < limit:
+        page = {"limit": min(_PAGE, limit - len(items)), "continuationToken": token, **query}
+        answer = queue.ask("GET", path, name, params=page)
+        items += answer.pop(name)
+        token = answer.get("continuationToken")
+        if token is None:
+            break
+    return {**answer, name: items}
+
+
+_TASK_HEADS = ("TASK", "POOL", "PRIORITY", "STATE", "RUNS", "DEADLINE")
+
+
+def _table(heads: Sequence[str], rows: Iterator[Sequence[str]], nothing: str) -> str:
+    listed = list(rows)
+    return "\n".join(aligned([heads, *listed])) if listed else nothing
+
+
+def _task_row(status: Mapping[str, Any]) -> tuple[str, ...]:
+    runs = status["runs"]
+    state = status["state"]
+    reason = runs[-1].get("reasonResolved", state) if runs else state
+    shown = state if reason == state else f"{state} ({reason})"
+    pool = f"{status['provisionerId']}/{status['workerType']}"
+    return status["taskId"], pool, status["priority"], shown, str(len(runs)), status["deadline"]
+
+
+def _pool_row(pool: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    oldest = min((entry["oldest"] for entry in pool["priorities"] if "oldest" in entry), default="")
+    last = pool["callers"][0] if pool["callers"] else {"last": "", "caller": "nobody in the last ten days"}
+    return (
+        pool["taskQueueId"],
+        str(pool["pendingTasks"]),
+        str(pool["claimedTasks"]),
+        _ago(oldest, now),
+        str(len(pool["messages"]) + pool["hidden"]),
+        _ago(last["last"], now),
+        last["caller"],
+    )
+
+
+def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    last = worker["recentTasks"][-1] if worker["recentTasks"] else None
+    return (
+        worker["caller"],
+        worker["taskQueueId"],
+        worker["method"],
+        _ago(worker["last"], now),
+        worker.get("quarantineUntil", "-"),
+        f"{last['taskId']}/{last['runId']}" if last else "-",
+    )
+
+
+def _ago(time: str, now: datetime) -> str:
+    return duration_words(max(0.0, (now - parse_time(time)).total_seconds())) if time else "-"

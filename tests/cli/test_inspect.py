@@ -1,0 +1,161 @@
+"""``legacy-queue status, tasks, pools, workers, group, log, cancel, rerun``, against a real server."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from legacy_queue.cli.commands import commands
+from tests.system.http_queue import Queue, definition, slugid
+from tests.system.processes import Server, client_env, serve
+
+Asking = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), "--control") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ask(server: Server) -> Asking:
+    env = client_env(server.root_url, server.credentials)
+    return lambda *words: CliRunner().invoke(commands, words, env=env)
+
+
+def printed(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def from_json(result: Result) -> Any:
+    return json.loads(printed(result))
+
+
+def rows(result: Result) -> list[list[str]]:
+    return [re.split("  +", line) for line in printed(result).splitlines()]
+
+
+def completed(server: Server, pool: str) -> str:
+    queue = Queue(server)
+    task_id = queue.create(definition(pool))
+    claim = queue.claim_by_name(task_id, 0).json()["credentials"]
+    assert queue.with_credentials(claim).on_run((task_id, 0), "completed").status_code == 200
+    return task_id
+
+
+def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Server, ask: Asking) -> None:
+    Queue(server).ask("GET", "/poll-task-url/system/status-worker")
+    task_id = Queue(server).create(definition("status-wroker"))
+    first, why, *more = printed(ask("status", task_id)).splitlines()
+    assert first == f"{task_id} system/status-wroker pending: run 0 pending"
+    asked = "No worker has asked for system/status-wroker in the last 10 days."
+    said = f"{asked} Workers ask for system/status-worker."
+    assert why == f"  {said}"
+    assert re.fullmatch(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} .*", more[-1])
+    assert from_json(ask("status", task_id, "--json"))["waitsFor"][0]["sentence"] == said
+
+
+def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> None:
+    assert "404: there is no task" in ask("status", slugid()).output
+    assert "'nothing' is not a taskId" in ask("status", "nothing").output
+
+
+def test_tasks_are_listed_by_state_and_pool(server: Server, ask: Asking) -> None:
+    pending = Queue(server).create(definition("listed"))
+    done = completed(server, "listed")
+    assert rows(ask("tasks", "--pool", "system/listed"))[1][:5] == [
+        pending,
+        "system/listed",
+        "lowest",
+        "pending",
+        "1",
+    ]
+    every = from_json(ask("tasks", "--pool", "system/listed", "--state", "all", "--json"))["tasks"]
+    assert sorted(task["taskId"] for task in every) == sorted([pending, done])
+    assert printed(ask("tasks", "--state", "failed")) == "There are no such tasks.\n"
+    assert len(from_json(ask("tasks", "--state", "all", "--limit", "1", "--json"))["tasks"]) == 1
+
+
+def test_pools_and_workers_say_who_asks_for_work(server: Server, ask: Asking) -> None:
+    done = completed(server, "pool-of-workers")
+    Queue(server).create(definition("pool-of-nobody"))
+    pools = {row[0]: row[1:] for row in rows(ask("pools"))}
+    assert pools["POOL"] == ["PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY"]
+    assert pools["system/pool-of-workers"][-1] == "group/one"
+    assert pools["system/pool-of-nobody"][-1] == "nobody in the last ten days"
+    heads, worker = rows(ask("workers", "--pool", "system/pool-of-workers"))
+    assert heads == ["WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK"]
+    assert worker[:3] == ["group/one", "system/pool-of-workers", "claimTask"]
+    assert worker[4:] == ["-", f"{done}/0"]
+    assert from_json(ask("workers", "--pool", "system/nowhere", "--json")) == {"workers": []}
+
+
+def test_a_group_is_listed_and_counted(server: Server, ask: Asking) -> None:
+    group = slugid()
+    tasks = [Queue(server).create(definition("grouped", taskGroupId=group)) for _ in range(3)]
+    printed(ask("cancel", tasks[0]))
+    *listed, counts = printed(ask("group", group)).splitlines()
+    assert counts == "1 exception, 2 pending"
+    assert sorted(line.split()[0] for line in listed[1:]) == sorted(tasks)
+
+
+def test_a_task_is_canceled_and_run_again(server: Server, ask: Asking) -> None:
+    task_id = Queue(server).create(definition("changed"))
+    pool = f"{task_id} system/changed"
+    assert printed(ask("cancel", task_id)) == f"{pool} exception: run 0 exception (canceled)\n"
+    assert printed(ask("rerun", task_id)) == f"{pool} pending: run 0 exception (canceled), run 1 pending\n"
+
+
+def test_the_log_of_a_task_is_printed(server: Server, ask: Asking) -> None:
+    without = Queue(server).create(definition("logged"))
+    assert f"task {without} has no log: it has no artifacts" in ask("log", without).output
+    task_id = printed(ask("create-task", "system/logs", "--", "echo", "hello")).strip()
+    printed(ask("worker", "system/logs", "--max-tasks", "1", "--log-level", "error"))
+    assert printed(ask("log", task_id)) == "hello\n"
+    assert printed(ask("log", task_id, "--artifact", "public/logs/live.log")) == "hello\n"
+    assert "404" in ask("log", task_id, "--artifact", "public/none").output
+
+
+# --- finding the server
+
+
+def without_variables(folder: Path, **env: str) -> dict[str, str | None]:
+    """The environment of a user who has given nothing but the folder."""
+    given = ("LEGACY_QUEUE_", "TASKCLUSTER_")
+    cleared: dict[str, str | None] = {name: None for name in os.environ if name.startswith(given)}
+    return {**cleared, "LEGACY_QUEUE_DATA_DIR": str(folder), **env}
+
+
+def test_commands_find_the_server_of_the_data_directory(server: Server) -> None:
+    folder = server.data_dir
+    found = CliRunner().invoke(commands, ["pools"], env=without_variables(folder))
+    assert found.exit_code == 0, found.output
+    file = folder / "server.json"
+    assert (json.loads(file.read_text())["rootUrl"], file.stat().st_mode & 0o777) == (server.root_url, 0o600)
+    other = without_variables(folder, TASKCLUSTER_ROOT_URL="http://127.0.0.1:1")
+    refused = CliRunner().invoke(commands, ["pools"], env=other)
+    assert "Give credentials: TASKCLUSTER_CLIENT_ID" in refused.output
+
+
+def test_after_the_end_of_the_server_its_file_is_gone(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        file = server.data_dir / "server.json"
+        assert file.exists()
+    assert not file.exists()
+    refused = CliRunner().invoke(commands, ["pools"], env=without_variables(file.parent))
+    assert "Give the queue's URL" in refused.output
+    assert "run legacy-queue up or serve" in refused.output
+
+
+def test_a_misspelled_command_is_answered_with_the_nearest(ask: Asking) -> None:
+    result = ask("statsu")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == "Error: There is no command 'statsu'. Did you mean 'status'?"
+    assert ask("-h").output == ask("--help").output
