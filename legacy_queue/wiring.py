@@ -34,7 +34,9 @@ from legacy_queue.http.browser_guard import ANY
 from legacy_queue.http.control_endpoints import ControlServices, Reset
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.inspect_endpoints import SCOPE
 from legacy_queue.http.request_log import WsgiApp
+from legacy_queue.http.sign_in import SignIn
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.services import Services
@@ -161,6 +163,13 @@ def _build(
         has_legacy_stubs=settings.legacy_stubs,
         upload_slots=upload_slots,
         control=control,
+        sign_in=SignIn(
+            SCOPE,
+            settings.signing_secrets[0],
+            settings.development_client or "",
+            root_url.startswith("https:"),
+            clock.wall_time,
+        ),
     )
     account = storage.account
     queues = azure_queue_api(storage, clock, injection)

@@ -84,7 +84,7 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        attribute = name.replace("-", "_")
+        attribute = "open_page" if name == "open" else name.replace("-", "_")
         module = importlib.import_module(f"legacy_queue.cli.{_MODULES.get(name, attribute)}")
         command: Any = getattr(module, attribute)
         assert isinstance(command, click.Command)  # noqa: S101

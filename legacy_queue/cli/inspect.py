@@ -3,9 +3,9 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -18,6 +18,7 @@ from legacy_queue.cli.queue_options import (
     reporting,
 )
 from legacy_queue.cli.tables import aligned
+from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.times import duration_words, parse_time
 from legacy_queue.testing.summary import explanation_lines, task_line
@@ -132,6 +133,20 @@ def cancel(queue: CalledQueue, task_id: str) -> Report:
 def rerun(queue: CalledQueue, task_id: str) -> Report:
     """Run a resolved task again, and print its status."""
     return _changed(queue, task_id, "rerun")
+
+
+@click.command("open")
+@click.option("--for", "minutes", type=click.IntRange(1, 60), default=5, show_default=True, help="Minutes.")
+@reporting
+def open_page(queue: CalledQueue, minutes: int) -> Report:
+    """Print a link that signs a browser in to the queue's page; it is good for some minutes."""
+    url = urlsplit(f"{queue.root_url}/")
+    port = url.port or (443 if url.scheme == "https" else 80)
+    request = SignedRequest("GET", url.path, url.hostname or "", port)
+    end = datetime.now(UTC) + timedelta(minutes=minutes)
+    own = queue.credentials
+    link = f"{url.geturl()}?bewit={sign_bewit(request, own.client_id, own.access_token, end)}"
+    return {"link": link}, link
 
 
 def _changed(queue: CalledQueue, task_id: str, call: str) -> Report:

@@ -183,6 +183,14 @@ def sign_header(
     return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in values.items() if value)
 
 
+def sign_bewit(request: SignedRequest, client_id: str, access_token: str, end: datetime) -> str:
+    """The ``bewit`` parameter with which a GET of the target, which has none, is signed until ``end``."""
+    signature = Signature("bewit", client_id, str(epoch_milliseconds(end) // 1000), request.target)
+    mac = _mac(signature, request, access_token)
+    text = "\\".join((client_id, signature.timestamp, mac, ""))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
 def decode_base64(text: str) -> bytes:
     """Base64 of either alphabet, padded or not; raises ValueError for anything else."""
     standard = text.rstrip("=").replace("-", "+").replace("_", "/")

@@ -37,10 +37,12 @@ from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration_endpoint import migration
+from legacy_queue.http.page import page_endpoint
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import log_requests, record_of
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.http.sign_in import SignIn
 from legacy_queue.http.views import EndpointViews
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services import Services
@@ -98,7 +100,7 @@ OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declar
 
 FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
 NOT_IN_JOURNAL = frozenset(
-    {"events", *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS))}
+    {"events", "page", "static", *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS))}
 )
 
 
@@ -117,16 +119,18 @@ def create_app(
     has_legacy_stubs: bool = False,
     upload_slots: UploadSlots | None = None,
     control: ControlServices | None = None,
+    sign_in: SignIn,
 ) -> Flask:
     """The application: the endpoints under both prefixes, pages about the server, and references.
 
     ``hosts`` and ``origins`` are those of BrowserGuard. With ``is_development`` each answer says so in a
     header. Without ``control``, /control/v1 is disabled.
     """
-    app = FlaskApp("legacy_queue", static_folder=None)
+    app = FlaskApp("legacy_queue.http")  # its templates and static files are of the page
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
-    bare = (events, migration, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
+    page = page_endpoint(sign_in, control)
+    bare = (events, migration, page, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
     journal = Journal(NOT_IN_JOURNAL, services.clock.now)  # it stays empty without control
     prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *legacy_stubs(has_legacy_stubs))
     views = EndpointViews(

@@ -49,7 +49,7 @@ def control_clock(call: Call[ClockControl]) -> Reply:
 
     If the clock cannot be moved, ``reason`` says why.
     """
-    return _clock_answer(call.authorize().state())
+    return clock_answer(call.authorize().state())
 
 
 @control_endpoint(
@@ -70,7 +70,7 @@ def move_clock(call: Call[ClockControl]) -> Reply:
             clock.freeze()
         case _:
             clock.release()
-    return _clock_answer(clock.state())
+    return clock_answer(clock.state())
 
 
 @control_endpoint("GET", "/control/v1/reset", "Get Reset", output="control-reset")
@@ -90,7 +90,8 @@ def control_reset(call: Call[Reset]) -> Reply:
     return {}
 
 
-def _clock_answer(state: ClockState) -> Mapping[str, Any]:
+def clock_answer(state: ClockState) -> Mapping[str, Any]:
+    """The answer of controlClock."""
     return {
         "now": format_time(state.now),
         "offset": state.offset.total_seconds(),

@@ -140,7 +140,8 @@ class Endpoint:
 
     ``also`` is the route of later clients: ``<taskQueueId>``, one escaped segment, replaces
     ``<provisionerId>/<workerType>``. If two endpoints have the same method and route, ``by_body`` of the
-    first chooses the endpoint for a valid body.
+    first chooses the endpoint for a valid body. ``sign_in`` knows who sends a request
+    without credentials.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Endpoint:
     service: str = "queue"  # its name is in the prefix
     disabled: str = ""  # if set, each call is a 404 with this message
     also: str | None = None
+    sign_in: "Callable[[Environ], Identity | None] | None" = field(default=None, repr=False)
     by_body: "Callable[[Any], Endpoint] | None" = field(default=None, repr=False)
 
     @cached_property

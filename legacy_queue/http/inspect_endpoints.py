@@ -3,7 +3,7 @@
 It names clients and workers, so it needs a scope of its own. Source: docs/reference/inspect.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,15 +32,7 @@ def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
 
     A server with --control also has its requests, those that were refused too.
     """
-    inspection, journal, clock = call.authorize()
-    task, waits = inspection.explain(call.task_id)
-    requests = journal.requests_of(call.task_id)
-    return {
-        "status": task.status(),
-        "now": format_time(clock.now()),
-        "waitsFor": [_wait(wait) for wait in waits],
-        "story": [moment.to_wire() for moment in story(task, requests)],
-    }
+    return explained(*call.authorize(), call.task_id)
 
 
 @inspect_endpoint(
@@ -56,14 +48,7 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
 
     They are in the order of their taskIds, in pages like those of listTaskGroup.
     """
-    state, pool = call.query.get("state", "unresolved"), call.query.get("taskQueueId")
-
-    def is_wanted(task: Task) -> bool:
-        states = {"all", task.state, *([] if task.is_resolved else ["unresolved"])}
-        return state in states and pool in (None, task.work_queue.task_queue_id)
-
-    resolved_too = state in ("all", "completed", "failed", "exception")
-    ask = partial(call.authorize().all_tasks, resolved_too, is_wanted)
+    ask = partial(call.authorize().all_tasks, *selected(call.query))
     return page_answer(call, "tasks", TASK_ID, ask, Task.status)
 
 
@@ -88,6 +73,28 @@ def inspect_messages(call: Call[Peeking]) -> Reply:
     """
     pool = call.params["provisionerId"], call.params["workerType"]
     return {"taskQueueId": "/".join(pool), **_messages(call.authorize().messages(*pool))}
+
+
+def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: str) -> Mapping[str, Any]:
+    """The answer of inspectTask. Raises ResourceNotFound."""
+    task, waits = inspection.explain(task_id)
+    return {
+        "status": task.status(),
+        "now": format_time(clock.now()),
+        "waitsFor": [_wait(wait) for wait in waits],
+        "story": [moment.to_wire() for moment in story(task, journal.requests_of(task_id))],
+    }
+
+
+def selected(query: Mapping[str, str]) -> tuple[bool, Callable[[Task], bool]]:
+    """Whether resolved tasks may be among the tasks that a query selects, and whether a task is."""
+    state, pool = query.get("state", "unresolved"), query.get("taskQueueId")
+
+    def is_selected(task: Task) -> bool:
+        states = {"all", task.state, *([] if task.is_resolved else ["unresolved"])}
+        return state in states and pool in (None, task.work_queue.task_queue_id)
+
+    return state in ("all", "completed", "failed", "exception"), is_selected
 
 
 def _wait(wait: Wait) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from legacy_queue.domain.object_access import OBJECT_NAME
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
 
 PARAMETERS = {
-    **dict.fromkeys(("taskId", "taskGroupId"), TASK_ID),
+    **dict.fromkeys(("taskId", "taskGroupId", "behind"), TASK_ID),
     "runId": RUN_ID,
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
     "taskQueueId": TASK_QUEUE_ID,

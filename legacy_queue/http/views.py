@@ -126,6 +126,8 @@ class EndpointViews:
         record.call = endpoint.name, params
         raw = _body(environ)
         identity, failure = self._authenticate(environ, record, raw)
+        if endpoint.sign_in and not (identity or failure):
+            identity = endpoint.sign_in(environ)
         record.client_id = identity.client_id if identity else None
         body = None
         if endpoint.method != "GET" or endpoint.input:

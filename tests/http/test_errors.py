@@ -108,9 +108,7 @@ def test_an_error_does_not_show_the_proof_of_a_claim_again(queue: Queue, changes
     assert answer.get_json()["requestInfo"]["payload"]["workerGroup"] == "group"
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/no-such", "/favicon.ico", "/schemas/queue/v1/x.json"]
-)
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/no-such", "/favicon.ico", "/schemas/queue/v1/x.json"])
 def test_a_path_that_is_not_served_has_an_error_of_the_same_form(queue: Queue, path: str) -> None:
     assert endpoint_of("GET", path) is None
     refused(queue.send("GET", path, credentials=None), 404, "ResourceNotFound", "there is no")

@@ -18,6 +18,7 @@ from legacy_queue.domain.events import EXCHANGES, group_resolved
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.sign_in import SignIn
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.event_feed import EventFeed, FedEvent
 from legacy_queue.services.fault_registry import FaultRegistry
@@ -167,7 +168,8 @@ def serving(
     vars(services).update(fakes)
     authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
     injection = FaultInjection(FaultRegistry(()), Flag())
-    return Client(create_app(services, authenticator, ROOT_URL, injection, **more))
+    nobody = SignIn("", "", "", False, services.clock.now)
+    return Client(create_app(services, authenticator, ROOT_URL, injection, sign_in=nobody, **more))
 
 
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:

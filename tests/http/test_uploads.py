@@ -14,6 +14,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.sign_in import SignIn
 from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.services.upload_slots import UploadSlots
 from tests.http.calls import ROOT_URL, TASK_ID, Queue, refused, succeeded
@@ -111,7 +112,10 @@ def limits(queue: Queue, **limits: Any) -> Iterator[None]:
     services, whole = queue.server.services, queue.http
     without_clients = Authenticator({}, Roles({}))
     without_faults = FaultInjection(FaultRegistry(()), services.stopping)
-    queue.http = Client(create_app(services, without_clients, ROOT_URL, without_faults, **limits))
+    nobody = SignIn("", "", "", False, queue.clock.now)
+    queue.http = Client(
+        create_app(services, without_clients, ROOT_URL, without_faults, sign_in=nobody, **limits)
+    )
     yield
     queue.http = whole
 
