@@ -24,6 +24,7 @@ from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.parameters import PARAMETERS
@@ -34,6 +35,7 @@ CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
 SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
+_OWN = (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)  # no published client has them
 _NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # of what may not exist
 
 # run in a process of its own, since the module of serve changes the process that imports it
@@ -69,6 +71,11 @@ def control() -> str:
     return "\n".join(map(_endpoint, CONTROL_ENDPOINTS))
 
 
+def inspect() -> str:
+    """A section for each endpoint of ``/inspect/v1``."""
+    return "\n".join(map(_endpoint, INSPECT_ENDPOINTS))
+
+
 def _endpoint(endpoint: Endpoint) -> str:
     lines = [
         f"### {endpoint.name}",
@@ -94,14 +101,14 @@ def _endpoint(endpoint: Endpoint) -> str:
 
 def _routes(endpoint: Endpoint) -> str:
     """The routes, with the prefix for a rootUrl if they are served under one."""
-    prefix = "" if endpoint in (*BARE, *CONTROL_ENDPOINTS) else f"/api/{endpoint.service}/v1"
+    prefix = "" if endpoint in (*BARE, *_OWN) else f"/api/{endpoint.service}/v1"
     return " or ".join(
         f"`{endpoint.method} {prefix}{route}`" for route in (endpoint.route, endpoint.also) if route
     )
 
 
 def _used_by(endpoint: Endpoint) -> str:
-    if endpoint in CONTROL_ENDPOINTS:
+    if endpoint in _OWN:
         return "no published client"
     if endpoint.service != "queue":
         return f"those of the service `{endpoint.service}`"
@@ -254,6 +261,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "parameters": parameters,
     "stubs": stubs,
     "control": control,
+    "inspect": inspect,
     "clients": clients,
     "settings": settings,
     "commands": command_line,
