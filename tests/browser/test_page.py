@@ -129,5 +129,7 @@ def test_ten_thousand_tasks_are_on_pages(browser: Chrome, tmp_path: Path) -> Non
         assert len(browser.find_elements(*rows)) == 50
         shown = browser.find_elements(*rows)[0].text
         browser.find_element(By.LINK_TEXT, "more tasks").click()
-        until(browser, lambda: browser.find_elements(*rows)[0].text != shown)
+        until(browser, lambda: "behind=" in browser.current_url)
+        opened(browser, browser.current_url)
+        assert browser.find_elements(*rows)[0].text != shown
         assert len(browser.find_elements(*rows)) == 50

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +119,10 @@ def test_the_log_of_a_task_is_printed(server: Server, ask: Asking) -> None:
     without = Queue(server).create(definition("logged"))
     assert f"task {without} has no log: it has no artifacts" in ask("log", without).output
     task_id = printed(ask("create-task", "system/logs", "--", "echo", "hello")).strip()
-    printed(ask("worker", "system/logs", "--max-tasks", "1", "--log-level", "error"))
+    # in a process of its own: it configures the log of its process
+    command = [sys.executable, "-m", "legacy_queue", "worker", "system/logs", "--max-tasks", "1"]
+    env = client_env(server.root_url, server.credentials)
+    subprocess.run(command, env=os.environ | env, check=True, capture_output=True)
     assert printed(ask("log", task_id)) == "hello\n"
     assert printed(ask("log", task_id, "--artifact", "public/logs/live.log")) == "hello\n"
     assert "404" in ask("log", task_id, "--artifact", "public/none").output

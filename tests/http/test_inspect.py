@@ -63,6 +63,7 @@ def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control:
     task_id = queue.create(priority="high")
     queue.clock.advance(MINUTE)
     queue.claim(task_id)
+    queue.clock.advance(MINUTE)
     queue.claim(task_id, workerId="another")
     queue.clock.advance(MINUTE)
     body = {"reason": "malformed-payload"}
@@ -74,10 +75,10 @@ def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control:
         (0, f"defined for {POOL_NAME}, with priority high"),
         (0, "run 0 is pending (scheduled)"),
         (1, f"claimTask of run 0 by {by}: 200"),
-        (1, f"claimTask of run 0 by {WORKER['workerGroup']}/another: 409 RequestConflict, "),
         (1, f"run 0 is running: claimed by {by}, taken until {until}"),
-        (2, "reportException of run 0 by root: 200"),
-        (2, "run 0 is exception (malformed-payload)"),
+        (2, f"claimTask of run 0 by {WORKER['workerGroup']}/another: 409 RequestConflict, "),
+        (3, "reportException of run 0 by root: 200"),
+        (3, "run 0 is exception (malformed-payload)"),
     ]
     wanted = [entry for entry in story if control or (": 200" not in entry[1] and ": 409" not in entry[1])]
     told = inspected(queue, f"task/{task_id}")["story"]
@@ -89,6 +90,7 @@ def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control:
 def test_equal_requests_in_a_row_are_one_moment_of_the_story(queue: Queue) -> None:
     task_id = queue.running()
     for _ in range(3):
+        queue.clock.advance(MINUTE)
         refused(queue.claim(task_id, workerId="another"), 409, "RequestConflict")
     (moment,) = [it for it in inspected(queue, f"task/{task_id}")["story"] if "409" in it["what"]]
     assert moment["what"].endswith(" (3 times)")

@@ -130,3 +130,14 @@ def test_a_removed_queue_is_created_again_by_the_next_put(
     assert storage.work_queues.count(queue) == 0
     other.work_queues.put(queue, TEXT, HOUR, NO_TIME)  # though it remembers that it used the queue today
     assert storage.work_queues.count(queue) == 1
+
+
+def test_a_work_queue_is_known_by_its_name(backend: Backend, queue: WorkQueue) -> None:
+    queues = backend.storage.work_queues
+    name = queue.name(backend.prefix)
+    assert queues.named(name) is None
+    queues.put(queue, TEXT, HOUR, NO_TIME)
+    assert [queues.named(name), queues.named(name)] == [queue, queue]
+    other = backend.storage.account.queue(f"{backend.prefix}-other")
+    other.create({})
+    assert queues.named(other.name) is None

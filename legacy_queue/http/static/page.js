@@ -36,6 +36,7 @@ async function refresh() {
   } catch {
     return say("The queue does not answer.");
   }
+  say("Events are followed.");
   pause = Math.max(MIN_PAUSE, SHARE * (Date.now() - begun));
   waitForWhatIsDue();
 }
@@ -64,10 +65,7 @@ function show(event) {
 }
 
 const events = new EventSource("/events");
-events.onopen = () => {
-  say("Events are followed.");
-  fetchIn(0); // what happened meanwhile
-};
+events.onopen = () => fetchIn(0); // what happened meanwhile
 events.onerror = () => say("The queue is away, or has no room for another stream: waiting for it.");
 for (const name of document.querySelector("meta[name=exchanges]").content.split(" ")) {
   events.addEventListener(name, show);
