@@ -20,7 +20,7 @@ from legacy_queue.testing.claimed_run import (
 )
 from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name
 from legacy_queue.testing.queue_server import QueueServer
-from legacy_queue.testing.summary import summarize, task_line
+from legacy_queue.testing.summary import explanation_lines, summarize
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
@@ -29,6 +29,7 @@ Duration = str | float | timedelta
 
 _OLDEST = "0" * 16  # an event id before all events
 _TIMEOUT = 10.0  # seconds
+_RESOLVED = ("completed", "failed", "exception")
 
 
 class LegacyQueue(QueueServer):
@@ -110,18 +111,19 @@ class LegacyQueue(QueueServer):
     def wait_for(self, task_id: str, state: State, timeout: float = _TIMEOUT) -> dict[str, Any]:
         """Wait until the task's state is ``state``; its status.
 
-        Follows the events, for ``timeout`` seconds of real time. Raises TimeoutError with the task's runs,
-        the messages and the last requests.
+        Follows the events, for ``timeout`` seconds of real time. Raises TimeoutError; AssertionError at once
+        if the task is resolved otherwise. Both say what happened to the task.
         """
         require_one_of(State, "state", state)
         with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
             status = self.status(task_id)
             try:
                 while status["state"] != state:
+                    if status["state"] in _RESOLVED:
+                        raise AssertionError(f"task {task_id} is not {state}:\n{self._story(task_id)}")
                     status = next(events)["payload"].get("status", status)
             except (TimeoutError, StopIteration) as end:
-                what = f"task {task_id} was not {state}"
-                raise self._timed_out(what, timeout, end, task_line(status)) from None
+                raise self._timed_out(f"task {task_id} was not {state}", timeout, end) from None
             return status
 
     def wait_for_event(
@@ -269,11 +271,14 @@ class LegacyQueue(QueueServer):
         self._faults.clear()
         self._pools.clear()
 
-    def _timed_out(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
+    def _story(self, task_id: str) -> str:
+        return "\n".join(explanation_lines(self._http.call("GET", f"/inspect/v1/task/{task_id}")))
+
+    def _timed_out(self, what: str, timeout: float, end: Exception) -> TimeoutError:
         """The error of a wait that ``end`` ended: a timeout, or a stream that the server closed."""
         is_over = isinstance(end, TimeoutError)
         when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
-        return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))
+        return TimeoutError(f"{what} {when}\n{self.summary(10)}")
 
     def _pool(self, worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
         pool = pool_name(worker_type, provisioner_id, task_queue_id)

@@ -26,7 +26,9 @@ _MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
 
 
 class RequestFailed(Exception):
-    """The server answered with a status from 300 on. ``code`` and ``message`` are those of its body."""
+    """The server answered with a status from 300 on. ``code`` and ``message`` are those of its body; the
+    text has the first line of the message.
+    """
 
     def __init__(self, method: str, path: str, answer: requests.Response) -> None:
         try:
@@ -36,7 +38,8 @@ class RequestFailed(Exception):
         self.status = answer.status_code
         self.code = str(body.get("code", ""))
         self.message = str(body.get("message", ""))
-        super().__init__(f"{method} {path}: {self.status} {self.code} {self.message}".rstrip())
+        what = self.message.partition("\n")[0]  # behind it are the details of a conflict, as JSON
+        super().__init__(f"{method} {path}: {self.status} {self.code} {what}".rstrip())
 
 
 class QueueHttp:

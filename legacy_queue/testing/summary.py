@@ -20,9 +20,9 @@ _MAX_WIDTH = 300  # characters of a line
 
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
-    """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
-    ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says so. If the
-    server has ended, the summary is the last lines of its log.
+    """The last requests in ``limit`` lines, the story of each task, resolved ones too, the messages of their
+    pools and of ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says
+    so. If the server has ended, the summary is the last lines of its log.
     """
     try:
         process.check()
@@ -31,9 +31,11 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
     statuses: list[Mapping[str, Any]] = []
 
     def tasks() -> Iterable[str]:
-        answer = http.call("GET", "/inspect/v1/tasks", limit=_MAX_TASKS)
+        answer = http.call("GET", "/inspect/v1/tasks", state="all", limit=_MAX_TASKS)
         statuses.extend(answer["tasks"])
-        return [*map(task_line, statuses), *(["..."] if "continuationToken" in answer else [])]
+        for status in statuses:
+            yield from explanation_lines(http.call("GET", f"/inspect/v1/task/{status['taskId']}"))
+        yield from ["..."] if "continuationToken" in answer else []
 
     def messages() -> Iterable[str]:
         of_tasks = {f"{status['provisionerId']}/{status['workerType']}" for status in statuses}
@@ -56,7 +58,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
     parts: dict[str, Callable[[], Iterable[str]]] = {
         "the queue's time": clock,
         "last requests": last_requests,
-        "unresolved tasks": tasks,
+        "tasks": tasks,
         "messages": messages,
         "faults": faults,
         "warnings of the server": lambda: process.warnings()[-_MAX_WARNINGS:],

@@ -89,6 +89,29 @@ def test_a_wait_ends_with_the_event(legacy_queue: LegacyQueue) -> None:
     assert legacy_queue.wait_for(task_id, "completed", timeout=0)["state"] == "completed"
 
 
+def test_a_wait_for_what_will_not_be_fails_at_once_with_the_story(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task()
+    run = legacy_queue.claim()
+    assert run
+    run.report("exception", "malformed-payload")
+    with pytest.raises(AssertionError, match="is not completed") as failed:
+        legacy_queue.wait_for(task_id, "completed", timeout=600)
+    assert "run 0 is exception (malformed-payload)" in str(failed.value)
+    assert "reportException of run 0" in legacy_queue.summary()
+
+
+def test_a_conflict_is_one_line_and_its_details_are_kept(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task()
+    run = legacy_queue.claim()
+    assert run
+    run.report("completed")
+    with pytest.raises(RequestFailed) as conflict:
+        run.report("failed")
+    assert str(conflict.value).count("\n") == 0
+    assert "409 RequestConflict" in str(conflict.value)
+    assert f'"taskId": "{task_id}"' in conflict.value.message
+
+
 def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task(worker_type="builds")
     with pytest.raises(TimeoutError) as over:
