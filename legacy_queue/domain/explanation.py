@@ -27,13 +27,14 @@ class Facts:
 
     ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
     ``callers`` are the workers and clients of all worker types that have called, ``queue`` the messages of
-    the task's worker type.
+    the task's worker type, ``open_tasks`` how many tasks of it are pending or running.
     """
 
     now: datetime
     required: Mapping[str, str]
     callers: Sequence[WorkerRecord]
     queue: Peeked
+    open_tasks: int
     is_proof_required: bool
 
 
@@ -149,6 +150,9 @@ def _message(task: Task, run: Run, facts: Facts) -> Wait:
         why = "Storage does not show its message: a worker has received it, or others are before it."
         return Wait("not-shown", why)
     if not found:
+        if len(messages) >= facts.open_tasks:  # Sweeper._lacks_messages
+            why = "Its message is missing. As other runs have more messages than they need, the sweeper"
+            return Wait("message-missing", f"{why} offers it again only after workers have received those.")
         # within ten minutes after that time, the sweeper looks
         latest = next_look(run.scheduled, facts.now) + FIRST_LOOK
         why = f"Its message is missing. The sweeper offers the run again by {format_time(latest)}."

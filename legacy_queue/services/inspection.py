@@ -63,6 +63,7 @@ class Inspection:
             required={} if task.runs else self._dependencies.states(task.waits_for),
             callers=self._workers.callers() if task.state == "pending" else [],
             queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
+            open_tasks=sum(*self._task_queues.counts([task.work_queue.task_queue_id])),
             is_proof_required=self._claims.policy(*pool) == "required",
         )
         return task, explain(task, facts)

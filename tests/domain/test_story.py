@@ -62,5 +62,5 @@ def test_a_request_comes_before_what_it_has_changed() -> None:
 
 
 def test_a_message_that_azure_does_not_show_is_not_called_missing() -> None:
-    facts = Facts(NOW, {}, [], Peeked([], hidden=3), is_proof_required=False)
+    facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False)
     assert [wait.situation for wait in explain(pending(), facts)] == ["never-polled", "not-shown", "deadline"]
