@@ -35,9 +35,10 @@ from legacy_queue.http.control_endpoints import ControlServices, Reset
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.inspect_endpoints import SCOPE
+from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.http.sign_in import SignIn
-from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.ports import Broker, Clock, ObjectStore, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background
@@ -66,6 +67,7 @@ class Server:
     storage: Storage
     services: Services
     background: Background
+    metrics: Metrics
 
     def wait_for_storage(self) -> None:
         """Wait until the storage answers. A reset may replace the storage while this waits."""
@@ -117,6 +119,7 @@ def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storag
         server.storage = new.storage
         server.services = new.services
         server.background = new.background
+        server.metrics = new.metrics
         return new.app
 
     server = make(storage, reset)
@@ -134,12 +137,16 @@ def _build(
 ) -> Server:
     if settings.control and storage is None and settings.is_embedded:
         clock = MovableClock(clock)
+    metrics = Metrics(settings.storage, settings.metrics_pools)
     if storage is None:
-        storage = Storage(_account(settings, root_url, clock), settings.queue_prefix, clock)
+        storage = Storage(_account(settings, root_url, clock, metrics.observe), settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
-    services = Services(storage, _broker(settings), clock, service_settings, _object_store(settings, clock))
+    services = Services(
+        storage, _broker(settings, metrics.observe), clock, service_settings, _object_store(settings, clock)
+    )
+    metrics.watch(services)
     background = services.background()
     upload_slots = UploadSlots()
     faults = FaultRegistry(FAULT_TARGETS)
@@ -154,6 +161,7 @@ def _build(
         Authenticator(clients, Roles(settings.roles)),
         root_url,
         injection,
+        metrics,
         hosts=_hosts(settings, root_url),
         origins=settings.origins,
         trusts_proxy=settings.trusted_proxy,
@@ -178,7 +186,7 @@ def _build(
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):
             app.register_blueprint(api, url_prefix=_AZURE_API_PATH)
-    return Server(app, storage, services, background)
+    return Server(app, storage, services, background, metrics)
 
 
 def _hosts(settings: Settings, root_url: str) -> set[str]:
@@ -248,7 +256,7 @@ def check_account(settings: Settings) -> None:
             _azure_account(settings, "").check_access()
 
 
-def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
+def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) -> StorageAccount:
     if settings.is_embedded:
         own = root_url + _AZURE_API_PATH
         queue_url = settings.public_queue_url or own
@@ -262,11 +270,12 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
             blob_url=blob_url,
             synchronous=settings.synchronous,
             key=None if file else _own_key(settings),
+            observe=observe,
         )
-    return _azure_account(settings, root_url)
+    return _azure_account(settings, root_url, observe)
 
 
-def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
+def _azure_account(settings: Settings, root_url: str, observe: Observe = ignore) -> AzureAccount:
     queues = settings.azure_queue_url
     tables = settings.azure_table_url
     blobs = settings.azure_blob_url
@@ -279,7 +288,9 @@ def _azure_account(settings: Settings, root_url: str) -> AzureAccount:
             if queues and tables and blobs
             else access
         )
-        return AzureAccount(at, settings.queue_prefix, *public, gateway, settings.azure_proxy)
+        return AzureAccount(
+            at, settings.queue_prefix, *public, gateway, settings.azure_proxy, observe=observe
+        )
     except ValueError as error:
         named = "account's URLs" if queues else "connection string"
         raise SettingsError(f"the {named} cannot be used: {error}") from None
@@ -296,12 +307,12 @@ def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
     return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode())
 
 
-def _broker(settings: Settings) -> Broker | None:
+def _broker(settings: Settings, observe: Observe) -> Broker | None:
     if settings.amqp_url is None:
         return None
     from legacy_queue.adapters.amqp import AmqpBroker  # here, since kombu takes long to import
 
-    return AmqpBroker(settings.amqp_url, settings.project, _CONFIRM_TIMEOUT)
+    return AmqpBroker(settings.amqp_url, settings.project, _CONFIRM_TIMEOUT, observe=observe)
 
 
 def _object_store(settings: Settings, clock: Clock) -> ObjectStore | None:

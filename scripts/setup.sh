@@ -192,6 +192,17 @@ make_debian_image() {
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
 }
 
+# Of Debian's prometheus only promtool: installing the package would start a server.
+install_promtool() {
+    local home="$root/.promtool"
+    type -P promtool "$home/usr/bin/promtool" >/dev/null && return
+    say "Getting promtool, which checks deploy/monitoring ..."
+    mkdir -p "$home"
+    { apt-get -qq update && (cd "$home" && apt-get -qq download prometheus && dpkg-deb --extract prometheus_*.deb . &&
+        rm -rf prometheus_*.deb usr/share usr/bin/prometheus); } >&2 </dev/null ||
+        fail "promtool is needed, which checks deploy/monitoring; on Debian it is in the package prometheus"
+}
+
 install_azurite() {
     has_node || install_node
     install_js Azurite azurite

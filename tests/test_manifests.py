@@ -11,12 +11,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from legacy_queue import __version__
 from legacy_queue.config import load
 
 FOLDER = Path(__file__).parents[1] / "deploy/kubernetes"
 OBJECTS: list[dict[str, Any]] = [
     manifest
-    for path in sorted(FOLDER.glob("*.yaml"))
+    for path in sorted(FOLDER.rglob("*.yaml"))
     if path.stem != "kustomization"
     for manifest in yaml.safe_load_all(path.read_text())
 ]
@@ -35,14 +36,20 @@ def test_a_manifest_is_valid_and_has_no_field_that_kubernetes_does_not_know(one:
     if one["apiVersion"] == "rabbitmq.com/v1beta1":
         assert (one["kind"], set(one["spec"])) == ("RabbitmqCluster", {"replicas", "persistence"})
         return
+    if one["apiVersion"] == "monitoring.coreos.com/v1":
+        assert (one["kind"], set(one["spec"])) == ("PodMonitor", {"selector", "podMetricsEndpoints"})
+        return
     for version in ("1.34", "1.37"):
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_the_kustomization_names_every_manifest() -> None:
-    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    files = {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml"}
-    assert set(kustomization["resources"]) == files
+def test_each_kustomization_names_every_manifest_and_the_image_this_version() -> None:
+    for path in FOLDER.rglob("kustomization.yaml"):
+        kustomization = yaml.safe_load(path.read_text())
+        files = {file.name for file in path.parent.iterdir() if file.is_file()} - {path.name}
+        assert set(kustomization["resources"]) == files
+    [image] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]
+    assert image["newTag"] == __version__
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda one: one["metadata"]["name"])
@@ -58,12 +65,16 @@ def test_the_settings_of_a_deployment_are_accepted_and_its_secrets_are_reference
         {"configMapRef": {"name": "legacy-queue"}},
         {"secretRef": {"name": "legacy-queue"}},
     ]
-    [amqp_url] = container["env"]
+    amqp_url = container["env"][0]
     [broker] = [one for one in OBJECTS if one["kind"] == "RabbitmqCluster"]
     assert amqp_url["valueFrom"]["secretKeyRef"] == {
         "name": f"{broker['metadata']['name']}-default-user",
         "key": "connection_string",
+        "optional": True,  # without the component there is no broker
     }
+    [port] = container["ports"]
+    assert port == {"name": "http", "containerPort": 8080 if container["name"] == "server" else 8081}
+    assert {probe["httpGet"]["path"] for probe in [container["readinessProbe"]]} == {"/ready"}
     image = {"LEGACY_QUEUE_HOST": "0.0.0.0", "LEGACY_QUEUE_DATA_DIR": "/data"}
     loaded, _ = load({}, {**image, **settings, **SECRETS, amqp_url["name"]: AMQP_URL})
     assert loaded.storage == "azure"
@@ -71,7 +82,8 @@ def test_the_settings_of_a_deployment_are_accepted_and_its_secrets_are_reference
 
 def test_every_pod_selector_matches_a_deployment() -> None:
     labels = [one["spec"]["template"]["metadata"]["labels"] for one in DEPLOYMENTS]
-    selectors = [one["spec"]["selector"] for one in OBJECTS if "selector" in one.get("spec", {})]
+    specs = [one["spec"] for one in OBJECTS if "spec" in one]
+    selectors = [spec[name] for spec in specs for name in ("selector", "podSelector") if name in spec]
     for selector in selectors:
         wanted = selector.get("matchLabels", selector)
         assert [one for one in labels if wanted.items() <= one.items()], selector

@@ -24,7 +24,7 @@ from kombu.transport.pyamqp import Connection
 from kombu.utils.url import url_to_parts
 
 from legacy_queue.domain.events import EXCHANGES, Event
-from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.ports import Broker, BrokerAway, Observe, ignore
 
 log = structlog.get_logger()
 
@@ -58,6 +58,7 @@ class AmqpBroker(Broker):
         project: str,
         confirm_timeout: timedelta = timedelta(seconds=5),
         monotonic: Callable[[], float] = time.monotonic,
+        observe: Observe = ignore,
     ) -> None:
         self._address = _address(url)
         self._names = {e.full_name(project): e.name for e in EXCHANGES.values()}
@@ -65,14 +66,23 @@ class AmqpBroker(Broker):
         self._check_exchange = f"exchange/{project}/check"  # to which no client binds a queue
         self._timeout = confirm_timeout.total_seconds()
         self._monotonic = monotonic
+        self._observe = observe
         self._quiet_until = 0.0  # 0: the broker does not fail
         self._links: LifoQueue[_Link | None] = LifoQueue()  # None: room for a connection
         for _ in range(_MAX_CONNECTIONS):
             self._links.put(None)
 
     def publish(self, events: Sequence[Event]) -> None:
-        with self._link() as link:
-            link.publish([(self._full_names[e.exchange], e.routing_key, e.routes, e.payload) for e in events])
+        begun = self._monotonic()
+        is_answered = False
+        try:
+            with self._link() as link:
+                link.publish(
+                    [(self._full_names[e.exchange], e.routing_key, e.routes, e.payload) for e in events]
+                )
+            is_answered = True
+        finally:
+            self._observe("broker", self._monotonic() - begun, is_answered)
 
     def check(self) -> None:
         # short of memory or disk, the broker refuses messages, but not connections

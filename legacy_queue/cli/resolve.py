@@ -3,12 +3,17 @@
 import json
 import os
 import signal
+import socket
+import threading
 from dataclasses import replace
 
 import click
+from flask import Flask
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.config import complete
+from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.http.metrics import monitoring_app
 from legacy_queue.local_processes.azurite import find_running
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import stop_signals
@@ -23,7 +28,8 @@ def resolve(**options: str | None) -> None:
 
     Any number of resolvers may run beside any number of servers, on the same storage, with the same settings.
     With --storage embedded or azurite they use the file, or the Azurite, of a server with the same
-    --data-dir. When it is ready, it prints one line of JSON on standard output. Logs are on standard error:
+    --data-dir. When it is ready, it prints one line of JSON on standard output, and serves /ready and
+    /metrics over http at --host and --resolver-port. Logs are on standard error:
     lines of JSON, or text at a terminal.
     """
     settings, _ = settings_of({**options, "resolvers": "true"})
@@ -43,7 +49,29 @@ def resolve(**options: str | None) -> None:
     server.wait_for_storage()  # a signal ends the process at once: nothing has started
     signals = stop_signals()
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # in the new threads too: this thread waits for them
+    monitoring = _listen(settings, monitoring_app(server.services, server.metrics))
     server.background.start()
-    click.echo(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}))
+    threading.Thread(target=monitoring.serve_forever, daemon=True).start()
+    line = {"pid": os.getpid(), "port": monitoring.port, "storage": server.storage.account.endpoints}
+    click.echo(json.dumps(line))
     signal.sigwait(signals)
     server.background.stop()
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002
+        """Log nothing: a probe comes every few seconds."""
+
+
+def _listen(settings: Settings, app: Flask) -> BaseWSGIServer:
+    """Raises SettingsError for a port that cannot be used."""
+    address = settings.host, settings.resolver_port
+    try:
+        with socket.create_server(address) as listener:
+            descriptor = listener.fileno()  # of which the server makes a copy
+            return make_server(*address, app, True, request_handler=_QuietHandler, fd=descriptor)
+    except OSError:
+        raise SettingsError(
+            f"cannot listen on {settings.host} port {settings.resolver_port}: choose another with "
+            "--resolver-port, 0 lets the system choose"
+        ) from None

@@ -171,6 +171,12 @@ class Settings:
         "info",
         "The lowest level that is logged: debug, info (every request), warning or error.",
     )
+    metrics_pools: int = _setting(
+        values.count, "50", "How many worker types have metrics of their own; the others are summed."
+    )
+    resolver_port: int = _setting(
+        values.port, "0", "The port of /ready and /metrics of legacy-queue resolve; 0 lets the system choose."
+    )
     legacy_stubs: bool = _setting(
         values.flag,
         "false",

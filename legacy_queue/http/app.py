@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 from flask import Flask, Response, request
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue import __version__
 from legacy_queue.domain.authentication import Authenticator
@@ -35,7 +34,7 @@ from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.flask_app import FlaskApp
 from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
 from legacy_queue.http.legacy_stubs import legacy_stubs
-from legacy_queue.http.metrics import Metrics
+from legacy_queue.http.metrics import Metrics, add_monitoring
 from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.page import page_endpoint
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
@@ -109,6 +108,7 @@ def create_app(
     authenticator: Authenticator,
     root_url: str,
     injection: FaultInjection,
+    metrics: Metrics,
     *,
     hosts: Collection[str] = (ANY,),
     origins: Collection[str] = (),
@@ -143,7 +143,6 @@ def create_app(
     )
     views.add_to(app, prefixed, has_prefix=True)
     views.add_to(app, bare, has_prefix=False)
-    metrics = Metrics(services.pollers)
     hooks = (metrics.answered, journal.answered) if control else (metrics.answered,)
     log_requests(app, hooks)
     guard = BrowserGuard(hosts, origins)
@@ -166,14 +165,7 @@ def create_app(
                 response.headers.add(*header)
             return response
 
-    @app.get("/ready")
-    def ready() -> Mapping[str, bool]:
-        services.account.check()
-        return {"ready": True}
-
-    @app.get("/metrics", endpoint="metrics")
-    def metrics_text() -> Response:
-        return Response(metrics.render(), content_type=CONTENT_TYPE_LATEST)
+    add_monitoring(app, services, metrics)
 
     @app.get("/references/queue/v1/api.json")
     def reference() -> Mapping[str, Any]:

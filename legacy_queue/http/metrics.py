@@ -1,34 +1,157 @@
-"""The metrics of a server process. No label holds data of clients: the number of values is bounded."""
+"""The metrics of a process, and where they are served. The number of values of every label is bounded."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
 
+from flask import Flask, Response
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from legacy_queue import __version__
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.http.request_log import RequestRecord
-from legacy_queue.services.poller_registry import PollerRegistry
+from legacy_queue.services import Services
+
+OTHER_POOLS = "other"  # no name of a worker type: that has a slash
+# seconds; a claimWork waits up to 20
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The metrics of this process since its start."""
+    """The metrics of this process since its start, or since a reset."""
 
-    def __init__(self, pollers: PollerRegistry) -> None:
+    def __init__(self, storage: str, max_pools: int) -> None:
+        """``storage`` is the kind of it. ``max_pools`` worker types have values of their own."""
         self._registry = CollectorRegistry()
+        self._max_pools = max_pools
         ProcessCollector(registry=self._registry)
-        self._answered = Counter(
-            "legacy_queue_requests",
-            "Requests that were answered.",
-            ["endpoint", "status"],
-            registry=self._registry,
+        build = {"version": __version__, "python": platform.python_version(), "storage": storage}
+        Info("legacy_queue_build", "What runs here.", registry=self._registry).info(build)
+        self._answered = self._counter("requests", "Requests that were answered.", "endpoint", "status")
+        self._seconds = self._histogram("request", "From a request to the end of its answer.", "endpoint")
+        operations = self._histogram(
+            "operation", "Operations on storage, by its service, and publishing to the broker.", "service"
         )
-        waiting = Gauge(
-            "legacy_queue_waiting_requests",
-            "Requests of claimWork that wait for work now.",
-            registry=self._registry,
-        )
-        waiting.set_function(pollers.waiting)
+        self._operations_of = cache(operations.labels)  # looked up in less time than the labels
+        self._failed = self._counter("failed_operations", "Those of them that failed.", "service")
+
+    def observe(self, service: str, seconds: float, is_answered: bool) -> None:
+        """Count an operation of storage or broker, as ports.Observe."""
+        self._operations_of(service).observe(seconds)
+        if not is_answered:
+            self._failed.labels(service).inc()
 
     def answered(self, record: RequestRecord) -> None:
         """Count a request. Without an endpoint its label is ``none``."""
-        self._answered.labels(record.endpoint_name or "none", record.status).inc()
+        name = record.endpoint_name or "none"
+        self._answered.labels(name, record.status).inc()
+        self._seconds.labels(name).observe(record.ms / 1000)
+
+    def watch(self, services: Services) -> None:
+        """Read these services when the metrics are read. Called once."""
+        self._gauge("waiting_requests", "Requests of claimWork that wait now.", services.pollers.waiting)
+        self._gauge("broker_away", "1 while the broker does not confirm.", lambda: services.publisher.is_away)
+        self._gauge("timers", "Timers in the memory of this process.", services.timers.in_memory)
+        self._gauge("late_timers", "Of these, timers that have fired and wait.", services.timers.late)
+        self._registry.register(_Tasks(services, self._max_pools))
 
     def render(self) -> bytes:
         """The metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"legacy_queue_{name}", what, labels, registry=self._registry)
+
+    def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"legacy_queue_{name}_seconds", what, labels, registry=self._registry, buckets=_BUCKETS
+        )
+
+    def _gauge(self, name: str, what: str, read: Any) -> None:
+        Gauge(f"legacy_queue_{name}", what, registry=self._registry).set_function(read)
+
+
+class _Tasks(Collector):
+    """Unresolved tasks by worker type and state; none while storage is away.
+
+    A worker type that has had values keeps them, so that a gauge goes to 0 and does not vanish.
+    """
+
+    def __init__(self, services: Services, max_pools: int) -> None:
+        self._services = services
+        self._max_pools = max_pools
+        self._names: dict[str, None] = {}
+
+    def describe(self) -> Iterable[Any]:
+        return []  # so that registering reads nothing
+
+    def collect(self) -> Iterator[Metric]:
+        events = CounterMetricFamily(
+            "legacy_queue_events", "Events that this process has published.", labels=["exchange"]
+        )
+        for exchange, count in self._services.publisher.published.items():
+            events.add_metric([exchange], count)
+        yield events
+        try:
+            loads = self._services.task_queues.loads()
+        except ServiceUnavailable:
+            return
+        now = self._services.clock.now()
+        counts = {(name, state): 0 for name in self._names for state in ("pending", "running")}
+        ages = dict.fromkeys(self._names, 0.0)
+        for (task_queue_id, _, state), load in loads.items():
+            if task_queue_id not in self._names and len(self._names) < self._max_pools:
+                self._names[task_queue_id] = None
+            name = task_queue_id if task_queue_id in self._names else OTHER_POOLS
+            ages.setdefault(name, 0.0)
+            counts[name, state] = counts.get((name, state), 0) + load.count
+            if state == "pending" and load.oldest:
+                ages[name] = max(ages[name], (now - load.oldest).total_seconds())
+        tasks = _family("tasks", "Unresolved tasks that have a run.", "task_queue_id", "state")
+        for labels, count in counts.items():
+            tasks.add_metric(labels, count)
+        yield tasks
+        oldest = _family("oldest_pending_seconds", "How long the oldest task is pending.", "task_queue_id")
+        for name, age in ages.items():
+            oldest.add_metric([name], age)
+        yield oldest
+
+
+def _family(name: str, what: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"legacy_queue_{name}", what, labels=labels)
+
+
+def add_monitoring(app: Flask, services: Services, metrics: Metrics) -> None:
+    """Serve /ready and /metrics, which need no credentials."""
+
+    @app.get("/ready")
+    def ready() -> Mapping[str, bool]:
+        services.account.check()
+        return {"ready": True}
+
+    @app.get("/metrics", endpoint="metrics")
+    def metrics_text() -> Response:
+        return Response(metrics.render(), content_type=CONTENT_TYPE_LATEST)
+
+
+def monitoring_app(services: Services, metrics: Metrics) -> Flask:
+    """Only /ready and /metrics: for a process that serves nothing else."""
+    app = Flask(__name__)
+    add_monitoring(app, services, metrics)
+    app.register_error_handler(ServiceUnavailable, lambda error: ({"message": str(error)}, 503))
+    return app

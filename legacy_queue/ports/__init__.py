@@ -4,7 +4,7 @@ Storage is Table, Queue and BlobContainer of a StorageAccount, each in its own m
 may raise ServiceUnavailable: then the caller does not know whether it happened.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +26,14 @@ class Corrupt(Exception):
 
 class BrokerAway(Exception):
     """The broker did not confirm: it may have the event or not."""
+
+
+# what an adapter calls after each operation: what answers, how many seconds it took, whether it succeeded
+Observe = Callable[[str, float, bool], None]
+
+
+def ignore(_answers: str, _seconds: float, _is_answered: bool) -> None:
+    """The Observe that nobody reads."""
 
 
 class Clock(Protocol):

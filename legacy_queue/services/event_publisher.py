@@ -1,6 +1,7 @@
 """Publishes events to the broker, or to the event feed of this process without a broker."""
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -12,7 +13,7 @@ from legacy_queue.services.event_feed import EventFeed
 class EventPublisher:
     """While the broker is away, ``publish`` fails at once instead of waiting for a timeout.
 
-    ``is_todays``: the events have today's shape, else that of 2018.
+    ``is_todays``: the events have today's shape, else that of 2018. ``published`` counts them by exchange.
     """
 
     def __init__(self, broker: Broker | None, feed: EventFeed, *, is_todays: bool = False) -> None:
@@ -20,6 +21,7 @@ class EventPublisher:
         self._feed = feed
         self._is_todays = is_todays
         self._is_away = threading.Event()
+        self.published: Counter[str] = Counter()
 
     @property
     def is_away(self) -> bool:
@@ -39,6 +41,7 @@ class EventPublisher:
             except BrokerAway:
                 self._is_away.set()
                 raise
+        self.published.update(event.exchange for event in events)
 
     def _shaped(self, events: Sequence[Event]) -> Sequence[Event]:
         if self._is_todays:

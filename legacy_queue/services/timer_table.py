@@ -277,6 +277,11 @@ class TimerTable:
     # Messages
 
     @property
+    def size(self) -> int:
+        """How many timers there are."""
+        return len(self._entries)
+
+    @property
     def keeps_more(self) -> bool:
         """Whether a timer that waits stays in memory."""
         return self._keeps_waiting and len(self._entries) <= self._max_kept

@@ -44,6 +44,14 @@ class Timers:
         """How many timers wait to be stored."""
         return self._commits.waiting
 
+    def in_memory(self) -> int:
+        """How many timers this process has in memory."""
+        return self._table.size
+
+    def late(self) -> int:
+        """How many have fired and wait to be handled."""
+        return self._table.ready.qsize()
+
     def schedule(
         self, task_id: str, since: datetime, task_group_id: str = "", *, has_artifacts: bool = False
     ) -> None:

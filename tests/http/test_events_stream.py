@@ -18,6 +18,7 @@ from legacy_queue.domain.events import EXCHANGES, group_resolved
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.sign_in import SignIn
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.event_feed import EventFeed, FedEvent
@@ -169,7 +170,8 @@ def serving(
     authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
     injection = FaultInjection(FaultRegistry(()), Flag())
     nobody = SignIn("", "", "", False, services.clock.now)
-    return Client(create_app(services, authenticator, ROOT_URL, injection, sign_in=nobody, **more))
+    metrics = Metrics("memory", 1)
+    return Client(create_app(services, authenticator, ROOT_URL, injection, metrics, sign_in=nobody, **more))
 
 
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:

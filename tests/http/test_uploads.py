@@ -14,6 +14,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.sign_in import SignIn
 from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.services.upload_slots import UploadSlots
@@ -114,7 +115,15 @@ def limits(queue: Queue, **limits: Any) -> Iterator[None]:
     without_faults = FaultInjection(FaultRegistry(()), services.stopping)
     nobody = SignIn("", "", "", False, queue.clock.now)
     queue.http = Client(
-        create_app(services, without_clients, ROOT_URL, without_faults, sign_in=nobody, **limits)
+        create_app(
+            services,
+            without_clients,
+            ROOT_URL,
+            without_faults,
+            Metrics("memory", 1),
+            sign_in=nobody,
+            **limits,
+        )
     )
     yield
     queue.http = whole

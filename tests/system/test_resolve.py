@@ -1,7 +1,9 @@
 """``serve --no-resolvers``, and ``legacy-queue resolve`` as processes beside it."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -46,8 +48,16 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
         with resolve(tmp_path / "one", *where), resolve(tmp_path / "two", *where) as resolver:
             wait_until(lambda: all(queue.runs(task_id) == EXPIRED for task_id in tasks))
             assert {queue.status(task_id)["retriesLeft"] for task_id in tasks} == {4}
-            assert f'"pid": {resolver.process.pid}' in resolver.output
-            assert resolver.output.count("\n") == 1
+            line = json.loads(resolver.output)
+            assert line["pid"] == resolver.process.pid
+            with urlopen(f"http://127.0.0.1:{line['port']}/ready") as ready:
+                assert json.load(ready) == {"ready": True}
+            with urlopen(f"http://127.0.0.1:{line['port']}/metrics") as metrics:
+                assert b"legacy_queue_late_timers" in metrics.read()
+            taken = ("--resolver-port", str(line["port"]))
+            with run(tmp_path / "three", "resolve", *where, *taken) as refused:
+                assert refused.wait() == 1
+            assert f"cannot listen on 127.0.0.1 port {line['port']}" in refused.errors
         assert server.end() == 0
         # without a server it waits, and can be stopped
         with importing("legacy_queue.wiring", 0, tmp_path / "waiting", "resolve", *where) as waiting:

@@ -30,7 +30,7 @@ from legacy_queue.adapters.azure.rest import (
     StorageRefused,
 )
 from legacy_queue.adapters.signing import UrlSigner
-from legacy_queue.ports import AlreadyExists
+from legacy_queue.ports import AlreadyExists, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 
 _NEEDED = (
@@ -53,6 +53,7 @@ class AzureAccount(StorageAccount):
         gateway: SigningEndpoint | None = None,
         proxy: str | None = None,
         context: ssl.SSLContext | None = None,
+        observe: Observe = ignore,
     ) -> None:
         """The account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
@@ -79,7 +80,8 @@ class AzureAccount(StorageAccount):
         }
 
         def client(service: Service) -> RestClient:
-            return RestClient(service, self._connections[service.name], signer, self.operations)
+            connections = self._connections[service.name]
+            return RestClient(service, connections, signer, self.operations, observe=observe)
 
         self._queue_requests = client(QUEUE)
         self._table_requests = client(TABLE)

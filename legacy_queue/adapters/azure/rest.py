@@ -23,6 +23,7 @@ from lxml import etree
 
 from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent, Response
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import Observe, ignore
 
 log = structlog.get_logger()
 
@@ -146,6 +147,7 @@ class RestClient:
         counts: Counter[tuple[str, str]],
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
+        observe: Observe = ignore,
     ) -> None:
         """``counts`` counts requests by service and HTTP method. ``now`` is in seconds since 1970."""
         self._service = service
@@ -154,6 +156,7 @@ class RestClient:
         self._counts = counts
         self._sleep = sleep
         self._now = now
+        self._observe = observe
 
     def send(
         self,
@@ -203,8 +206,11 @@ class RestClient:
         while True:
             delay = next(delays, None)
             self._counts[self._service.name, method] += 1
+            begun = time.perf_counter()
+            status = 0
             try:
                 response = self._connections.exchange(method, target, self._headers(request, path), body)
+                status = response.status
             except (NotSent, NotAnswered) as error:
                 wait = _pause(delay)
                 if wait is None or (is_sent_once and isinstance(error, NotAnswered)):
@@ -215,6 +221,8 @@ class RestClient:
                 wait = _pause(delay, response.headers.get("retry-after", ""))
                 if wait is None:
                     return response
+            finally:
+                self._observe(self._service.name, time.perf_counter() - begun, 0 < status < 500)
             self._sleep(wait)
 
     def _refusal(self, response: Response, refusals: Refusals) -> Exception:

@@ -14,7 +14,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tab
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.embedded.upkeep import Upkeep, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Observe, ignore
 
 log = structlog.get_logger()
 
@@ -33,11 +33,14 @@ class Database:
     switches within a statement or a transaction. Every method may raise ServiceUnavailable.
     """
 
-    def __init__(self, file: StorageFile | None, clock: Clock, synchronous: str = "normal") -> None:
+    def __init__(
+        self, file: StorageFile | None, clock: Clock, synchronous: str = "normal", observe: Observe = ignore
+    ) -> None:
         """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint."""
         self.file = file
         self._clock = clock
         self._synchronous = synchronous
+        self._observe = observe
         self._lock = Lock()  # around each use of the connection, which threads share
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
@@ -87,6 +90,17 @@ class Database:
         self._connection = None
 
     def _run(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
+        begun = time.perf_counter()
+        is_answered = True
+        try:
+            return self._answer(act)
+        except ServiceUnavailable:
+            is_answered = False
+            raise
+        finally:
+            self._observe("file", time.perf_counter() - begun, is_answered)
+
+    def _answer(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
         self._operations += 1
         if not self._operations % _YIELD_AFTER:
             time.sleep(0)

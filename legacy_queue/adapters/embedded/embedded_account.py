@@ -12,7 +12,7 @@ from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.signing import UrlSigner
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NAME = "embedded"
@@ -36,6 +36,7 @@ class EmbeddedAccount(StorageAccount):
         blob_url: str | None = None,
         synchronous: str = "normal",
         key: bytes | None = None,
+        observe: Observe = ignore,
     ) -> None:
         """``key`` signs URLs, by default that of the file, or a new one. Raises UnusableStorage.
 
@@ -48,7 +49,7 @@ class EmbeddedAccount(StorageAccount):
             for url in (queue_url, blob_url or queue_url)
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}
-        self._database = Database(file, clock, synchronous)
+        self._database = Database(file, clock, synchronous, observe)
         self._clock = clock
         self.container: EmbeddedBlobContainer = EmbeddedBlobContainer(
             f"{prefix}-artifacts", self._database, clock, UrlSigner(self.public_blobs)
