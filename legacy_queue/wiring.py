@@ -43,6 +43,7 @@ from legacy_queue.ports.account import SigningEndpoint, StorageAccount, Unusable
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background
 from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.message_injection import MessageInjection
 from legacy_queue.services.periodic_jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.upload_slots import UploadSlots
@@ -154,6 +155,7 @@ def _build(
         clock=services.clock_control(),
         faults=faults,
         reset=Reset(reset, settings.storage != "memory"),
+        messages=MessageInjection(storage.work_queues, services.tasks, service_settings.secrets[0]),
     )
     injection = FaultInjection(faults, services.stopping)
     app = create_app(

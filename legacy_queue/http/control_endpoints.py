@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue
 from legacy_queue.domain.times import format_time, given, parse_duration
 from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
 from legacy_queue.http.request_journal import SELECTORS, Journal
 from legacy_queue.ports import Clock
 from legacy_queue.services.clock_control import ClockControl, ClockState
 from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.message_injection import MessageInjection
 
 SCOPE = "queue:control"
 DISABLED = "tests can control this server only when it is started with --control"
@@ -38,6 +40,7 @@ class ControlServices:
     clock: ClockControl
     faults: FaultRegistry
     reset: Reset
+    messages: MessageInjection
 
 
 control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
@@ -88,6 +91,26 @@ def control_reset(call: Call[Reset]) -> Reply:
     """
     call.authorize().run()
     return {}
+
+
+@control_endpoint(
+    "POST",
+    "/control/v1/messages/<provisionerId>/<workerType>",
+    "Put Message",
+    input="control-new-message",
+    output="control-message",
+)
+def put_message(call: Call[MessageInjection]) -> Reply:
+    """Put a message that should not be there in a queue of a worker type, visible at once, for an hour.
+
+    ``poisoned`` is no message of a task, ``forged`` is signed with another secret, ``foreign`` is of a task
+    of another worker type, and ``doubled`` is a second message of a task's last run. ``priority`` is
+    ``lowest`` by default.
+    """
+    injection = call.authorize()
+    pool = call.params["provisionerId"], call.params["workerType"]
+    queue = WorkQueue(*pool, call.body.get("priority", PRIORITIES[-1]))
+    return {"messageId": injection.put(call.body["kind"], queue, call.body.get("taskId"))}
 
 
 def clock_answer(state: ClockState) -> Mapping[str, Any]:
@@ -155,6 +178,7 @@ CONTROL_ENDPOINTS = (
     add_fault,
     remove_fault,
     list_requests,
+    put_message,
 )
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from legacy_queue.domain.artifact import MAX_UPLOAD_SIZE
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.migration_report import METHODS
+from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.http.schema_properties import (
     DEFAULTED,
     DEFINITION,
@@ -34,6 +35,7 @@ from legacy_queue.http.schema_properties import (
     text,
     unique,
 )
+from legacy_queue.services.message_injection import KINDS
 
 _CLAIM = f"status runId {WORKER} takenUntil credentials"
 _CLAIMED = object_of(f"{_CLAIM} task")
@@ -273,6 +275,10 @@ SCHEMAS: dict[str, Schema] = {
     },
     "control-empty": object_of(),
     "control-reset": object_of("kept", kept={"type": "boolean"}),
+    "control-new-message": object_of(
+        "kind", "taskId priority", kind={"enum": [*KINDS]}, priority={"enum": [*PRIORITIES]}
+    ),
+    "control-message": object_of("messageId"),
     "control-new-fault": object_of("endpoint", f"{_NARROWED} {_HAPPENS}", **_OF_FAULT),
     "control-fault": _FAULT,
     "control-faults": object_of("faults", faults=array(_FAULT)),

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
+from legacy_queue.testing.wire_types import Status
 from legacy_queue.worker.polled_queue import PolledQueue, parse_messages
 from legacy_queue.worker.worker_settings import Credentials
 
@@ -38,11 +39,11 @@ class ClaimedRun:
     credentials: Mapping[str, str] = field(repr=False)
     _http: QueueHttp = field(repr=False)
 
-    def report(self, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
+    def report(self, resolution: Resolution, reason: str | None = None) -> Status:
         """Call reportCompleted, reportFailed or, with a reason, reportException; the task's status."""
         require_one_of(Resolution, "resolution", resolution)
         body = {"reason": reason} if reason else None
-        status: dict[str, Any] = self._call("POST", f"/{resolution}", body)["status"]
+        status: Status = self._call("POST", f"/{resolution}", body)["status"]
         return status
 
     def reclaim(self) -> "ClaimedRun":
@@ -75,12 +76,16 @@ def claim_work(http: QueueHttp, pool: str, worker: Mapping[str, str]) -> Claimed
 def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) -> ClaimedRun | None:
     """Claim for the first message in the pool's Azure queues, highest priority first; None without a message.
 
-    In the deployed protocol the message is deleted after the queue's answer, unless that is a 5xx.
+    In the deployed protocol the message is deleted after the queue's answer, unless that is a 5xx. A message
+    of no task is deleted, and the next priority is polled.
     """
     for urls in http.call("GET", f"/v1/poll-task-url/{pool}")["queues"]:
         azure_queue = PolledQueue.from_wire(urls)
         for message in parse_messages(http.send("GET", azure_queue.poll_url).content):
             work: Any = message.work()
+            if work is None:
+                http.send("DELETE", azure_queue.delete_url(message))
+                continue
             path = f"/v1/task/{work['taskId']}/runs/{work['runId']}/claim"
             try:
                 claim = http.call("POST", path, {**worker, **(message.claim_proof() if is_draft else {})})

@@ -33,7 +33,7 @@ def definition(
 
     A time may be a datetime, or a timedelta from ``now`` on. Given metadata replaces only the same names.
     """
-    wire = {wire_name(name): _wire_value(value, now) for name, value in fields.items()}
+    wire = {wire_name(name): wire_value(value, now) for name, value in fields.items()}
     rest = _defaults(now, "taskQueueId" in wire) if body is None else body
     metadata = {"metadata": {**rest.get("metadata", {}), **wire.get("metadata", {})}}
     return {**rest, **wire, **metadata}
@@ -50,7 +50,8 @@ def pool_name(worker_type: str | None, provisioner_id: str | None, task_queue_id
     return task_queue_id or f"{provisioner_id or PROVISIONER_ID}/{worker_type or WORKER_TYPE}"
 
 
-def _wire_value(value: Any, now: datetime) -> Any:
+def wire_value(value: Any, now: datetime) -> Any:
+    """The value in JSON: a timedelta is from ``now`` on."""
     if isinstance(value, timedelta):
         value = now + value
     return format_time(value) if isinstance(value, datetime) else value

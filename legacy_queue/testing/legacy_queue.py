@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
@@ -18,13 +18,13 @@ from legacy_queue.testing.claimed_run import (
     poll,
     require_one_of,
 )
-from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name
+from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name, wire_value
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.summary import explanation_lines, summarize
+from legacy_queue.testing.wire_types import Message, Priority, QueueEvent, State, Status, TaskFields, Time
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
-State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Duration = str | float | timedelta
 
 _OLDEST = "0" * 16  # an event id before all events
@@ -44,6 +44,7 @@ class LegacyQueue(QueueServer):
         super().__init__({"storage": storage, **settings})
         self._faults: list[ActiveFault] = []
         self._pools: set[str] = set()  # that the test has used
+        self._claimed: set[str] = set()  # taskIds and pools that this object has claimed
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -56,7 +57,11 @@ class LegacyQueue(QueueServer):
             super().__exit__(kind, error, traceback)
 
     def create_task(
-        self, *, task_id: str | None = None, body: Mapping[str, Any] | None = None, **fields: Any
+        self,
+        *,
+        task_id: str | None = None,
+        body: Mapping[str, Any] | None = None,
+        **fields: Unpack[TaskFields],
     ) -> str:
         """Create a task; its taskId.
 
@@ -65,20 +70,59 @@ class LegacyQueue(QueueServer):
         ``body``, a definition as createTask takes it, replaces the defaults.
         """
         task_id = task_id or slugid()
-        now = self.now()
-        sent = definition(now, fields, body)
-        self._pools.add(pool_name(sent.get("workerType"), sent.get("provisionerId"), sent.get("taskQueueId")))
-        self._http.call("PUT", f"/v1/task/{task_id}", sent)
+        self._http.call("PUT", f"/v1/task/{task_id}", self._definition(body, fields))
         return task_id
+
+    def define_task(
+        self,
+        *,
+        task_id: str | None = None,
+        body: Mapping[str, Any] | None = None,
+        **fields: Unpack[TaskFields],
+    ) -> str:
+        """As ``create_task``, and the task waits for ``schedule``."""
+        task_id = task_id or slugid()
+        self._http.call("POST", f"/v1/task/{task_id}/define", self._definition(body, fields))
+        return task_id
+
+    def schedule(self, task_id: str) -> Status:
+        """Call scheduleTask; the task's status."""
+        return self._change(task_id, "schedule")
+
+    def cancel(self, task_id: str) -> Status:
+        """Call cancelTask; the task's status."""
+        return self._change(task_id, "cancel")
+
+    def rerun(self, task_id: str) -> Status:
+        """Call rerunTask; the task's status."""
+        return self._change(task_id, "rerun")
+
+    def quarantine(
+        self,
+        until: Time = timedelta(days=1),
+        *,
+        worker_type: str | None = None,
+        provisioner_id: str | None = None,
+        task_queue_id: str | None = None,
+        worker_group: str = WORKER_GROUP,
+        worker_id: str = WORKER_ID,
+    ) -> None:
+        """Give a worker no task until then; a timedelta is from the queue's time on.
+
+        Raises RequestFailed with status 404 if it has not called claimTask or claimWork yet.
+        """
+        pool = self._pool(worker_type, provisioner_id, task_queue_id).split("/")
+        path = f"/v1/provisioners/{pool[0]}/worker-types/{pool[1]}/workers/{worker_group}/{worker_id}"
+        self._http.call("PUT", path, {"quarantineUntil": wire_value(until, self.now())})
 
     def task(self, task_id: str) -> dict[str, Any]:
         """The task's definition."""
         definition: dict[str, Any] = self._http.call("GET", f"/v1/task/{task_id}")
         return definition
 
-    def status(self, task_id: str) -> dict[str, Any]:
+    def status(self, task_id: str) -> Status:
         """The task's status: ``state``, ``runs``, ``retriesLeft`` ..."""
-        status: dict[str, Any] = self._http.call("GET", f"/v1/task/{task_id}/status")["status"]
+        status: Status = self._http.call("GET", f"/v1/task/{task_id}/status")["status"]
         return status
 
     def claim(
@@ -101,18 +145,27 @@ class LegacyQueue(QueueServer):
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         worker = {"workerGroup": worker_group, "workerId": worker_id}
         if protocol == "claimWork":
-            return claim_work(self._http, pool, worker)
-        return poll(self._http, pool, worker, is_draft=protocol == "draft")
+            run = claim_work(self._http, pool, worker)
+        else:
+            run = poll(self._http, pool, worker, is_draft=protocol == "draft")
+        self._claimed |= {pool, *([run.task_id] if run else [])}
+        return run
 
-    def report(self, run: ClaimedRun, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
+    def report(self, run: ClaimedRun, resolution: Resolution, reason: str | None = None) -> Status:
         """As ``run.report``; the task's status."""
         return run.report(resolution, reason)
 
-    def wait_for(self, task_id: str, state: State, timeout: float = _TIMEOUT) -> dict[str, Any]:
+    def wait_for(
+        self, task_id: str, state: State, timeout: float = _TIMEOUT, *, skip: bool = False
+    ) -> Status:
         """Wait until the task's state is ``state``; its status.
 
         Follows the events, for ``timeout`` seconds of real time. Raises TimeoutError; AssertionError at once
         if the task is resolved otherwise. Both say what happened to the task.
+
+        With ``skip``, the clock moves to the next moment that is due for the task, or for a task that it
+        depends on, and again, while no worker is at work: while none but ``claim`` has claimed one of these
+        tasks, or asks for their pools.
         """
         require_one_of(State, "state", state)
         with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
@@ -121,7 +174,11 @@ class LegacyQueue(QueueServer):
                 while status["state"] != state:
                     if status["state"] in _RESOLVED:
                         raise AssertionError(f"task {task_id} is not {state}:\n{self._story(task_id)}")
-                    status = next(events)["payload"].get("status", status)
+                    if skip and (due := self._next_due(task_id)):
+                        self.advance(due - self.now())
+                        status = self.status(task_id)
+                    else:
+                        status = next(events)["payload"].get("status", status)
             except (TimeoutError, StopIteration) as end:
                 raise self._timed_out(f"task {task_id} was not {state}", timeout, end) from None
             return status
@@ -131,8 +188,8 @@ class LegacyQueue(QueueServer):
         exchange: str,
         routing_key: str = "#",
         timeout: float = _TIMEOUT,
-        after: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+        after: QueueEvent | None = None,
+    ) -> QueueEvent:
         """The first event of the exchange since the last reset, or after the event ``after``.
 
         ``exchange`` is a name such as ``task-completed``, ``routing_key`` a pattern as in a binding of a
@@ -143,17 +200,18 @@ class LegacyQueue(QueueServer):
         query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
         with self._http.events(monotonic() + timeout, **query) as events:
             try:
-                return dict(next(events))
+                event: QueueEvent = dict(next(events))  # type: ignore[assignment]
+                return event
             except (TimeoutError, StopIteration) as end:
                 what = f"there was no event {exchange} {routing_key}"
                 raise self._timed_out(what, timeout, end) from None
 
-    def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
+    def events(self, exchange: str | None = None, routing_key: str = "#") -> list[QueueEvent]:
         """The events since the last reset, in order: ``id exchange routingKey routes payload``."""
         query = {"routingKey": routing_key, "lastEventId": _OLDEST, "follow": "false"}
         query |= {"exchange": exchange} if exchange else {}
         with self._http.events(monotonic() + _TIMEOUT, **query) as events:
-            return [dict(event) for event in events]
+            return [dict(event) for event in events]  # type: ignore[misc]
 
     def messages(
         self,
@@ -161,15 +219,35 @@ class LegacyQueue(QueueServer):
         *,
         provisioner_id: str | None = None,
         task_queue_id: str | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Message]:
         """The messages in the pool's Azure queues: ``taskId runId priority visibleIn dequeueCount`` ...
 
         ``visibleIn`` is in seconds; 0 means visible. No message is dequeued. Azurite lists only visible
         messages.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
-        messages: list[dict[str, Any]] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
+        messages: list[Message] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
         return messages
+
+    def put_message(
+        self,
+        kind: Literal["poisoned", "forged", "foreign", "doubled"],
+        task_id: str | None = None,
+        *,
+        worker_type: str | None = None,
+        provisioner_id: str | None = None,
+        task_queue_id: str | None = None,
+        priority: Priority = "lowest",
+    ) -> str:
+        """Put a message that should not be there, visible at once; its messageId.
+
+        ``poisoned`` is no message of a task. The others are of the task: ``forged`` is signed with another
+        secret, ``foreign`` goes to a pool that is not the task's, ``doubled`` is a second message.
+        """
+        pool = self._pool(worker_type, provisioner_id, task_queue_id)
+        of_task = {"taskId": task_id} if task_id else {}
+        body = {"kind": kind, "priority": priority, **of_task}
+        return str(self._http.call("POST", f"/control/v1/messages/{pool}", body)["messageId"])
 
     def requests(self, limit: int = 100) -> list[dict[str, Any]]:
         """The last requests since the last reset, the oldest first, also on signed URLs."""
@@ -270,6 +348,36 @@ class LegacyQueue(QueueServer):
         mark_ended(self._faults)
         self._faults.clear()
         self._pools.clear()
+        self._claimed.clear()
+
+    def _definition(self, body: Mapping[str, Any] | None, fields: TaskFields) -> dict[str, Any]:
+        sent = definition(self.now(), fields, body)
+        self._pools.add(pool_name(sent.get("workerType"), sent.get("provisionerId"), sent.get("taskQueueId")))
+        return sent
+
+    def _change(self, task_id: str, change: str) -> Status:
+        status: Status = self._http.call("POST", f"/v1/task/{task_id}/{change}")["status"]
+        return status
+
+    def _next_due(self, task_id: str) -> datetime | None:
+        """When something is due next for a task or one that it depends on; None while a worker is at work."""
+        dues: list[str] = []
+        task_ids = [task_id]
+        for each in task_ids:  # it grows
+            explained = self._http.call("GET", f"/inspect/v1/task/{each}")
+            waits = {wait["situation"]: wait for wait in explained["waitsFor"]}
+            if "claimed" in waits and each not in self._claimed:
+                return None
+            status = explained["status"]
+            pool = f"{status['provisionerId']}/{status['workerType']}"
+            is_asked_for = "never-polled" not in waits and pool not in self._claimed
+            if is_asked_for and waits.keys() & {"visible", "behind"}:
+                return None
+            dues += [wait["until"] for wait in waits.values() if "until" in wait]
+            if "blocked" in waits:
+                dependencies = self.task(each)["dependencies"]
+                task_ids += [other for other in dependencies if other not in task_ids]
+        return parse_time(min(dues)) if dues else None
 
     def _story(self, task_id: str) -> str:
         return "\n".join(explanation_lines(self._http.call("GET", f"/inspect/v1/task/{task_id}")))

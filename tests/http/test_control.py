@@ -23,6 +23,7 @@ from tests.http.calls import (
 BODIES = {  # of the endpoints that take a body
     "moveClock": {"freeze": True},
     "addFault": {"endpoint": "claimTask", "status": 503},
+    "putMessage": {"kind": "poisoned"},
 }
 TESTED = Credentials("tested/client", "the-access-token-that-is-tested")
 

@@ -22,4 +22,4 @@ def test_azurite_storage_does_all_but_move_the_clock(legacy_queue: LegacyQueue) 
         legacy_queue.advance("1s")
     legacy_queue.create_task(worker_type="builds")
     legacy_queue.reset()
-    assert legacy_queue.messages("builds") == legacy_queue.events() == []
+    assert (legacy_queue.messages("builds"), legacy_queue.events()) == ([], [])

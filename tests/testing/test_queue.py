@@ -236,7 +236,7 @@ def test_a_reset_empties_everything(legacy_queue: LegacyQueue) -> None:
     assert legacy_queue.now() < before
     with pytest.raises(RequestFailed, match="404"):
         legacy_queue.status(task_id)
-    assert legacy_queue.events() == legacy_queue.messages() == []
+    assert (legacy_queue.events(), legacy_queue.messages()) == ([], [])
 
 
 def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue) -> None:
@@ -257,3 +257,80 @@ def test_the_traceback_of_a_refusal_ends_in_the_test(legacy_queue: LegacyQueue) 
     with pytest.raises(RequestFailed) as refused:
         legacy_queue.status("no-task")
     assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]
+
+
+def test_a_day_is_skipped_to_the_deadline_of_a_task_that_nobody_claims(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task(deadline=timedelta(days=1))
+    [run] = legacy_queue.wait_for(task_id, "exception", skip=True)["runs"]
+    assert run["reasonResolved"] == "deadline-exceeded"
+
+
+def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy_queue: LegacyQueue) -> None:
+    first = legacy_queue.create_task(retries=1)
+    second = legacy_queue.create_task(dependencies=[first], requires="all-resolved", worker_type="second")
+    for _ in range(2):
+        run = legacy_queue.claim()
+        assert run
+        if run.run_id == 0:
+            legacy_queue.wait_for(first, "pending", skip=True)
+    begun = legacy_queue.now()
+    legacy_queue.wait_for(second, "pending", skip=True)
+    assert timedelta(minutes=19) < legacy_queue.now() - begun < timedelta(minutes=21)
+    assert legacy_queue.status(first)["runs"][1].get("reasonResolved") == "claim-expired"
+
+
+def test_no_time_is_skipped_while_a_worker_is_at_work(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task()
+    worker = legacy_queue.client()
+    work = {"workerGroup": "another", "workerId": "worker", "tasks": 1}
+    worker.claimWork("test-provisioner", "test-worker-type", work)
+    begun = legacy_queue.now()
+    with pytest.raises(TimeoutError):
+        legacy_queue.wait_for(task_id, "pending", timeout=0.2, skip=True)
+    waiting = legacy_queue.create_task()
+    with pytest.raises(TimeoutError):
+        legacy_queue.wait_for(waiting, "exception", timeout=0.2, skip=True)
+    assert legacy_queue.now() - begun < timedelta(minutes=1)
+
+
+def test_messages_that_should_not_be_there_are_delivered_and_refused(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task()
+    legacy_queue.put_message("poisoned", priority="high")
+    legacy_queue.put_message("forged", task_id, priority="medium")
+    legacy_queue.put_message("foreign", task_id, worker_type="another")
+    legacy_queue.put_message("doubled", task_id)
+    first, forged, *both = legacy_queue.messages()
+    assert "taskId" not in first
+    assert [message.get("taskId") for message in (forged, *both)] == [task_id] * 3
+    with pytest.raises(RequestFailed, match="403 AuthorizationFailed"):
+        legacy_queue.claim(protocol="draft")
+    assert legacy_queue.claim("another", protocol="draft")  # its scopes allow both worker types
+    with pytest.raises(RequestFailed, match="409 RequestConflict"):
+        legacy_queue.claim(protocol="draft", worker_id="another")
+    for refused in (("poisoned", task_id), ("forged", None), ("foreign", task_id)):
+        with pytest.raises(RequestFailed, match="400 InputError"):
+            legacy_queue.put_message(*refused)
+
+
+def test_a_task_is_defined_scheduled_canceled_and_run_again(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.define_task(worker_type="builds")
+    assert legacy_queue.status(task_id)["state"] == "unscheduled"
+    assert legacy_queue.schedule(task_id)["state"] == "pending"
+    assert legacy_queue.cancel(task_id)["state"] == "exception"
+    assert legacy_queue.rerun(task_id)["state"] == "pending"
+
+
+def test_a_worker_in_quarantine_gets_no_task(legacy_queue: LegacyQueue) -> None:
+    assert legacy_queue.claim() is None
+    legacy_queue.quarantine(timedelta(hours=1))
+    task_id = legacy_queue.create_task()
+    assert legacy_queue.claim() is None
+    legacy_queue.advance("61m")
+    run = legacy_queue.claim()
+    assert run
+    assert run.task_id == task_id
+
+
+def test_a_misspelled_field_is_an_error_of_mypy_and_of_the_server(legacy_queue: LegacyQueue) -> None:
+    with pytest.raises(RequestFailed, match="paylod"):
+        legacy_queue.create_task(paylod=1)  # type: ignore[call-arg]

@@ -1,0 +1,94 @@
+"""The fields of a task's definition, and the answers, as types: a misspelled field is an error of mypy.
+
+Fields are in Python's case, answers as on the wire. Answers may have more than these.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict
+
+State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
+Priority = Literal["highest", "very-high", "high", "medium", "low", "very-low", "lowest", "normal"]
+Time = str | datetime | timedelta  # a timedelta is from the queue's time on
+
+
+class TaskFields(TypedDict, total=False):
+    """The fields of createTask."""
+
+    provisioner_id: str
+    worker_type: str
+    task_queue_id: str
+    project_id: str
+    scheduler_id: str
+    task_group_id: str
+    dependencies: Sequence[str]
+    requires: Literal["all-completed", "all-resolved"]
+    routes: Sequence[str]
+    priority: Priority
+    retries: int
+    created: Time
+    deadline: Time
+    expires: Time
+    scopes: Sequence[str]
+    payload: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    tags: Mapping[str, str]
+    extra: Mapping[str, Any]
+
+
+class _Run(TypedDict):
+    runId: int
+    state: State
+    reasonCreated: str
+    scheduled: str
+
+
+class Run(_Run, total=False):
+    """One run of a status."""
+
+    reasonResolved: str
+    workerGroup: str
+    workerId: str
+    takenUntil: str
+    started: str
+    resolved: str
+
+
+class Status(TypedDict):
+    """The status of a task."""
+
+    taskId: str
+    provisionerId: str
+    workerType: str
+    schedulerId: str
+    taskGroupId: str
+    deadline: str
+    expires: str
+    retriesLeft: int
+    state: State
+    runs: list[Run]
+
+
+class _Message(TypedDict):
+    messageId: str
+    priority: Priority
+    visibleIn: float
+    dequeueCount: int
+    inserted: str
+
+
+class Message(_Message, total=False):
+    """A message in a pool's queues. ``visibleIn`` is in seconds. A poisoned one is of no run."""
+
+    taskId: str
+    runId: int
+
+
+class QueueEvent(TypedDict):
+    """An event, with its id on this server."""
+
+    id: str
+    exchange: str
+    routingKey: str
+    routes: list[str]
+    payload: dict[str, Any]
