@@ -35,6 +35,18 @@ CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
 SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
+# the titles of the groups of settings, by the first of each
+_GROUPS = {
+    "host": "The server",
+    "storage": "Storage",
+    "public_url": "Addresses and https",
+    "claim_timeout": "Times",
+    "clients": "Clients, secrets and policies",
+    "amqp_url": "Events and answers",
+    "s3_endpoint": "Artifacts in S3",
+    "resolvers": "Operation",
+    "legacy_stubs": "Old workers, tests and development",
+}
 _OWN = (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)  # no published client has them
 _NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # of what may not exist
 
@@ -59,6 +71,15 @@ print(json.dumps(description(commands, click.Context(commands, info_name="legacy
 def endpoints() -> str:
     """A section for each endpoint."""
     return "\n".join(_endpoint(endpoint) for endpoint in SERVED.values())
+
+
+def index() -> str:
+    """A row for each method, by its name, with a link to its section."""
+    rows = [
+        [f"[{name}](#{name.lower()})", f"`{endpoint.method} {endpoint.route}`"]
+        for name, endpoint in sorted(SERVED.items(), key=lambda item: item[0].lower())
+    ]
+    return _table(["method", ""], rows)
 
 
 def stubs() -> str:
@@ -166,18 +187,23 @@ def clients() -> str:
 
 
 def settings() -> str:
-    """A row for each setting."""
+    """A row for each setting, in groups."""
     shown = dict(
         line.split(" = ", 1) for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
     )
-    rows = []
+    rows: list[list[str]] = []
+    tables = []
     for setting in DECLARED:
+        if setting.name in _GROUPS:
+            rows = []
+            tables.append((_GROUPS[setting.name], rows))
         name = wire_name(setting.name)
         default = shown[name].partition("  # ")[0].strip('"')
         default = "" if default in ("(none)", "{}", "[]") or setting.metadata["secret"] else f"`{default}`"
         secret = " *Secret: better in the file or the environment.*" if setting.metadata["secret"] else ""
         rows.append([f"`{name}`", default, escape(setting.metadata["help"], quote=False) + secret])
-    return _table(["setting", "default", ""], rows) + f"\nVariables begin with `{PREFIX}`.\n"
+    groups = [f"### {title}\n\n{_table(['setting', 'default', ''], rows)}" for title, rows in tables]
+    return "\n".join(groups) + f"\nVariables begin with `{PREFIX}`.\n"
 
 
 def command_line() -> str:
@@ -256,6 +282,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 _GENERATORS: Mapping[str, Callable[[], str]] = {
+    "index": index,
     "endpoints": endpoints,
     "shapes": bodies.shapes,
     "parameters": parameters,

@@ -124,6 +124,9 @@ class Settings:
     claim_timeout: timedelta = _setting(values.duration, "20m", "How long a claim lasts.")
     poll_visibility: timedelta = _setting(values.duration, "5m", "How long a polled message stays invisible.")
     sas_life: timedelta = _setting(values.sas_life, "30m", "How long signed poll URLs are valid.")
+    claim_work_wait: timedelta = _setting(
+        values.claim_work_wait, "20s", "How long claimWork waits for work, at most 20s."
+    )
     clients: tuple[Client, ...] = _setting(
         values.clients, (), "The clients: accessToken and scopes of each clientId; better in the file.", True
     )
@@ -147,9 +150,6 @@ class Settings:
     )
     event_shape: str = _setting(
         values.one_of(*SHAPES), "2018", "The readers that events are for: 2018 or today."
-    )
-    claim_work_wait: timedelta = _setting(
-        values.claim_work_wait, "20s", "How long claimWork waits for work, at most 20s."
     )
     s3_endpoint: str | None = _setting(
         values.url,
