@@ -189,7 +189,9 @@ def clients() -> str:
 def settings() -> str:
     """A row for each setting, in groups."""
     shown = dict(
-        line.split(" = ", 1) for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
+        line.split(" = ", 1)
+        for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
+        if not line.startswith("#")
     )
     rows: list[list[str]] = []
     tables = []

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from legacy_queue.cli.options import GENERATED, setting_options, settings_of
+from legacy_queue.cli.queue_options import called_by_default
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
 
@@ -19,7 +20,9 @@ _SECRET = ("accountkey", "sharedaccesssignature")
 @click.command()
 @setting_options
 def config(**options: str | None) -> None:
-    """Print a line for each setting in force, with its source. Secrets are masked."""
+    """Print a line for each setting in force, with its source, and which queue the commands call as which
+    client. Secrets are masked.
+    """
     settings, sources = settings_of(options)
     for setting in DECLARED:
         name = wire_name(setting.name)
@@ -31,6 +34,7 @@ def config(**options: str | None) -> None:
         else:
             shown = json.dumps(_masked(setting.name, value))
         click.echo(f"{name} = {shown}  # {sources[name]}")
+    click.echo(f"# commands call: {called_by_default()}")
 
 
 def _masked(name: str, value: Any) -> Any:

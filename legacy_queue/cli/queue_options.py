@@ -119,9 +119,8 @@ def _option(name: str, *envvar: str, **more: Any) -> Decorator:
     return click.option(name, envvar=envvar, show_envvar=True, **more)
 
 
-root_url_option = _option(
-    "--root-url", "LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL", help="The queue's root URL."
-)
+_ROOT_URLS = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
+root_url_option = _option("--root-url", *_ROOT_URLS, help="The queue's root URL.")
 _OPTIONS = (
     root_url_option,
     _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."),
@@ -178,6 +177,20 @@ def called_queue(
         "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
         "--access-token"
     )
+
+
+def called_by_default() -> str:
+    """Which queue a command without options calls, as which client, and who says so; or what is missing."""
+    root_url = next((name for name in _ROOT_URLS if os.environ.get(name)), "")
+    names = root_url, "LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN"
+    values = [os.environ.get(name) for name in names]
+    try:
+        url, credentials = called_queue(*values)
+    except click.ClickException as missing:
+        return missing.message
+    url_by = names[1] if values[1] else root_url or SERVER_FILE
+    client_by = names[2] if values[2] and values[3] else SERVER_FILE
+    return f"{url} ({url_by}) as {credentials['clientId']} ({client_by})"
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:

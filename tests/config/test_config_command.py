@@ -1,11 +1,14 @@
 """``legacy-queue config``: the settings in force with their sources, and no secret."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
+from legacy_queue.config import SERVER_FILE
 from legacy_queue.config.settings import PREFIX
 
 TOKEN = "S3CRET-access-token-of-a-client"
@@ -24,7 +27,29 @@ def shown(*arguments: str, **environ: str) -> dict[str, str]:
     result = config(*arguments, **environ)
     assert result.exit_code == 0, result.output
     assert "S3CRET" not in result.output
-    return dict(line.split(" = ", 1) for line in result.output.splitlines())
+    return dict(line.split(" = ", 1) for line in result.output.splitlines() if line[0] != "#")
+
+
+def called(tmp_path: Path, **environ: str) -> str:
+    """The last line: which queue the commands call."""
+    where = {"LEGACY_QUEUE_DATA_DIR": str(tmp_path), **environ}
+    result = CliRunner().invoke(commands, ["config"], env=where)
+    assert "S3CRET" not in result.output
+    return result.output.splitlines()[-1]
+
+
+def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> None:
+    assert called(tmp_path).startswith("# commands call: Give the queue's URL")
+    root = {"TASKCLUSTER_ROOT_URL": "https://queue.example.com"}
+    assert called(tmp_path, **root).startswith("# commands call: Give credentials")
+    client = {"TASKCLUSTER_CLIENT_ID": "me", "TASKCLUSTER_ACCESS_TOKEN": TOKEN}
+    asked = "https://queue.example.com/api/queue/v1 (TASKCLUSTER_ROOT_URL) as me (TASKCLUSTER_CLIENT_ID)"
+    assert called(tmp_path, **root, **client) == f"# commands call: {asked}"
+    local = {"rootUrl": "http://127.0.0.1:1", "pid": os.getpid()}
+    credentials = {"clientId": "development", "accessToken": TOKEN}
+    (tmp_path / SERVER_FILE).write_text(json.dumps({**local, "credentials": credentials}))
+    asked = "http://127.0.0.1:1/api/queue/v1 (server.json) as development (server.json)"
+    assert called(tmp_path) == f"# commands call: {asked}"
 
 
 def test_the_defaults_are_shown() -> None:

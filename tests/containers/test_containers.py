@@ -101,7 +101,7 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Serv
     lines = (compose.folder / "secrets/client.env").read_text().splitlines()
     client_id, token = (line.partition("=")[2] for line in lines)
     credentials = {"clientId": client_id, "accessToken": token}
-    for service in ("azurite", "rabbitmq", "server-1", "server-2"):
+    for service in ("azurite", "rabbitmq", "server-1", "server-2", "resolver"):
         compose.wait_until_healthy(service)
     first, second = (queue_at(compose.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
