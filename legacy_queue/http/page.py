@@ -19,6 +19,7 @@ from legacy_queue.http.control_endpoints import ControlServices, clock_answer
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.inspect_endpoints import SCOPE, explained, pool_wire, selected
 from legacy_queue.http.request_journal import Journal
+from legacy_queue.http.request_log import record_of
 from legacy_queue.http.sign_in import SignIn
 from legacy_queue.ports import Clock
 from legacy_queue.services.inspection import Inspection
@@ -57,7 +58,8 @@ def page_endpoint(sign_in: SignIn, control: ControlServices | None) -> Endpoint:
         """The state of the queue as a page for a browser."""
         try:
             inspection, listing, journal, clock = call.authorize()
-        except InsufficientScopes:
+        except InsufficientScopes as refusal:
+            record_of(call.environ).refusal = refusal
             return Response(_NOT_SIGNED_IN, 403, _HEADERS, content_type="text/plain")
         if "bewit=" in call.environ.get("QUERY_STRING", ""):
             response = Response(status=303, headers={**_HEADERS, "Location": "/"})

@@ -217,3 +217,35 @@ def test_a_reason_does_not_repeat_what_the_body_holds(
     assert (answer.status_code, line["status"]) == (status, status)
     assert reason in line["reason"]
     assert SECRET not in str(line)
+
+
+def test_every_refusal_has_its_reason_whatever_refused_it(queue: Queue) -> None:
+    task_id = queue.running()
+    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
+    poll, delete = (urls[name].removeprefix(ROOT_URL) for name in ("signedPollUrl", "signedDeleteUrl"))
+    for method, target in [
+        ("GET", "/nowhere"),
+        ("POST", "/v1/ping"),
+        ("GET", "/v1/task/none"),
+        ("GET", "/v1/task/%zz"),
+        ("GET", f"/v1/task/{slugid()}"),
+        ("PUT", f"/v1/task/{task_id}"),
+        ("GET", f"/v1/task/{task_id}/runs/0/artifacts/public%2Fnone"),
+        ("GET", poll + "x"),
+        ("GET", poll + "&numofmessages=99"),
+        ("PUT", poll),
+        ("DELETE", delete.replace("{{messageId}}", task_id).replace("{{popReceipt}}", "x")),
+        ("GET", "/azure/another/queue/messages"),
+        ("PUT", "/uploads/forged"),
+        ("GET", "/uploads/forged"),
+        ("GET", "/control/v1/clock"),
+        ("GET", "/schemas/queue/v1/none.json"),
+        ("GET", "/events?unknown=1"),
+        ("GET", "/"),
+        ("GET", "/static/none.js"),
+    ]:
+        with capture_logs() as logs:
+            queue.http.open(target, method=method).close()
+        [line] = [line for line in logs if line["event"] == "request"]
+        assert 400 <= line["status"] < 500, target
+        assert line.get("reason"), target
