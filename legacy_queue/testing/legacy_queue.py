@@ -175,7 +175,7 @@ class LegacyQueue(QueueServer):
                     if status["state"] in _RESOLVED:
                         raise AssertionError(f"task {task_id} is not {state}:\n{self._story(task_id)}")
                     if skip and (due := self._next_due(task_id)):
-                        self.advance(due - self.now())
+                        self.advance(max(due - self.now(), timedelta(milliseconds=1)))
                         status = self.status(task_id)
                     else:
                         status = next(events)["payload"].get("status", status)
