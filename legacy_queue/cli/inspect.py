@@ -1,5 +1,6 @@
 """legacy-queue status, tasks, pools, workers, group, log, cancel and rerun."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,15 @@ _LOGS = "public/logs/"
 task_argument = click.argument("task_id", metavar="TASK", callback=matching(TASK_ID, "a taskId"))
 
 
-@click.command()
+class _WithId(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take an id that begins with a dash, as one of 64 made by old clients, for no option."""
+        ids = [arg for arg in args if arg.startswith("-") and re.fullmatch(TASK_ID, arg)]
+        moved = [*(arg for arg in args if arg not in ids), "--", *ids] if ids else args
+        return super().parse_args(ctx, moved)
+
+
+@click.command(cls=_WithId)
 @task_argument
 @reporting
 def status(queue: CalledQueue, task_id: str) -> Report:
@@ -84,7 +93,7 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
     return {"workers": found}, _table(heads, rows, "No worker has called in the last ten days.")
 
 
-@click.command()
+@click.command(cls=_WithId)
 @click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="No more tasks.")
 @reporting
@@ -99,7 +108,7 @@ def group(queue: CalledQueue, task_group_id: str, limit: int) -> Report:
     return {**answer, "counts": counts}, "\n".join([text, counted] if counted else [text])
 
 
-@click.command()
+@click.command(cls=_WithId)
 @task_argument
 @click.option("--artifact", metavar="NAME", show_default=f"the first below {_LOGS}", help="Another artifact.")
 @queue_options
@@ -119,7 +128,7 @@ def log(queue: CalledQueue, task_id: str, artifact: str | None) -> None:
         sys.stdout.buffer.write(chunk)
 
 
-@click.command()
+@click.command(cls=_WithId)
 @task_argument
 @reporting
 def cancel(queue: CalledQueue, task_id: str) -> Report:
@@ -127,7 +136,7 @@ def cancel(queue: CalledQueue, task_id: str) -> Report:
     return _changed(queue, task_id, "cancel")
 
 
-@click.command()
+@click.command(cls=_WithId)
 @task_argument
 @reporting
 def rerun(queue: CalledQueue, task_id: str) -> Report:

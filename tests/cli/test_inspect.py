@@ -115,6 +115,15 @@ def test_a_task_is_canceled_and_run_again(server: Server, ask: Asking) -> None:
     assert printed(ask("rerun", task_id)) == f"{pool} pending: run 0 exception (canceled), run 1 pending\n"
 
 
+@pytest.mark.parametrize("start", ["-", "--"])
+def test_an_id_that_begins_with_a_dash_is_no_option(server: Server, ask: Asking, start: str) -> None:
+    task_id = f"{start}{slugid()[len(start) :]}"
+    Queue(server).create(definition("dashed", taskGroupId=task_id), task_id)
+    assert from_json(ask("status", task_id, "--json"))["status"]["taskId"] == task_id
+    assert printed(ask("group", "--limit", "1", task_id)).splitlines()[1].split()[0] == task_id
+    assert "run 0 exception (canceled)" in printed(ask("cancel", task_id))
+
+
 def test_the_log_of_a_task_is_printed(server: Server, ask: Asking) -> None:
     without = Queue(server).create(definition("logged"))
     assert f"task {without} has no log: it has no artifacts" in ask("log", without).output
