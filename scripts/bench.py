@@ -6,7 +6,8 @@ mean something, figures of two runs do not. Costs are for a cycle: requests to A
 ms of CPU, also of this process ("load"). What a server does after it has rested counts with its next load.
 
 Parts: cycle (each storage, two processes, the floor; with one client also what each call costs), growth
-(embedded with as many tasks stored), waiting (claimWork). Options after -- go to `legacy-queue serve`.
+(embedded with as many tasks stored), waiting (claimWork), page (open in a browser, which takes CPU of the
+machine too: compare the CPU of the servers). Options after -- go to `legacy-queue serve`.
 """
 
 import argparse
@@ -48,7 +49,13 @@ SIDES = {
     "memory": "memory",
     "azurite": "azurite --azurite-default-account",
 }
-RATIOS = {"embedded": ("memory",), "2 processes": ("embedded",), "azurite": ("floor/1", "floor/8")}
+RATIOS = {
+    "embedded": ("memory",),
+    "2 processes": ("embedded",),
+    "azurite": ("floor/1", "floor/8"),
+    "page open": ("embedded",),
+}
+BROWSER = "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0"
 
 # Loaded into Azurite, it counts requests by method and name of table or queue. GET /counts answers with them.
 COUNT_REQUESTS = """
@@ -109,7 +116,7 @@ class Server(Side):
     def __init__(self, name: str, line: Mapping[str, Any]) -> None:
         """``line`` is what the server prints when it is ready."""
         super().__init__(name)
-        self._line, self.storage = line, line["storage"]
+        self._line, self.storage, self.root_url = line, line["storage"], line["rootUrl"]
 
     def call(self, what: str, slot: int, task: dict[str, Any]) -> None:
         """A call of the life of one task, which keeps in ``task`` what the next call needs."""
@@ -301,6 +308,23 @@ class Bench:
                 cost = (server.spent() - before)["CPU server"]
                 self._add("waiting", server.name, {"claim/createTask": ratio, "polls": polls, "CPU ms": cost})
 
+    def page(self) -> None:
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+            self._server("embedded") as server,
+            self._server("embedded") as shown,
+        ):
+            shown.name = "page open"
+            command = [*BROWSER.split(), f"--user-data-dir={profile}", shown.root_url]
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as browser:
+                self._rounds("page", [shown, server], self._options.clients[:2])
+                time.sleep(5)  # the page has shown the last event
+                before, seconds = shown.spent(), 20
+                time.sleep(seconds)
+                cost = (shown.spent() - before)["CPU server"]
+                self._add("page", "page open, idle", {"s": seconds, "CPU ms": cost})
+                browser.terminate()
+
     @contextmanager
     def _server(self, kind: str, suffix: str = "", data: str = "", *words: str) -> Iterator[Server]:
         """A server of a revision; its files are in the folder ``data``, or in one that is removed."""
@@ -373,7 +397,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("cycle", "growth", "waiting")
+    parts = ("cycle", "growth", "waiting", "page")
     add = parser.add_argument
     add("--only", nargs="+", choices=parts, default=parts)
     add("--rounds", type=int, default=5, help="of each comparison (5)")

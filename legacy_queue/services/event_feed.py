@@ -33,8 +33,9 @@ MAX_EVENTS_SIZE = 64 * 1024 * 1024  # bytes of their payloads
 _MIN_SHARE = 4  # streams that each follower may open at least
 _PAGE = 20  # events that are looked at before other requests are served
 _TICK = timedelta(seconds=1)
-# seconds for each open stream before one reads: many streams then read many events at once
-_PAUSE = 0.0002
+# seconds between two reads of a stream, and for each open stream: it then reads many events at once
+_INTERVAL = 0.02
+_INTERVAL_OF_EACH = 0.0002
 
 
 class FedEvent(NamedTuple):
@@ -163,12 +164,15 @@ class EventFeed:
             yield None
             if resumes:
                 position = int(after)
+            read = 0.0
             while True:
                 news = self._news  # before the ids, which change before it is set
                 last_id = stream.last_id
                 until = last_id or self._last_id
                 if position != until:
-                    time.sleep(len(self._streams) * _PAUSE)
+                    interval = max(_INTERVAL, len(self._streams) * _INTERVAL_OF_EACH)
+                    time.sleep(max(0.0, read + interval - time.monotonic()))
+                    read = time.monotonic()
                     yield from self._kept(stream, position, until)
                     position = until
                 if last_id:

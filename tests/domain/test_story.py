@@ -1,6 +1,7 @@
 """The story of a task, and what it waits for where real calls rarely lead."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from legacy_queue.domain.story import request_words, story
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import CLAIM_TIMEOUT, HOUR, MINUTE, NOW, TASK_ID, pending, running
+
+MS = timedelta(milliseconds=1)
 
 
 def told(task: Task, *requests: Any) -> list[tuple[str, str]]:
@@ -57,7 +60,7 @@ def test_a_request_is_said_in_one_line(fields: dict[str, Any], words: str | None
 
 
 def test_a_request_comes_before_what_it_has_changed() -> None:
-    whats = [what for _, what in told(pending(), request(endpoint="createTask"))]
+    whats = [what for _, what in told(pending(), request(endpoint="createTask", time=format_time(NOW + MS)))]
     assert whats[0] == "createTask: 200"
 
 

@@ -123,18 +123,20 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
     queue.create(workerType="another", priority="high")
     queue.clock.advance(MINUTE)
     claimed = queue.running()
-    succeeded(queue.call("pollTaskUrls", **POOL))
     queue.clock.advance(MINUTE)
+    succeeded(queue.call("pollTaskUrls", **POOL))
     queue.create(workerType="another", priority="high")
-    another, pool = inspected(queue, "pools")["pools"]
+    succeeded(queue.call("pollTaskUrls", **POOL | {"workerType": "zzz"}))
+    another, pool, idle = inspected(queue, "pools")["pools"]
     assert [another["taskQueueId"], pool["taskQueueId"]] == [f"{PROVISIONER}/another", POOL_NAME]
+    assert (idle["taskQueueId"], idle["pendingTasks"]) == (f"{PROVISIONER}/zzz", 0)
     assert [entry["priority"] for entry in pool["priorities"]] == [*PRIORITIES]
     assert (another["pendingTasks"], another["claimedTasks"], another["callers"]) == (2, 0, [])
     high = {"priority": "high", "pendingTasks": 2, "claimedTasks": 0, "oldest": format_time(NOW)}
     assert another["priorities"][2] == high
     assert [message["priority"] for message in another["messages"]] == ["high", "high"]
     assert (pool["pendingTasks"], pool["claimedTasks"], pool["policy"]) == (0, 1, "optional")
-    worker, client = sorted(pool["callers"], key=lambda caller: str(caller["method"]))
+    client, worker = pool["callers"]
     assert worker == {
         "caller": "/".join(WORKER.values()),
         "method": "claimTask",

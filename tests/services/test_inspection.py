@@ -155,6 +155,14 @@ def test_a_task_that_is_blocked_by_its_dependencies(harness: Harness) -> None:
     assert explained(harness, task_id) == [("dependency-failed", why, None), DEADLINE]
 
 
+def test_a_dependency_that_failed_blocks_no_task_that_requires_all_resolved(harness: Harness) -> None:
+    failed, other = harness.create(), harness.create()
+    task_id = harness.create(dependencies=[failed, other], requires="all-resolved")
+    harness.run(failed, "failed")
+    why = f"It waits for 1 of its dependencies: {other} (pending)."
+    assert explained(harness, task_id)[0] == ("blocked", why, None)
+
+
 def test_of_many_dependencies_five_are_named(harness: Harness) -> None:
     others = [harness.create() for _ in range(7)]
     ((_, why, _), *_) = explained(harness, harness.create(dependencies=others))
@@ -201,6 +209,11 @@ def test_a_task_whose_claims_lack_proof() -> None:
         "receipt."
     )
     assert explained(harness, task_id)[0] == ("proof-required", why, None)
+    harness.clock.advance(POLL_VISIBILITY)
+    harness.claim(harness.receive(1)[0])
+    harness.run_timers(CLAIM_TIMEOUT)
+    assert harness.states(task_id)[1:] == ["pending"]  # no claim of that run was refused
+    assert "proof-required" not in {situation for situation, _, _ in explained(harness, task_id)}
 
 
 def test_a_task_whose_message_is_missing(harness: Harness) -> None:
@@ -240,8 +253,7 @@ def test_a_task_behind_others(harness: Harness) -> None:
 def test_a_task_that_is_offered_again_after_a_while(harness: Harness) -> None:
     poll_urls(harness)
     task_id = harness.create()
-    message = harness.receive_one()
-    harness.delete(message)
+    harness.receive_one()  # that message is hidden for longer
     harness.storage.work_queues.put(QUEUE, _text(harness, task_id), HOUR, 10 * SECOND)
     why = "Its message is hidden for 10s more: then a worker can receive it."
     assert explained(harness, task_id)[0] == ("delayed", why, 10 * SECOND)

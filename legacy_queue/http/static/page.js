@@ -3,12 +3,14 @@
 "use strict";
 
 const MIN_PAUSE = 1000; // ms between two fetches
-const SHARE = 40; // a fetch may take this part of the time: the page must not slow the queue
+const SHARE = 100; // a fetch may take one part of so many of the time: the page must not slow the queue
 const MAX_EVENTS = 100;
+const DRAWN_WITHIN = 250; // ms; drawing each event alone would take a core from the queue
 
 let pause = MIN_PAUSE; // ms
 let due = null; // the timer of the next fetch
 let dueAt = Infinity;
+const lines = []; // of events to be drawn, the newest first
 
 function say(text) {
   document.getElementById("live").textContent = text;
@@ -58,10 +60,16 @@ function show(event) {
   const run = payload.runId === undefined ? "" : ` run ${payload.runId}`;
   const what = status ? `${status.taskId}${run} ${status.state}` : payload.taskGroupId;
   line.textContent = `${new Date().toISOString().slice(11, 19)} ${exchange.split("/").pop()} ${what}`;
-  const list = document.getElementById("events");
-  list.prepend(line);
-  while (list.children.length > MAX_EVENTS) list.lastChild.remove();
+  lines.unshift(line);
+  lines.splice(MAX_EVENTS);
+  if (lines.length === 1) setTimeout(draw, DRAWN_WITHIN);
   fetchIn(pause);
+}
+
+function draw() {
+  const list = document.getElementById("events");
+  list.prepend(...lines.splice(0));
+  while (list.children.length > MAX_EVENTS) list.lastChild.remove();
 }
 
 const events = new EventSource("/events");
