@@ -31,11 +31,11 @@ _SECTIONS = {
         "group": "List the tasks of a task group.",
         "pools": "List worker types: their tasks, and who asks for work.",
         "workers": "List workers: their last call and quarantine.",
+        "peek": "Print the messages of a worker type without dequeuing.",
         "open": "Print a link to the queue's page, for a browser.",
     },
     "Test with a queue that runs with --control, as up does": {
         "requests": "Print its last requests and their answers.",
-        "peek": "Print the messages of a worker type without dequeuing.",
         "clock": "Print its clock, or move it forward.",
         "fault": "Cause faults in requests.",
         "reset": "Empty it, without a restart.",
@@ -52,10 +52,9 @@ COMMANDS = {name: text for section in _SECTIONS.values() for name, text in secti
 # the module of each command that has another name than its module
 _MODULES = {
     **dict.fromkeys(
-        ("cancel", "group", "log", "open", "pools", "rerun", "status", "tasks", "workers"), "inspect"
+        ("cancel", "group", "log", "open", "peek", "pools", "rerun", "status", "tasks", "workers"), "inspect"
     ),
     "clock": "control",
-    "peek": "control",
     "reset": "control",
     "test": "run_tests",  # pytest collects modules named test*
 }

@@ -1,23 +1,19 @@
-"""legacy-queue clock, peek and reset, for a server that runs with ``--control``."""
+"""legacy-queue clock and reset, for a server that runs with ``--control``."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, Report, pool_argument, reporting
-from legacy_queue.cli.tables import aligned
-from legacy_queue.domain.times import duration_words, parse_time
-
-_HEADS = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
+from legacy_queue.cli.queue_options import CalledQueue, Report, reporting
+from legacy_queue.domain.times import duration_words
 
 
 class DefaultGroup(click.Group):
     """A group that runs its first command if the arguments name none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
 
@@ -74,47 +70,6 @@ def _clock(answer: Mapping[str, Any]) -> Report:
     words += ["frozen"] if answer["frozen"] else []
     words += [] if answer["movable"] else [answer["reason"]]
     return answer, ", ".join(words)
-
-
-@click.command()
-@pool_argument
-@reporting
-def peek(queue: CalledQueue, pool: str) -> Report:
-    """Print the messages in the queues of a worker type, named provisionerId/workerType. None is dequeued.
-
-    With memory storage invisible messages are listed too. Azure's queues list only visible messages, 32 of
-    each queue.
-    """
-    answer = queue.ask("GET", f"/inspect/v1/messages/{pool}", "messages")
-    now = parse_time(queue.ask("GET", "/control/v1/clock", "now")["now"])
-    return answer, _messages(answer, now)
-
-
-def _messages(answer: Mapping[str, Any], now: datetime) -> str:
-    messages: Sequence[Mapping[str, Any]] = answer["messages"]
-    pool = answer["taskQueueId"]
-    hidden = answer["hidden"]
-    lines = list(aligned([_HEADS, *(_row(message, now) for message in messages)])) if messages else []
-    if not messages and not hidden:
-        lines.append(f"There are no messages for {pool}.")
-    if hidden:
-        more = "more " if messages else ""
-        lines.append(f"{hidden} {more}for {pool} that cannot be listed: invisible, or behind 32 others.")
-    return "\n".join(lines)
-
-
-def _row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    visible_in = message["visibleIn"]
-    age = max(0.0, (now - parse_time(message["inserted"])).total_seconds())
-    return (
-        message.get("taskId", "unknown"),
-        str(message.get("runId", "-")),
-        message["priority"],
-        f"in {duration_words(visible_in)}" if visible_in else "now",
-        str(message["dequeueCount"]),
-        f"{duration_words(age)} ago",
-        message["messageId"],
-    )
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""legacy-queue status, tasks, pools, workers, group, log, cancel and rerun."""
+"""legacy-queue status, tasks, pools, workers, peek, group, log, cancel, rerun and open."""
 
 import re
 import sys
@@ -14,6 +14,7 @@ from legacy_queue.cli.queue_options import (
     CalledQueue,
     Report,
     matching,
+    pool_argument,
     pool_option,
     queue_options,
     reporting,
@@ -91,6 +92,22 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
     heads = ("WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK")
     rows = (_worker_row(worker, parse_time(answer["now"])) for worker in found)
     return {"workers": found}, _table(heads, rows, "No worker has called in the last ten days.")
+
+
+@click.command()
+@pool_argument
+@reporting
+def peek(queue: CalledQueue, pool: str) -> Report:
+    """Print the messages in the queues of a worker type, named provisionerId/workerType. None is dequeued.
+
+    Embedded storage lists hidden messages too, Azurite and Azure only visible ones, 32 of each queue.
+    """
+    answer = queue.ask("GET", f"/inspect/v1/messages/{pool}", "messages")
+    heads = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
+    rows = (_message_row(message, parse_time(answer["now"])) for message in answer["messages"])
+    text = _table(heads, rows, f"No message is listed for {pool}.")
+    left_out = f"\n{answer['hidden']} messages are not listed: hidden, or behind 32 others."
+    return answer, text + left_out * bool(answer["hidden"])
 
 
 @click.command(cls=_WithId)
@@ -217,6 +234,19 @@ def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         _ago(worker["last"], now),
         worker.get("quarantineUntil", "-"),
         f"{last['taskId']}/{last['runId']}" if last else "-",
+    )
+
+
+def _message_row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    visible_in = message["visibleIn"]
+    return (
+        message.get("taskId", "unknown"),
+        str(message.get("runId", "-")),
+        message["priority"],
+        f"in {duration_words(visible_in)}" if visible_in else "now",
+        str(message["dequeueCount"]),
+        f"{_ago(message['inserted'], now)} ago",
+        message["messageId"],
     )
 
 

@@ -63,16 +63,21 @@ def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
 
 
 @inspect_endpoint(
-    "GET", "/inspect/v1/messages/<provisionerId>/<workerType>", "Inspect Messages", output="inspect-messages"
+    "GET",
+    "/inspect/v1/messages/<provisionerId>/<workerType>",
+    "Inspect Messages",
+    output="inspect-messages-response",
 )
-def inspect_messages(call: Call[Peeking]) -> Reply:
+def inspect_messages(call: Call[tuple[Peeking, Clock]]) -> Reply:
     """The messages in the queues of a worker type, highest priority first, without receiving any.
 
     Embedded storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
     ``hidden`` is the number of messages that are not shown.
     """
     pool = call.params["provisionerId"], call.params["workerType"]
-    return {"taskQueueId": "/".join(pool), **_messages(call.authorize().messages(*pool))}
+    peeking, clock = call.authorize()
+    now = format_time(clock.now())
+    return {"taskQueueId": "/".join(pool), "now": now, **_messages(peeking.messages(*pool))}
 
 
 def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: str) -> Mapping[str, Any]:

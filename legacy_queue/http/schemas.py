@@ -303,7 +303,7 @@ SCHEMAS: dict[str, Schema] = {
         ),
         "now",
     ),
-    "inspect-messages": object_of(f"taskQueueId {_SEEN_MESSAGES}", "", **_OF_MESSAGES),
+    "inspect-messages-response": object_of(f"taskQueueId now {_SEEN_MESSAGES}", "", **_OF_MESSAGES),
 }
 _MESSAGES = {
     "task-group-resolved": "task-group-resolved",

@@ -1,4 +1,4 @@
-"""``legacy-queue clock, fault, peek, requests, reset``, against a real server with ``--control``."""
+"""``legacy-queue clock, fault, peek, requests and reset``, against a real server with ``--control``."""
 
 import json
 import re
@@ -63,6 +63,7 @@ def refused(result: Result, exit_code: int = 1) -> str:
 
 def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
     assert re.fullmatch(f"{TIME}\n", printed(ask("clock")))
+    assert "advance" in printed(ask("clock", "-h"))
     assert re.fullmatch(f"{TIME}, 1h 30m ahead of the real time\n", printed(ask("clock", "advance", "90m")))
     assert re.fullmatch(f"{TIME}, .* ahead of the real time, frozen\n", printed(ask("clock", "freeze")))
     assert from_json(ask("clock", "show", "--json"))["frozen"] is True
@@ -91,7 +92,7 @@ def test_peek_lists_visible_and_invisible_messages_and_dequeues_none(server: Ser
         assert rows[1][:5] == [pending, "0", "lowest", "now", "0"]
     listed = from_json(ask("peek", "system/peeked", "--json"))
     assert [message["taskId"] for message in listed["messages"]] == [claimed, pending]
-    assert printed(ask("peek", "system/unused")) == "There are no messages for system/unused.\n"
+    assert printed(ask("peek", "system/unused")) == "No message is listed for system/unused.\n"
 
 
 def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> None:

@@ -155,7 +155,7 @@ def test_with_tls_the_commands_that_up_prints_work(tmp_path: Path) -> None:
     assert printed == "hello"
     assert json.loads(pending)["pendingTasks"] == 0
     assert any("reportCompleted" in line for line in requests)
-    assert none == "There are no messages for my-provisioner/my-worker."
+    assert none == "No message is listed for my-provisioner/my-worker."
     assert clock.endswith("Z, 21m ahead of the real time")
 
 
