@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "legacy-queue"
 release = importlib.metadata.version(project)
-extensions = ["myst_parser", "generated"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated"]
 exclude_patterns = ["_ext", "_static"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
