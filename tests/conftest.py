@@ -47,6 +47,7 @@ MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "ht
 # Files, and folders of files, that take longest.
 LONG = (
     "containers",
+    "conform",
     "system",
     "docs/test_pages.py",
     "services/test_redo.py",

@@ -39,6 +39,7 @@ _SECTIONS = {
         "clock": "Print its clock, or move it forward.",
         "fault": "Cause faults in requests.",
         "reset": "Empty it, without a restart.",
+        "conform": "Judge whether a worker follows the protocol.",
     },
     "Look at settings and files": {
         "config": "Print the settings in force, with secrets masked.",

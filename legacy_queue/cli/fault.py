@@ -61,9 +61,9 @@ def list_faults(queue: CalledQueue) -> Report:
 )
 @click.option(
     "--sas",
-    type=click.Choice(["expired"]),
+    metavar="expired|DURATION",
     show_default="none",
-    help="Answer with signed URLs that are expired.",
+    help="Answer with signed URLs that are expired, or expire in 10s.",
 )
 @click.option("--double", is_flag=True, help="Deliver a received message twice.")
 @click.option("--lose", is_flag=True, help="Delete a message instead of delivering it.")

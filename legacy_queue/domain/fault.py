@@ -14,6 +14,8 @@ RECEIVE = "azure.receive"
 DELETE = "azure.delete"
 UPLOAD = "upload"
 MAX_DELAY = timedelta(minutes=10)
+EXPIRED = "expired"
+EXPIRED_FOR = timedelta(minutes=7)  # less than the drift for which a signed URL is valid before it is signed
 
 RunKey = tuple[str, int]  # taskId and runId
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
@@ -54,6 +56,13 @@ class Fault:
     @property
     def endpoint(self) -> str:
         return str(self.wire["endpoint"])
+
+    @property
+    def url_life(self) -> timedelta:
+        """How long signed URLs are valid: the value of ``sas``. Raises InputError."""
+        if self.wire.get("sas", EXPIRED) == EXPIRED:
+            return -EXPIRED_FOR
+        return given(self.wire, "sas", parse_duration)
 
     @property
     def is_before(self) -> bool:
@@ -102,6 +111,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     only = _ENDPOINT_OF_EFFECT.get(effect or "", name)
     if len(effects) > 1:
         raise InputError(f"{' and '.join(effects)}: a fault does one of these; add a second fault")
+    fault.url_life  # noqa: B018 - raises InputError
     if not effects and "delay" not in wire:
         raise InputError(f"give an effect: one of {', '.join(_EFFECTS)}, or a delay, or both")
     if delay > MAX_DELAY:

@@ -26,6 +26,7 @@ from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
 from legacy_queue.domain.fault import Fault, RunKey
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import parse_time
+from legacy_queue.ports.queue import QueuedMessage
 
 # the fields that are signed after the resource, in this order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -118,6 +119,9 @@ class Observer(Protocol):
         has_message: bool = False,
     ) -> Fault | None:
         """The fault of the request, which is about these runs, if any; raises InjectedError."""
+
+    def received(self, environ: dict[str, Any], messages: Sequence[QueuedMessage]) -> None:
+        """The request has received these messages."""
 
     def refuse(self, environ: dict[str, Any], reason: str) -> None:
         """The request gets an error, for this reason."""

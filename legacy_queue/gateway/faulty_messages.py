@@ -35,7 +35,11 @@ class FaultyMessages:
         """As ``Queue.receive``, without messages that a fault loses."""
         self._observer.cause_fault(request.environ, RECEIVE)
         received = source.receive(count, hidden_for)
-        return [message for message in received if self._apply_fault(source, message, hidden_for) != "lose"]
+        delivered = [
+            message for message in received if self._apply_fault(source, message, hidden_for) != "lose"
+        ]
+        self._observer.received(request.environ, delivered)
+        return delivered
 
     def delete(self, message_id: str) -> None:
         """Call this before a delete; raises InjectedError."""

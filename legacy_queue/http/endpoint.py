@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
@@ -93,10 +94,10 @@ class Call(Generic[Needed]):
         """The task group, to fill the scopes; raises ResourceNotFound."""
         return self._groups.load(self.params["taskGroupId"])
 
-    def with_expired_urls(self) -> "Call[Polling]":
-        """The same call of pollTaskUrls, except that its URLs have expired."""
+    def with_url_life(self, life: timedelta) -> "Call[Polling]":
+        """The same call of pollTaskUrls, except for how long its URLs are valid."""
         call: Any = self
-        return replace(call, _needed=call._needed.expired())  # noqa: SLF001 - its own
+        return replace(call, _needed=call._needed.with_url_life(life))  # noqa: SLF001 - its own
 
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Needed:
         """What the handler needs, if the caller has the endpoint's scopes; else raises InsufficientScopes.

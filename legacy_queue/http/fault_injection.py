@@ -9,10 +9,13 @@ from typing import Any
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.domain.fault import Fault, RunKey, Target
+from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.endpoint import Call, Endpoint, Reply
-from legacy_queue.http.request_log import Environ, record_of
+from legacy_queue.http.request_journal import digest
+from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.fault_registry import FaultRegistry
 
 _CODES = {
@@ -40,18 +43,17 @@ class FaultInjection:
     def handle(self, call: Call[Any]) -> Reply:
         """The answer of the call's handler, or that of a fault.
 
-        A call with invalid credentials has no faults. The runs that claimWork claimed are recorded.
+        A call with invalid credentials has no faults. What was claimed is recorded.
         """
         if call.has_invalid_credentials:
             return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")
         fault = self._next(call.environ, call.endpoint.name, task_id, lambda: _worker(call))
         if fault and fault.effect == "sas":
-            call = call.with_expired_urls()
+            call = call.with_url_life(fault.url_life)
         answer = call.endpoint.handler(call)
-        if call.endpoint.name == "claimWork" and isinstance(answer, Mapping):
-            claims = answer["tasks"]
-            record_of(call.environ).runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
+        if isinstance(answer, Mapping):
+            _record_answer(record_of(call.environ), call.endpoint.name, answer)
         return answer
 
     def begin(self, environ: Environ, endpoint: str) -> None:
@@ -61,6 +63,10 @@ class FaultInjection:
     def concern(self, environ: Environ, queue: WorkQueue | None) -> None:
         """Record which queue a signed URL is of."""
         record_of(environ).queue = queue
+
+    def received(self, environ: Environ, messages: Sequence[QueuedMessage]) -> None:
+        """Record the messages that a signed URL has received."""
+        record_of(environ).facts["messages"] = [*map(_received, messages)]
 
     def refuse(self, environ: Environ, reason: str) -> None:
         """Record why a request of a signed URL was refused."""
@@ -98,6 +104,35 @@ class FaultInjection:
         if fault.is_before:
             raise _error(fault)
         return fault
+
+
+def _record_answer(record: RequestRecord, endpoint: str, answer: Mapping[str, Any]) -> None:
+    match endpoint:
+        case "claimWork":
+            record.facts["claims"] = [*map(_claimed, answer["tasks"])]
+            record.runs = [(claim["taskId"], claim["runId"]) for claim in record.facts["claims"]]
+        case "claimTask" | "reclaimTask":
+            record.facts["claims"] = [_claimed(answer)]
+        case "pollTaskUrls":
+            record.facts["expires"] = answer["expires"]
+
+
+def _claimed(claim: Mapping[str, Any]) -> Mapping[str, Any]:
+    named = {name: claim[name] for name in ("runId", "takenUntil")}
+    return {"taskId": claim["status"]["taskId"], **named}
+
+
+def _received(message: QueuedMessage) -> Mapping[str, Any]:
+    """Receipt and signature, which are secrets, as digests that a claim can be compared with."""
+    known: dict[str, Any] = {
+        "messageId": message.lease.message_id,
+        "receipt": digest(message.lease.receipt),
+        "dequeueCount": message.dequeue_count,
+    }
+    with suppress(ValueError):
+        task_id, run_id, signature = read_message(message.text)
+        known |= {"taskId": task_id, "runId": run_id, "signature": digest(signature)}
+    return known
 
 
 def target_of(endpoint: Endpoint) -> Target:

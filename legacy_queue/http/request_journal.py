@@ -5,6 +5,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -13,12 +14,15 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ID_NAMES
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
+from legacy_queue.http.schema_properties import REASONS
 
 _SIZE = 10_000  # requests
 _MAX_TARGET = 2000  # characters
 _MAX_REASON = 1000  # characters
 # parameters of queries; of Azure, without the parameters that sign a URL
 _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
+_REASONS = {*REASONS.split(), "resources-unavailable"}
+_MESSAGE_ID = re.compile("[0-9a-fA-F-]{36}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
 
 
@@ -55,6 +59,8 @@ class Journal:
             "priority": record.queue and record.queue.priority,
             **_subject(record, params),
             "fault": record.fault,
+            **_sent(record.payload),
+            **record.facts,
         }
         self._entries.append({field: value for field, value in known.items() if value is not None})
 
@@ -113,6 +119,25 @@ def _subject(record: RequestRecord, params: Mapping[str, str]) -> dict[str, Any]
     elif record.runs:
         subject["taskIds"] = [task_id for task_id, _ in record.runs]
     return subject
+
+
+def _sent(payload: tuple[bytes, Any] | None) -> dict[str, Any]:
+    """What a worker has sent with a claim or a report. Receipt and signature are digests."""
+    body = payload[1] if payload and isinstance(payload[1], dict) else {}
+    texts = {name: text for name, text in body.items() if isinstance(text, str)}
+    tasks = body.get("tasks")
+    return {
+        "messageId": _MESSAGE_ID.fullmatch(texts.get("messageId", "")) and texts["messageId"],
+        "receipt": texts.get("receipt") and digest(texts["receipt"]),
+        "signature": texts.get("signature") and digest(texts["signature"]),
+        "sentReason": texts.get("reason") if texts.get("reason") in _REASONS else None,
+        "tasks": tasks if type(tasks) is int and tasks >= 0 else None,
+    }
+
+
+def digest(secret: str) -> str:
+    """Eight characters by which two uses of a secret can be compared, and which do not show it."""
+    return sha256(secret.encode()).hexdigest()[:8]
 
 
 def shown_target(target: str) -> str:

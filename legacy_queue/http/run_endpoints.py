@@ -3,6 +3,8 @@
 Source: docs/explanation/http-contract.md.
 """
 
+import re
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,7 @@ from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.body_timeout import disconnected
 from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.http.request_log import record_of
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimProof, Claims
 from legacy_queue.services.polling import Polling
@@ -63,15 +66,17 @@ def claim_work(call: Call[ClaimWork]) -> Reply:
 
     The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
     do not mean that no others are pending. A client that disconnects before the answer claims nothing.
-    With the header ``Prefer: wait=0`` (RFC 7240) the answer comes at once.
+    With the header ``Prefer: wait=2`` (RFC 7240) it waits at most 2 seconds, with ``wait=0`` not at all.
     """
     worker = _worker(call)
     work = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
     names_task_queue = "taskQueueId" in call.params
     is_disconnected = disconnected(call.environ)
-    waits = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") != "0"
-    return work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, waits)
+    answer = work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, _preferred_wait(call))
+    if is_disconnected():
+        record_of(call.environ).facts["isDisconnected"] = True
+    return answer
 
 
 @endpoint(
@@ -129,6 +134,11 @@ def report_failed(call: Call[Tasks]) -> Reply:
 def report_exception(call: Call[Tasks]) -> Reply:
     """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
     return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
+
+
+def _preferred_wait(call: Call[Any]) -> timedelta | None:
+    seconds = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") or ""
+    return timedelta(seconds=int(seconds)) if re.fullmatch("[0-9]{1,5}", seconds) else None
 
 
 def _pool(call: Call[Any]) -> tuple[str, str]:

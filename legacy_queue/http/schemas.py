@@ -135,7 +135,7 @@ _OF_FAULT: dict[str, Schema] = {
     "status": integer(599, 400),
     "message": text(4096, _LINE),
     "drop": enum("before after"),
-    "sas": enum("expired"),
+    "sas": text(20),
     **dict.fromkeys(("double", "lose", "stale"), _TRUE),
     "delay": text(20),
 }
@@ -156,12 +156,26 @@ _MESSAGE = object_of(
 )
 _SEEN_MESSAGES = "messages hidden"
 _OF_MESSAGES: dict[str, Schema] = {"messages": array(_MESSAGE), "hidden": _COUNT}
+_FACTS = "messages messageId receipt signature sentReason tasks claims expires isDisconnected"
 _REQUEST = object_of(
     "sequence time requestId method path status ms",
-    f"endpoint code reason clientId taskId runId taskIds taskQueueId priority {WORKER} fault",
+    f"endpoint code reason clientId taskId runId taskIds taskQueueId priority {WORKER} fault {_FACTS}",
     sequence=integer(2**53, 1),
     time=TIME,
     **dict.fromkeys(("requestId", "method", "path", "endpoint", "code", "reason", "fault"), STRING),
+    **each("messageId receipt signature sentReason", STRING),
+    tasks=_COUNT,
+    claims=array(object_of("taskId runId takenUntil")),
+    expires=TIME,
+    isDisconnected=_TRUE,
+    messages=array(
+        object_of(
+            "messageId receipt dequeueCount",
+            "taskId runId signature",
+            **each("messageId receipt signature", STRING),
+            dequeueCount=_COUNT,
+        )
+    ),
     status=integer(599),
     taskIds=array(PROPERTIES["taskId"]),
     ms={"type": "number", "minimum": 0},

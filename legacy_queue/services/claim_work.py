@@ -22,6 +22,7 @@ log = structlog.get_logger()
 
 ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
 
+_AT_ONCE = timedelta(0)
 _RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
 
 
@@ -55,13 +56,13 @@ class ClaimWork:
         count: int,
         is_disconnected: Callable[[], bool],
         names_task_queue: bool = False,
-        waits: bool = True,
+        max_wait: timedelta | None = None,
     ) -> Mapping[str, Any]:
         """The body that claimWork answers: up to ``count`` claims as soon as there are any, none after the
         timeout.
 
         A quarantined worker gets none. When the client has disconnected, nothing stays claimed.
-        ``names_task_queue``: the client called by taskQueueId. Unless the worker ``waits``, the answer comes
+        ``names_task_queue``: the client called by taskQueueId. With a ``max_wait`` of 0 the answer comes
         after one poll of each queue. Raises ServiceUnavailable.
         """
         method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
@@ -70,8 +71,9 @@ class ClaimWork:
         with self._workers.call(path, (method, ())) as call:
             now = self._clock.wall_time()
             wanted = 0 if call.quarantined_until() else count
-            request = WaitingRequest(wanted, is_disconnected, now, polls_once=not waits)
-            claims = self._wait(poller, request, now + self._timeout, worker, call)
+            request = WaitingRequest(wanted, is_disconnected, now, polls_once=max_wait == _AT_ONCE)
+            wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
+            claims = self._wait(poller, request, now + (wait or self._timeout), worker, call)
             call.claims += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return {"tasks": claims}
 

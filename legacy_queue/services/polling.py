@@ -31,10 +31,9 @@ class Polling:
         self._poll_visibility = poll_visibility
         self._workers = workers
 
-    def expired(self) -> "Polling":
-        """A copy that signs URLs that have expired already."""
-        past = -_CLOCK_DRIFT / 2
-        return Polling(self._queues, self._clock, past, self._poll_visibility, self._workers)
+    def with_url_life(self, life: timedelta) -> "Polling":
+        """A copy whose URLs are good for this time. If it is negative, they have expired already."""
+        return Polling(self._queues, self._clock, life, self._poll_visibility, self._workers)
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers: signed URLs, highest priority first."""

@@ -1,11 +1,11 @@
 """``LegacyQueue``: a queue for a test, with a method for each thing that a test does."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
@@ -22,6 +22,9 @@ from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.summary import explanation_lines, summarize
 from legacy_queue.testing.wire_types import Message, Priority, QueueEvent, State, Status, TaskFields, Time
+
+if TYPE_CHECKING:
+    from legacy_queue.testing.conform import Report
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
@@ -283,7 +286,7 @@ class LegacyQueue(QueueServer):
         status: int | None = None,
         message: str | None = None,
         drop: Literal["before", "after"] | None = None,
-        sas: Literal["expired"] | None = None,
+        sas: Duration | None = None,
         double: bool = False,
         lose: bool = False,
         stale: bool = False,
@@ -298,18 +301,19 @@ class LegacyQueue(QueueServer):
         ``azure.delete``, ``upload``.
 
         Effects: an answer with ``status`` (and ``message``), a closed connection (``drop``, before or after
-        the change is stored), expired URLs (``sas``), a message that is delivered twice (``double``), not at
-        all (``lose``), or with an invalid receipt (``stale``). ``delay`` comes first. Which requests: those
-        of a ``task``, those of a ``worker`` (``"<workerGroup>/<workerId>"``), the first ``times``, each with
-        a ``probability``. ``remove``, the end of a ``with`` or the next reset ends the fault; if no request
-        has met it, that warns FaultNeverFired.
+        the change is stored), URLs that are ``"expired"`` or expire in a duration (``sas``), a message that
+        is delivered twice (``double``), not at all (``lose``), or with an invalid receipt (``stale``).
+        ``delay`` comes first. Which requests: those of a ``task``, those of a ``worker``
+        (``"<workerGroup>/<workerId>"``), the first ``times``, each with a ``probability``. ``remove``, the
+        end of a ``with`` or the next reset ends the fault; if no request has met it, that warns
+        FaultNeverFired.
         """
         fields = {
             "endpoint": endpoint,
             "status": status,
             "message": message,
             "drop": drop,
-            "sas": sas,
+            "sas": None if sas is None else _duration(sas),
             "double": double or None,
             "lose": lose or None,
             "stale": stale or None,
@@ -337,6 +341,16 @@ class LegacyQueue(QueueServer):
         self._http.call("POST", "/control/v1/reset")
         self._forget()
         self._process.skip_log()
+
+    def conform(self, command: Sequence[str], protocol: str | None = None, **options: Any) -> "Report":
+        """Judge whether a worker follows the protocol: as ``legacy-queue conform``, with other queues.
+
+        ``options`` are ``payloads`` and ``rules``. ``held()`` of the report is False if a rule is broken; its
+        text says which, and why. Raises ValueError for an option that is not known.
+        """
+        from legacy_queue.testing.conform import conform
+
+        return conform(command, protocol, **options)
 
     def summary(self, limit: int = 20) -> str:
         """The section of a failed test's report: the last ``limit`` requests, unresolved tasks, messages,

@@ -93,10 +93,10 @@ class QueueClient:
     def claim_work(self, name: Mapping[str, str]) -> Claim | None:
         """Claim a pending task for the worker of this name; None if none is pending.
 
-        Without the queue's long poll of 20 s: the worker can stop at once.
+        The queue's long poll lasts 2 s here, not 20 s: the worker can stop soon.
         """
         body = {**name, "tasks": 1}
-        answer = self._call("claimWork", f"/claim-work/{self._pool}", json=body, headers={"Prefer": "wait=0"})
+        answer = self._call("claimWork", f"/claim-work/{self._pool}", json=body, headers={"Prefer": "wait=2"})
         return Claim.from_wire(answer["tasks"][0]) if answer["tasks"] else None
 
     def reclaim_task(self, claim: Claim) -> Claim:

@@ -42,6 +42,13 @@ def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
         assert succeeded(sent).get_json() == {"tasks": []}
 
 
+def test_a_client_that_prefers_to_wait_a_second_is_answered_after_it() -> None:
+    queue = Queue(claim_work_wait=timedelta(hours=1))
+    target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
+    sent = queue.send("POST", target, json.dumps(WORKER).encode(), headers={"Prefer": "wait=1"})
+    assert succeeded(sent).get_json() == {"tasks": []}
+
+
 def test_a_claim_is_as_that_of_claim_task(queue: Queue) -> None:
     first, second = queue.create(scopes=["a:scope"]), queue.create(scopes=["a:scope"])
     (by_work,) = succeeded(claim_work(queue)).get_json()["tasks"]

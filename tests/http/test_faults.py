@@ -219,6 +219,15 @@ def test_poll_urls_may_be_expired(queue: Queue) -> None:
     assert len(receive(queue)) == 1
 
 
+def test_poll_urls_may_expire_soon(queue: Queue) -> None:
+    queue.create()
+    add(queue, "pollTaskUrls", sas="8s", times=1)
+    target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
+    assert queue.send("GET", target, credentials=None).status_code == 200
+    queue.clock.advance(timedelta(seconds=8))
+    assert queue.send("GET", target, credentials=None).status_code == 403
+
+
 def test_a_lost_message_is_not_received(queue: Queue) -> None:
     lost, other = queue.create(), queue.create()
     add(queue, "azure.receive", lose=True, taskId=lost)

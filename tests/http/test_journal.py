@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +11,7 @@ from werkzeug.test import TestResponse
 
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import parse_time
+from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.http.request_journal import shown_target
 from tests.http.calls import (
     POOL,
@@ -76,6 +77,13 @@ def test_a_request_is_recorded_with_its_task_worker_and_client(queue: Queue) -> 
         "runId": 0,
         "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
         "priority": "lowest",
+        "claims": [
+            {
+                "taskId": task_id,
+                "runId": 0,
+                "takenUntil": format_time(queue.clock.now() + timedelta(minutes=20)),
+            }
+        ],
         **WORKER,
     }
 
@@ -109,6 +117,8 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
         r"/azure/embedded/lq-[a-z0-9-]+-1/messages\?visibilitytimeout=300&numofmessages=2&\*\*\*",
         polled.pop("path"),
     )
+    [message] = polled.pop("messages")
+    assert (message["taskId"], message["runId"], message["dequeueCount"]) == (waiting, 0, 1)
     assert polled == {
         "method": "GET",
         "endpoint": "azure.receive",
@@ -130,6 +140,27 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
         assert request["taskId"] in several
         assert [secret for secret in (receipt, quote(receipt, safe="")) if secret in str(request)] == []
     assert request["reason"] == "The specified message does not exist."
+
+
+def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(queue: Queue) -> None:
+    task_id = queue.create()
+    [(_, _, message_id, receipt, signature)] = queue.messages()
+    received = last(queue)["messages"]
+    proof = {"messageId": message_id, "receipt": receipt, "signature": signature}
+    queue.call("claimTask", {**WORKER, **proof}, taskId=task_id, runId=0)
+    claim = last(queue)
+    names = ("messageId", "receipt", "signature")
+    assert [claim[name] for name in names] == [received[0][name] for name in names]
+    assert not any(secret in str([claim, received]) for secret in (receipt, signature))
+    queue.call("reportException", {"reason": "malformed-payload"}, taskId=task_id, runId=0)
+    assert last(queue)["sentReason"] == "malformed-payload"
+    queue.call("reportException", {"reason": SECRET}, taskId=task_id, runId=0)
+    assert "sentReason" not in last(queue)
+
+
+def test_the_urls_of_an_answer_are_recorded_with_their_end(queue: Queue) -> None:
+    answer = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
+    assert last(queue)["expires"] == answer["expires"]
 
 
 def test_requests_of_control_and_of_event_streams_are_not_recorded(queue: Queue) -> None:
@@ -186,6 +217,9 @@ def test_the_journal_holds_no_secret(queue: Queue) -> None:
     queue.send("GET", target, credentials=None, headers={"Authorization": signed})
     queue.call("createTask", {"payload": {"accessToken": SECRET}, "workerId": SECRET * 9}, taskId=slugid())
     queue.call("claimTask", {"workerGroup": 5, "workerId": [SECRET]}, taskId=slugid(), runId=0)
+    queue.call(
+        "claimTask", {"messageId": SECRET, "receipt": SECRET, "signature": SECRET}, taskId=slugid(), runId=0
+    )
     queue.call("claimTask", ["workerId", SECRET], taskId=slugid(), runId=0)
     recorded = json.dumps(requests(queue))
     mac = re.findall(r'mac="([^"]+)"', signed)[0]

@@ -53,9 +53,11 @@ def claim_work(
     worker: Worker = ALICE,
     is_disconnected: Callable[[], bool] = connected,
     worker_type: str = WORKER_TYPE,
-    waits: bool = True,
+    max_wait: timedelta | None = None,
 ) -> Sequence[Mapping[str, Any]]:
-    answer = services.claim_work.claim(PROVISIONER, worker_type, worker, count, is_disconnected, waits=waits)
+    answer = services.claim_work.claim(
+        PROVISIONER, worker_type, worker, count, is_disconnected, max_wait=max_wait
+    )
     assert set(answer) == {"tasks"}
     return list(answer["tasks"])
 
@@ -225,12 +227,12 @@ def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     assert claims == []
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_failure_of_storage_reaches_the_client(waits: bool) -> None:
+@pytest.mark.parametrize("max_wait", [None, NO_DELAY])
+def test_a_failure_of_storage_reaches_the_client(max_wait: timedelta | None) -> None:
     harness = Harness()
     services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
     with pytest.raises(ServiceUnavailable):
-        claim_work(services, waits=waits)
+        claim_work(services, max_wait=max_wait)
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
@@ -260,11 +262,17 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None
 def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
     harness = Harness()
     services = harness.replica(claim_work_wait=HOUR)
-    assert claim_work(services, waits=False) == []
+    assert claim_work(services, max_wait=NO_DELAY) == []
     canceled, task_id = harness.create(), harness.create()
     harness.services.tasks.cancel(canceled)
-    assert [claim["status"]["taskId"] for claim in claim_work(services, count=2, waits=False)] == [task_id]
-    assert claim_work(services, waits=False) == []
+    assert [claim["status"]["taskId"] for claim in claim_work(services, count=2, max_wait=NO_DELAY)] == [
+        task_id
+    ]
+    assert claim_work(services, max_wait=NO_DELAY) == []
+
+
+def test_a_claim_waits_as_long_as_it_may() -> None:
+    assert claim_work(Harness().replica(claim_work_wait=HOUR), max_wait=50 * MS) == []
 
 
 def test_pollers_of_idle_worker_types_are_forgotten() -> None:

@@ -1,0 +1,119 @@
+"""legacy-queue conform: does a worker follow the protocol?"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from legacy_queue.cli.queue_options import CalledQueue, called_queue, pool_option, root_url_option
+from legacy_queue.testing import conform as conformance
+from legacy_queue.worker import Credentials
+
+_SUFFIXES = (".html", ".json", ".xml")
+
+
+def _payloads(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
+    """The payloads by what a task does: built in, or in a file, which may have that of one task alone."""
+    if value in conformance.FORMS:
+        return conformance.FORMS[value]
+    try:
+        payloads = json.loads(Path(value).read_text())
+        return payloads if payloads.keys() & conformance.FORMS["sample"].keys() else {"completes": payloads}
+    except (OSError, ValueError, AttributeError):
+        names = ", ".join(conformance.FORMS)
+        raise click.BadParameter(f"{value!r} is no file with a JSON object, and none of {names}") from None
+
+
+def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+    if value and value.suffix not in _SUFFIXES:
+        raise click.BadParameter(f"{str(value)!r}: a name that ends in {', '.join(_SUFFIXES)} is accepted")
+    return value
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--protocol",
+    type=click.Choice(conformance.PROTOCOLS),
+    show_default="that which it speaks",
+    help="The protocol that the worker should speak.",
+)
+@click.option("--rule", "rules", multiple=True, metavar="ID", help="Only this rule; may be repeated.")
+@click.option(
+    "--payload",
+    "payloads",
+    callback=_payloads,
+    default="sample",
+    show_default=True,
+    metavar="KIND|FILE",
+    help=f"The tasks' payloads: those of {', '.join(conformance.FORMS)}, or of a JSON file.",
+)
+@click.option(
+    "--report",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=_report_file,
+    show_default="none",
+    help="Write the report to this file too: .html, .json, or .xml for JUnit.",
+)
+@click.option(
+    "--torture", "seed", type=int, metavar="SEED", help="Random steps instead, the same for a seed."
+)
+@click.option("--steps", type=click.IntRange(1), default=200, show_default=True, help="Of --torture.")
+@click.option("--observe", is_flag=True, help="Start no worker: judge what a running queue has seen.")
+@pool_option
+@root_url_option
+@click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
+def conform(
+    words: tuple[str, ...],
+    protocol: str | None,
+    rules: tuple[str, ...],
+    payloads: Any,
+    file: Path | None,
+    seed: int | None,
+    steps: int,
+    observe: bool,
+    pool: str | None,
+    root_url: str | None,
+) -> None:
+    """Judge a worker by the sentences of the protocol's documents. Exit code 1: a rule is broken.
+
+    Starts COMMAND in about 20 situations, each with a queue of its own in memory. Its environment has
+    TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN, LEGACY_QUEUE_BASE_URL,
+    PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP and WORKER_ID. In its words {rootUrl}, {baseUrl},
+    {provisionerId}, {workerType}, {workerGroup} and {workerId} are replaced.
+    """
+    if observe == bool(words):
+        raise click.UsageError("give the command of a worker behind --, or --observe")
+    try:
+        if observe:
+            report = conformance.observe(_journal(root_url), pool)
+        elif seed is not None:
+            report = conformance.torture(words, payloads, seed, steps, _say)
+        else:
+            report = conformance.conform(words, protocol, payloads, rules, _say)
+    except (ValueError, conformance.ServerFailed) as error:
+        raise click.ClickException(str(error)) from None
+    if file:
+        file.write_text(report.written(file.suffix))
+    click.echo(str(report))
+    if not report.held():
+        raise SystemExit(1)
+
+
+def _journal(root_url: str | None) -> Any:
+    """A function that reads a page of the running queue's journal."""
+    names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
+    url, credentials = called_queue(root_url, *map(os.environ.get, names))
+    queue = CalledQueue(url, Credentials.from_wire(credentials))
+
+    def page(after: int) -> Any:
+        query = {"after": after, "limit": conformance.PAGE}
+        return queue.ask("GET", "/control/v1/requests", "requests", params=query)
+
+    return page
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

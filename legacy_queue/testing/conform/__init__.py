@@ -1,0 +1,101 @@
+"""Does a worker follow the protocol? It is brought into situations, and judged by its requests alone.
+
+``conform`` starts the worker's command for each of the ``situations``, on a ``stage`` with a queue of its
+own. The ``rules`` read the ``log`` of its requests, and a ``report`` shows what they have found. ``observe``
+judges the last requests of a running server, ``torture`` mixes all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+from legacy_queue.testing.conform.log import Log, spoken_protocol
+from legacy_queue.testing.conform.report import Report, judge
+from legacy_queue.testing.conform.rules import POLLS, PROTOCOLS, RULES
+from legacy_queue.testing.conform.situations import SITUATIONS, Situation
+from legacy_queue.testing.conform.stage import FORMS, PAGE, Payloads, Stage, WorkerEnded, read_journal
+from legacy_queue.testing.conform.torture import torture
+from legacy_queue.testing.server_process import ServerFailed
+
+__all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "torture"]
+
+_AT_ONCE = 6  # situations
+_FIRST = SITUATIONS[0]  # it shows which protocol the worker speaks
+
+
+def conform(
+    command: Sequence[str],
+    protocol: str | None = None,
+    payloads: Payloads = FORMS["sample"],
+    rules: Sequence[str] = (),
+    progress: Callable[[str], object] = lambda _line: None,
+) -> Report:
+    """Judge the worker that ``command`` starts.
+
+    ``{rootUrl}``, ``{baseUrl}``, ``{provisionerId}``, ``{workerType}``, ``{workerGroup}`` and ``{workerId}``
+    in the command are replaced; its environment has them too, and credentials. ``protocol`` is what the
+    worker should speak; by default what it speaks. ``payloads`` has task.payload by what such a task does:
+    ``completes``, ``fails``, ``runs`` for ``{seconds}``, ``malformed``. ``rules`` are ids: only their
+    situations are caused. ``progress`` gets a line for each situation. Raises ValueError for a worker that
+    speaks another protocol, and an unknown rule or protocol.
+    """
+    unknown = [*({*rules} - {rule.id for rule in RULES}), *({protocol} - {None, *PROTOCOLS})]
+    if unknown:
+        known = ", ".join([*PROTOCOLS, *(rule.id for rule in RULES)])
+        raise ValueError(f"there is no protocol or rule {unknown[0]!r}: {known} are known")
+    begun = monotonic()
+    logs: list[Log] = []
+    troubles: list[str] = []
+
+    def cause(situation: Situation) -> None:
+        log, trouble = _caused(situation, command, payloads)
+        logs.append(log)
+        troubles.extend([f"{situation.name}: {trouble}"] if trouble else [])
+        progress(f"{situation.name}: {trouble or f'{len(log.requests)} requests'}")
+
+    chosen = [each for each in SITUATIONS if not rules or each.shows & {*rules}]
+    if not protocol:
+        cause(_FIRST)
+    spoken = protocol or spoken_protocol(logs[0].requests)
+    left = [each for each in chosen if spoken in each.protocols and (protocol or each is not _FIRST)]
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        [*threads.map(cause, left)]
+    found = spoken_protocol([request for log in logs for request in log.requests])
+    if (found in POLLS) != (spoken in POLLS):
+        raise ValueError(f"the worker speaks {found}, not {spoken}")
+    asked = [rule for rule in RULES if spoken in rule.protocols]
+    return judge(spoken, logs, asked, monotonic() - begun, rules, troubles)
+
+
+def _caused(situation: Situation, command: Sequence[str], payloads: Payloads) -> tuple[Log, str]:
+    """The log of the worker in the situation, and what went wrong."""
+    with Stage(situation.name, command, payloads, situation.settings) as stage:
+        trouble = ""
+        try:
+            situation.cause(stage)
+        except WorkerEnded as ended:
+            trouble = f"the worker has ended: {ended}"
+        except KeyError as missing:
+            trouble = f"there is no payload of a task that {missing.args[0]}"
+        except OSError as error:
+            trouble = f"{command[0]!r} cannot be started: {error.strerror}"
+        return stage.log(), trouble
+
+
+def observe(page: Callable[[int], Mapping[str, Any]], pool: str | None = None) -> Report:
+    """Judge what a server has seen so far of the worker of a pool; ``page`` is as for ``read_journal``.
+
+    Raises ValueError if no worker was seen, or those of several pools, of which none is chosen.
+    """
+    requests, end = read_journal(page)
+    pools = {str(request.wire["taskQueueId"]) for request in requests if "taskQueueId" in request.wire}
+    if len(pools) != 1 and pool not in pools:
+        raise ValueError(
+            f"choose a pool of which workers were seen: {', '.join(sorted(pools)) or 'there is none'}"
+        )
+    chosen = pool or min(pools)
+    runs = {request.run for request in requests if request.wire.get("taskQueueId") == chosen} - {None}
+    seen = [each for each in requests if each.wire.get("taskQueueId") == chosen or each.run in runs]
+    spoken = spoken_protocol(seen)
+    return judge(spoken, [Log(seen, end)], [rule for rule in RULES if spoken in rule.protocols])

@@ -1,0 +1,220 @@
+"""The situations that a worker is brought into, so that it shows how it keeps the rules."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from legacy_queue.testing.conform.log import POLL, Log
+from legacy_queue.testing.conform.rules import ASKS, POLLS, PROTOCOLS
+from legacy_queue.testing.conform.stage import CLAIM, POOL, Stage
+
+Cause = Callable[[Stage], object]
+
+_LONG = 1.8 * CLAIM.total_seconds()
+_RECLAIMED = 1.15 * CLAIM.total_seconds()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """``shows`` are the ids of rules that a worker of these protocols shows in it."""
+
+    name: str
+    sentence: str
+    shows: frozenset[str]
+    protocols: tuple[str, ...]
+    settings: Mapping[str, Any]
+    cause: Cause
+
+
+SITUATIONS: list[Situation] = []
+
+
+def situation(
+    shows: str, protocols: tuple[str, ...] = PROTOCOLS, **settings: Any
+) -> Callable[[Cause], Cause]:
+    """Declare the function below as the cause of a situation."""
+
+    def declared(cause: Cause) -> Cause:
+        name = cause.__name__.replace("_", "-")
+        SITUATIONS.append(
+            Situation(name, cause.__doc__ or "", frozenset(shows.split()), protocols, settings, cause)
+        )
+        return cause
+
+    return declared
+
+
+@situation(
+    "claim-every-message claim-with-the-message claim-by-name keep-the-message delete-after-the-claim "
+    "delete-only-after-the-claim encode-the-receipt delete-by-message-id run-every-claim report-the-result "
+    "report-a-malformed-payload report-once upload-before-the-report poll-from-the-start"
+)
+def tasks(stage: Stage) -> None:
+    """A task that completes, one that fails and one with a malformed payload."""
+    kinds = ("completes", "fails", "malformed")
+    stage.start().until_reported(*map(stage.new_task, kinds))
+
+
+@situation("poll-in-order poll-from-the-start poll-after-a-pause poll-for-at-most-32 wait-for-the-answer")
+def idle(stage: Stage) -> None:
+    """There is no work."""
+
+    def has_come_round(log: Log) -> bool:
+        waited = [
+            claim
+            for claim in log.of("claimWork")
+            if claim.wire["ms"] > 1500 or "isDisconnected" in claim.wire
+        ]
+        return bool(waited) or len(log.of(POLL)) > 15
+
+    stage.start().until(has_come_round, 25)
+
+
+@situation("pause-after-an-empty-answer", ASKS, claim_work_wait="1s")
+def empty_answers(stage: Stage) -> None:
+    """There is no work, and claimWork says so at once."""
+    stage.start().until(lambda log: len(log.of("claimWork")) > 3)
+
+
+@situation("reclaim-in-time reclaim-again use-the-newest-credentials")
+def long_task(stage: Stage) -> None:
+    """A task runs longer than its claim."""
+    stage.start().until_reported(stage.new_task("runs", _LONG))
+
+
+@situation("keep-several-claims")
+def several_tasks(stage: Stage) -> None:
+    """Two tasks run longer than their claims, at once if the worker has the capacity."""
+    first, second = stage.new_task("runs", _RECLAIMED), stage.new_task("runs", _RECLAIMED)
+    stage.start()
+    if stage.until(lambda log: len(log.claims) > 1, CLAIM.total_seconds() / 2):
+        stage.until_reported(first, second)
+
+
+@situation("stop-on-a-409 go-on-after-a-lost-claim")
+def canceled_task(stage: Stage) -> None:
+    """A task is canceled while it runs."""
+    task_id = stage.new_task("runs", 4 * _LONG)
+    if stage.start().until_claimed(task_id):
+        stage.cancel(task_id)
+        stage.until(lambda log: any(call.status == 409 for call in log.of("reclaimTask")))
+        stage.settle()
+
+
+@situation("stop-on-a-409 go-on-after-a-lost-claim")
+def deadline(stage: Stage) -> None:
+    """The deadline of a task passes while it runs."""
+    stage.new_task("runs", 4 * _LONG, deadline=CLAIM / 2)
+    stage.start().until(lambda log: any(call.status == 409 for call in log.of("reclaimTask")))
+    stage.settle()
+
+
+@situation("leave-a-refused-task do-not-repeat-after-a-4xx", POLLS)
+def refused_claim(stage: Stage) -> None:
+    """The task of a message was canceled before it is claimed."""
+    stage.cancel(stage.new_task("completes"))
+    stage.start().until(lambda log: log.of("claimTask"))
+    stage.settle()
+
+
+@situation("go-on-after-a-malformed-message look-at-the-dequeue-count", POLLS, poll_visibility="30s")
+def malformed_message(stage: Stage) -> None:
+    """A message that names no task was received eleven times already. Behind it is a task."""
+    stage.put_message("poisoned", task_queue_id=POOL)
+    for _ in range(11):
+        stage.receive()
+        stage.advance("30s")
+    stage.start().until_reported(stage.new_task("completes"))
+
+
+@situation("leave-a-refused-task report-once", POLLS)
+def doubled_message(stage: Stage) -> None:
+    """The message of a task is delivered twice."""
+    stage.fault(POLL, double=True, times=1)
+    stage.start().until_reported(stage.new_task("completes"))
+
+
+@situation("go-on-after-a-failed-delete", POLLS)
+def stale_receipt(stage: Stage) -> None:
+    """The receipt of a message is no longer good."""
+    stage.fault(POLL, stale=True, times=1)
+    stage.start().until_reported(stage.new_task("completes"))
+
+
+@situation("renew-urls-in-time", POLLS)
+def urls_that_expire(stage: Stage) -> None:
+    """The signed URLs expire in eight seconds."""
+    stage.fault("pollTaskUrls", sas="8s", times=1)
+    stage.start().until(
+        lambda log: len(log.of("pollTaskUrls")) > 1 or any(poll.status == 403 for poll in log.of(POLL))
+    )
+
+
+@situation("renew-urls-after-a-403", POLLS)
+def forbidden_urls(stage: Stage) -> None:
+    """The signed URLs are refused."""
+    stage.fault(POLL, status=403, times=7)
+    stage.start().until(lambda log: len(log.of("pollTaskUrls")) > 1 or len(log.of(POLL)) > 15)
+
+
+@situation("repeat-after-a-5xx repeat-after-growing-pauses keep-the-message-after-a-5xx")
+def failing_claims(stage: Stage) -> None:
+    """A claim is answered with 503 four times."""
+    stage.fault("claimTask", status=503, times=4)
+    stage.fault("claimWork", status=503, times=4)
+    stage.start().until_reported(stage.new_task("completes"))
+
+
+@situation("repeat-after-a-5xx repeat-after-growing-pauses")
+def failing_reports(stage: Stage) -> None:
+    """A report is answered with 503 four times."""
+    stage.fault("reportCompleted", status=503, times=4)
+    stage.start().until_reported(stage.new_task("completes"))
+
+
+@situation("do-not-repeat-after-a-4xx")
+def refused_report(stage: Stage) -> None:
+    """A report is refused."""
+    stage.fault("reportCompleted", status=409, times=2)
+    stage.new_task("completes")
+    stage.start().until(lambda log: log.of("reportCompleted"))
+    stage.settle()
+
+
+def _lost_answer(calls: tuple[str, ...], seconds: float, stage: Stage) -> None:
+    for call in calls:
+        stage.fault(call, drop="after", times=1)
+    stage.new_task("runs", seconds)
+    stage.start().until(
+        lambda log: any(log.again(lost) for lost in log.of(*calls) if lost.status == 0), 1.5 * _LONG
+    )
+
+
+for _name, _calls, _seconds in (
+    ("claim", ("claimTask", "claimWork"), 1),
+    ("reclaim", ("reclaimTask",), _RECLAIMED),
+    ("report", ("reportCompleted",), 1),
+    ("artifact", ("createArtifact",), 1),
+):
+    _cause = partial(_lost_answer, _calls, _seconds)
+    _sentence = f"The answer to a {_name} gets lost."
+    SITUATIONS.append(
+        Situation(f"lost-{_name}", _sentence, frozenset([f"repeat-a-lost-{_name}"]), PROTOCOLS, {}, _cause)
+    )
+
+
+@situation("report-a-shutdown")
+def shutdown(stage: Stage) -> None:
+    """The worker gets a SIGTERM while a task runs."""
+    if stage.start().until_claimed(stage.new_task("runs", 4 * _LONG)):
+        stage.until(lambda log: log.end > log.claims[0].request.ended + timedelta(seconds=1))
+        stage.stop()
+
+
+@situation("live-with-another-clock")
+def clock(stage: Stage) -> None:
+    """The queue's clock is ten minutes ahead of the worker's."""
+    stage.advance("10m")
+    stage.start().until_reported(stage.new_task("completes"))

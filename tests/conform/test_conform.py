@@ -1,0 +1,196 @@
+"""``legacy-queue conform``: the sample worker holds every rule of each protocol; reports and the command."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from legacy_queue.testing import LegacyQueue
+from legacy_queue.testing.conform import PROTOCOLS, Report, conform
+from legacy_queue.testing.conform.log import Log, Request
+from legacy_queue.testing.conform.report import judge
+from legacy_queue.testing.conform.rules import RULES
+from legacy_queue.testing.conform.torture import INVARIANTS
+
+PROGRAM = [sys.executable, "-m", "legacy_queue"]
+NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]
+WORKER = [*PROGRAM, "worker", "--capacity", "2", *NAMES]
+NOW = "2026-01-02T03:04:05.000Z"
+
+
+def sample_worker(protocol: str) -> list[str]:
+    spoken = {"today": ["--root-url", "{rootUrl}", "--protocol", "claimwork"]}
+    return [*WORKER, *spoken.get(protocol, ["--protocol", protocol])]
+
+
+def run(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    command = [*PROGRAM, "conform", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables)
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    """The report on the sample worker under each protocol."""
+    with ThreadPoolExecutor() as threads:
+        found = threads.map(lambda protocol: conform(sample_worker(protocol), protocol), PROTOCOLS)
+        return dict(zip(PROTOCOLS, found, strict=True))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol: str) -> None:
+    report = reports[protocol]
+    assert {each.verdict for each in report.verdicts} == {"held"}, str(report)
+    assert report.held()
+    assert [each.rule.id for each in report.verdicts] == [
+        rule.id for rule in RULES if protocol in rule.protocols
+    ]
+
+
+def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report]) -> None:
+    report = reports["deployed"]
+    ids = [each.rule.id for each in report.verdicts]
+    wire: Any = json.loads(report.written(".json"))
+    assert [rule["id"] for rule in wire["rules"]] == ids
+    assert {rule["verdict"] for rule in wire["rules"]} == {"held"}
+    assert all(rule["sentence"] and rule["source"] and rule["evidence"] for rule in wire["rules"])
+    suite = etree.fromstring(report.written(".xml"))
+    assert [case.get("name") for case in suite] == ids
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
+    html = report.written(".html")
+    assert all(f"<code>{each}</code>" in html for each in ids)
+    assert "http" not in html  # it stands alone
+    assert all(line.startswith("held ") for line in str(report).splitlines()[: len(ids)])
+
+
+def entry(sequence: int, endpoint: str, status: int, **fields: Any) -> Request:
+    known = {"sequence": sequence, "time": NOW, "ms": 1, "method": "POST", "path": f"/{endpoint}/{fields}"}
+    return Request({**known, "endpoint": endpoint, "status": status, **fields})
+
+
+def test_a_broken_rule_is_explained_in_each_form() -> None:
+    poll = entry(1, "azure.receive", 400, priority="lowest", code="OutOfRangeQueryParameterValue")
+    rule = next(rule for rule in RULES if rule.id == "poll-for-at-most-32")
+    report = judge("draft", [Log([poll], poll.ended)], [rule])
+    assert report.broken() == ["poll-for-at-most-32"]
+    for suffix in (".html", ".json", ".xml"):
+        text = report.written(suffix)
+        assert "N can be up to 32" in text
+        assert "Poll with numofmessages from 1 to 32." in text
+        assert "azure.receive" in text
+    assert "BROKEN poll-for-at-most-32, which a worker must keep:" in str(report)
+    assert "Instead: Poll with numofmessages from 1 to 32." in str(report)
+
+
+def test_what_did_not_happen_is_not_shown() -> None:
+    report = judge("draft", [Log([], Request({"time": NOW}).ended)], RULES)
+    assert {each.verdict for each in report.verdicts} == {"not shown"}
+    assert not report.held()
+
+
+@pytest.mark.parametrize(
+    ("invariant", "requests", "states"),
+    [
+        ("every-task-ends", [], {"a": "pending"}),
+        (
+            "none-runs-after-its-cancel",
+            [
+                entry(1, "cancelTask", 200, taskId="a"),
+                entry(2, "reclaimTask", 409, taskId="a", runId=0),
+                entry(3, "reportFailed", 409, taskId="a", runId=0, time="2026-01-02T03:04:07.000Z"),
+            ],
+            {},
+        ),
+        (
+            "none-is-reported-by-two",
+            [
+                entry(
+                    1, "claimTask", 200, taskId="a", claims=[{"taskId": "a", "runId": 0, "takenUntil": NOW}]
+                ),
+                entry(2, "reportFailed", 200, taskId="a", runId=0, clientId="one"),
+                entry(3, "reportFailed", 200, taskId="a", runId=0, clientId="other"),
+            ],
+            {},
+        ),
+    ],
+)
+def test_torture_finds_what_breaks_an_invariant(
+    invariant: str, requests: list[Request], states: dict[str, str]
+) -> None:
+    end = Request({"time": NOW}).ended
+    assert judge("draft", [Log(requests, end, tasks=states)], INVARIANTS).broken() == [invariant]
+
+
+@pytest.mark.timeout(400)
+def test_the_sample_worker_lives_through_torture() -> None:
+    ended = run("--torture", "1", "--steps", "25", "--", *sample_worker("deployed"))
+    assert ended.returncode == 0, ended.stdout
+    assert "Rules of the protocol deployed: 3 held, 0 broken" in ended.stdout
+    assert ended.stderr.startswith("step 1: ")
+
+
+def test_the_commands_report_names_what_is_broken(tmp_path: Path) -> None:
+    """The smallest worker never reclaims, and needs no such thing for short tasks."""
+    file = tmp_path / "report.json"
+    legacy_worker = Path("examples/tox/legacy_worker.py").resolve()
+    names = ["{provisionerId}", "{workerType}", "{workerGroup}", "{workerId}", "deployed"]
+    command = [sys.executable, str(legacy_worker), *names]
+    words = ["--rule", "report-a-shutdown", "--rule", "report-the-result", "--report", str(file)]
+    ended = run(*words, "--", *command)
+    assert ended.returncode == 1, ended.stderr
+    verdicts = {rule["id"]: rule["verdict"] for rule in json.loads(file.read_text())["rules"]}
+    assert verdicts["report-the-result"] == "held"
+    assert verdicts["report-a-shutdown"] == "broken"
+
+
+def test_a_running_server_is_observed(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.create_task(worker_type="observed")
+    legacy_queue.claim("observed", protocol="draft").report("completed")  # type: ignore[union-attr]
+    variables = {**legacy_queue.env, "LEGACY_QUEUE_ROOT_URL": legacy_queue.root_url}
+    ended = run("--observe", **variables)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    verdicts = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("held")]
+    assert ["held", "must", "claim-with-the-message"] in verdicts
+    legacy_queue.create_task(worker_type="other")
+    legacy_queue.claim("other", protocol="draft")
+    refused = run("--observe", **variables)
+    assert refused.returncode == 1
+    assert "test-provisioner/observed, test-provisioner/other" in refused.stderr
+    assert run("--observe", "--pool", "test-provisioner/observed", **variables).returncode == 0
+
+
+def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:
+    report = legacy_queue.conform(sample_worker("draft"), rules=["report-the-result"])
+    assert report.held()
+    assert report.protocol == "draft"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--observe", "--", "true"], "give the command of a worker behind --, or --observe"),
+        ([], "give the command of a worker behind --, or --observe"),
+        (["--rule", "no-such-rule", "--", "true"], "there is no protocol or rule 'no-such-rule'"),
+        (["--payload", "nothing", "--", "true"], "'nothing' is no file with a JSON object"),
+        (["--report", "report.txt", "--", "true"], "a name that ends in .html, .json, .xml is accepted"),
+        (
+            ["--rule", "report-once", "--", "no-such-command"],
+            "'no-such-command' cannot be started: No such",
+        ),
+        (["--rule", "report-once", "--", "false"], "the worker has ended: exit code 1"),
+        (
+            ["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER],
+            "the worker speaks draft, not",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(words: list[str], said: str) -> None:
+    ended = run(*words)
+    assert ended.returncode != 0
+    assert said in ended.stderr
