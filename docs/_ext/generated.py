@@ -30,6 +30,8 @@ from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import message_schema
+from legacy_queue.testing.conform.rules import RULES
+from legacy_queue.testing.conform.situations import SITUATIONS
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
@@ -278,6 +280,20 @@ def routing_key() -> str:
     return _table(["word", ""], [[f"`{word['name']}`", word["summary"]] for word in entry["routingKey"]])
 
 
+def rules() -> str:
+    """A row for each rule of conform."""
+    rows = [
+        [f"`{rule.id}`", rule.demand, ", ".join(rule.protocols), f"{escape(rule.sentence)} *{rule.source}*"]
+        for rule in RULES
+    ]
+    return _table(["rule", "", "protocols", "sentence"], rows)
+
+
+def situations() -> str:
+    """A row for each situation of conform."""
+    return _table(["situation", ""], [[f"`{each.name}`", each.sentence] for each in SITUATIONS])
+
+
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -296,6 +312,8 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "commands": command_line,
     "events": events,
     "routing-key": routing_key,
+    "rules": rules,
+    "situations": situations,
 }
 
 

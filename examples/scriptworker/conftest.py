@@ -1,27 +1,14 @@
 """scriptworker 3.1.2's own polling code, unchanged, with a queue of the test and on today's Python."""
 
 import asyncio
-import base64
-import importlib
-import warnings
 from types import SimpleNamespace
 
 import aiohttp
-import async_timeout
 import pytest
-
-# What Python and aiohttp have removed since 2017.
-base64.encodestring = base64.encodebytes
-aiohttp.Timeout = async_timeout.timeout
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import scriptworker.poll
-    import scriptworker.task
-    import scriptworker.utils
-
-    # `from taskcluster.async import Queue`, with which scriptworker.context begins, is no Python any more.
-    Queue = importlib.import_module("taskcluster.async").Queue
+import scriptworker.poll
+import scriptworker.task
+import scriptworker.utils
+from on_todays_python import Queue
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ sas_life = _duration(
     "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)
 )
 claim_work_wait = _duration(
-    "at most 20s is accepted: clients give up after 30 s", highest=timedelta(seconds=20)
+    "0s to 20s is accepted: clients give up after 30 s", timedelta(0), timedelta(seconds=20)
 )
 prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")
 word = _matching("[!-~]+", "printable ASCII characters are accepted, and no space")

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
 
-_AT_ONCE = timedelta(0)
+_FOR_ONE_POLL = timedelta(seconds=20)
 _RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
 
 
@@ -62,18 +62,18 @@ class ClaimWork:
         timeout.
 
         A quarantined worker gets none. When the client has disconnected, nothing stays claimed.
-        ``names_task_queue``: the client called by taskQueueId. With a ``max_wait`` of 0 the answer comes
-        after one poll of each queue. Raises ServiceUnavailable.
+        ``names_task_queue``: the client called by taskQueueId. With a timeout or ``max_wait`` of 0 the answer
+        comes after one poll of each queue. Raises ServiceUnavailable.
         """
         method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
         poller = self._pollers.poller(provisioner_id, worker_type)
+        wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
         path = worker_path(provisioner_id, worker_type, worker)
         with self._workers.call(path, (method, ())) as call:
             now = self._clock.wall_time()
             wanted = 0 if call.quarantined_until() else count
-            request = WaitingRequest(wanted, is_disconnected, now, polls_once=max_wait == _AT_ONCE)
-            wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
-            claims = self._wait(poller, request, now + (wait or self._timeout), worker, call)
+            request = WaitingRequest(wanted, is_disconnected, now, polls_once=not wait)
+            claims = self._wait(poller, request, now + (wait or _FOR_ONE_POLL), worker, call)
             call.claims += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return {"tasks": claims}
 

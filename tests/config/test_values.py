@@ -77,7 +77,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *("", "h", "ftp://h", "http://", "http:///a", "http://h?a", "http://h#a", "http://h/a b"),
         *("http://h/{x}", "HTTP//h", " http://h", 1, "http://h\n"),
     ],
-    values.claim_work_wait: ["21s", "0s"],
+    values.claim_work_wait: ["21s", "-1s"],
     values.word: ["", "b a d"],
     values.bucket: ["ab", "-ab", "A.b", "b a d"],
     values.account: ["ab", "Acc", "b a d"],

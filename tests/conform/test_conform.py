@@ -12,7 +12,7 @@ import pytest
 from lxml import etree
 
 from legacy_queue.testing import LegacyQueue
-from legacy_queue.testing.conform import PROTOCOLS, Report, conform
+from legacy_queue.testing.conform import FORMS, PROTOCOLS, Report, conform
 from legacy_queue.testing.conform.log import Log, Request
 from legacy_queue.testing.conform.report import judge
 from legacy_queue.testing.conform.rules import RULES
@@ -165,6 +165,20 @@ def test_a_running_server_is_observed(legacy_queue: LegacyQueue) -> None:
     assert run("--observe", "--pool", "test-provisioner/observed", **variables).returncode == 0
 
 
+@pytest.mark.timeout(300)
+def test_the_report_on_scriptworker_is_that_of_the_documents() -> None:
+    """What is broken is in scriptworker 3.1.2 itself."""
+    program = Path("examples/scriptworker/worker.py").resolve()
+    names = ["{provisionerId}", "{workerType}", "{workerGroup}", "{workerId}"]
+    report = conform([sys.executable, "-W", "ignore", str(program), *names], payloads=FORMS["scriptworker"])
+    page = Path("docs/reference/conform.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith("| scriptworker 3.1.2")]
+    *_, broken, not_shown, _ = row.split("|")
+    assert ", ".join(f"`{rule}`" for rule in report.broken()) == broken.strip(), str(report)
+    left = [each.rule.id for each in report.verdicts if each.verdict == "not shown"]
+    assert ", ".join(f"`{rule}`" for rule in left) == not_shown.strip()
+
+
 def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:
     report = legacy_queue.conform(sample_worker("draft"), rules=["report-the-result"])
     assert report.held()
@@ -182,6 +196,10 @@ def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:
         (
             ["--rule", "report-once", "--", "no-such-command"],
             "'no-such-command' cannot be started: No such",
+        ),
+        (
+            ["--protocol", "draft", "--rule", "report-once", "--", "false"],
+            "the worker has ended: exit code 1",
         ),
         (["--rule", "report-once", "--", "false"], "the worker has ended: exit code 1"),
         (

@@ -54,16 +54,21 @@ def conform(
         troubles.extend([f"{situation.name}: {trouble}"] if trouble else [])
         progress(f"{situation.name}: {trouble or f'{len(log.requests)} requests'}")
 
+    def found() -> str:
+        requests = [request for log in logs for request in log.requests]
+        if not requests:
+            raise ValueError(troubles[0] if troubles else "no request of a worker has arrived")
+        return spoken_protocol(requests)
+
     chosen = [each for each in SITUATIONS if not rules or each.shows & {*rules}]
     if not protocol:
         cause(_FIRST)
-    spoken = protocol or spoken_protocol(logs[0].requests)
+    spoken = protocol or found()
     left = [each for each in chosen if spoken in each.protocols and (protocol or each is not _FIRST)]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         [*threads.map(cause, left)]
-    found = spoken_protocol([request for log in logs for request in log.requests])
-    if (found in POLLS) != (spoken in POLLS):
-        raise ValueError(f"the worker speaks {found}, not {spoken}")
+    if (found() in POLLS) != (spoken in POLLS):
+        raise ValueError(f"the worker speaks {found()}, not {spoken}")
     asked = [rule for rule in RULES if spoken in rule.protocols]
     return judge(spoken, logs, asked, monotonic() - begun, rules, troubles)
 

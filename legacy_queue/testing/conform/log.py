@@ -97,7 +97,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """The requests of one worker, in the order in which they began.
+    """The requests of one worker, in the order of their answers.
 
     ``situation`` is the name of what was caused, "" for an observed server. ``tasks`` has what each task
     does, by its id. ``worker`` is the worker's name, if it was given one. ``stopped`` is when the worker got
@@ -167,10 +167,8 @@ class Log:
 
 
 def spoken_protocol(requests: Sequence[Request]) -> str:
-    """The protocol of a worker that has sent these requests. Raises ValueError if there are none."""
+    """The protocol of a worker that has sent these requests."""
     calls = {request.call: request.wire for request in requests}
     if "claimWork" in calls:
         return "today" if str(calls["claimWork"]["path"]).startswith("/api/") else "claimwork"
-    if not calls:
-        raise ValueError("no request of a worker has arrived")
     return "draft" if "signature" in calls.get("claimTask", ()) else "deployed"

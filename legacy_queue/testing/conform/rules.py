@@ -13,7 +13,17 @@ from itertools import pairwise
 
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import parse_time
-from legacy_queue.testing.conform.log import DELETE, OF_A_RUN, POLL, REPORTS, UPLOAD, Log, Message, Request
+from legacy_queue.testing.conform.log import (
+    DELETE,
+    OF_A_RUN,
+    POLL,
+    REPORTS,
+    UPLOAD,
+    Log,
+    Message,
+    Request,
+    Term,
+)
 
 Findings = Iterator[tuple[bool, list[Request]]]
 Check = Callable[[Log], Findings]
@@ -32,6 +42,7 @@ _AT_ONCE = timedelta(seconds=1)
 _WHOLE_SECOND = timedelta(seconds=1)  # to which the end of a signed URL is cut
 _REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
 _WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
+_BRIEFLY = 500  # milliseconds: it did
 _GROWING = 1.5  # the fourth pause in relation to the first
 _FAILURES = 4  # in a row show whether pauses grow
 
@@ -163,7 +174,7 @@ def renew_urls_in_time(log: Log) -> Findings:
                 yield bool(newer) or late[0].call != POLL, [urls, *(newer or late)[:1]]
 
 
-@rule("must", POLLS, DRAFT)
+@rule("should", POLLS, DRAFT)
 def renew_urls_after_a_403(log: Log) -> Findings:
     """When a worker want a task it will call `queue.pollTaskUrls(provisionerId, workerType)` which then
     returns an array of URLs we can poll.
@@ -367,8 +378,16 @@ def run_every_claim(log: Log) -> Findings:
 
     Run each task of the answer: up to `tasks` are claimed by it.
     """
-    for claim in log.claims:
-        yield from _followed(log, claim.request, log.about(claim.run, *OF_A_RUN))
+    for term in log.claims:
+        calls = log.about(term.run, *OF_A_RUN)
+        if calls or _is_dropped(log, term):
+            yield bool(calls), [term.request, *calls[:1]]
+
+
+def _is_dropped(log: Log, term: Term) -> bool:
+    """Whether the worker has done nothing about a run that claimWork has answered, and asked for others."""
+    others = log.after(term.request, "claimWork")
+    return bool(others) and log.is_over(others[0]) and not log.about(term.run, *OF_A_RUN)
 
 
 @rule("must", ASKS, CLAIMWORK)
@@ -392,7 +411,7 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
     Ask again, but not at once if the empty answer came at once: sleep for a second.
     """
     for claim, following in pairwise(log.of("claimWork")):
-        if claim.was_done and not claim.claims and claim.wire["ms"] < _WAITED:
+        if claim.was_done and not claim.claims and claim.wire["ms"] < _BRIEFLY:
             yield following.begun - claim.ended >= _A_SECOND_OR_SO, [claim, following]
 
 
@@ -407,7 +426,7 @@ def _renewals(log: Log) -> Iterator[tuple[bool, int, bool, list[Request]]]:
     for term in log.terms():
         calls = log.about(term.run, *OF_A_RUN)
         is_reported = any(call.begun < term.end for call in log.about(term.run, *REPORTS))
-        if is_reported or term.end > end or not calls or log.situation == "clock":
+        if is_reported or term.end > end or _is_dropped(log, term) or log.situation == "clock":
             continue
         is_one_of_several = any(
             other.run[0] != term.run[0]

@@ -72,7 +72,7 @@ def idle(stage: Stage) -> None:
     stage.start().until(has_come_round, 25)
 
 
-@situation("pause-after-an-empty-answer", ASKS, claim_work_wait="1s")
+@situation("pause-after-an-empty-answer", ASKS, claim_work_wait="0s")
 def empty_answers(stage: Stage) -> None:
     """There is no work, and claimWork says so at once."""
     stage.start().until(lambda log: len(log.of("claimWork")) > 3)

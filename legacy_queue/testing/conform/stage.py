@@ -49,7 +49,7 @@ class WorkerEnded(Exception):
 
 
 def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tuple[list[Request], datetime]:
-    """The requests of workers in the journal, in the order in which they began, and the queue's time.
+    """The requests of workers in the journal, in the order of their answers, and the queue's time.
 
     ``page`` has up to PAGE entries after a number.
     """
@@ -59,7 +59,7 @@ def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tu
         answer = page(entries[-1]["sequence"] if entries else after)
         entries += answer["requests"]
     requests = [Request(entry) for entry in entries if entry.get("endpoint") in JUDGED]
-    return sorted(requests, key=lambda request: request.begun), parse_time(answer["now"])
+    return requests, parse_time(answer["now"])
 
 
 class Stage(LegacyQueue):
