@@ -63,13 +63,15 @@ class Rule:
 RULES: list[Rule] = []
 
 
-def rule(demand: str, protocols: tuple[str, ...], source: str) -> Callable[[Check], Check]:
-    """Declare the function below as the check of a rule."""
+def rule(
+    demand: str, protocols: tuple[str, ...], source: str, rules: list[Rule] = RULES
+) -> Callable[[Check], Check]:
+    """Declare the function below as the check of a rule, and add that to ``rules``."""
 
     def declared(check: Check) -> Check:
         sentence, instead = (" ".join(part.split()) for part in cleandoc(check.__doc__ or "").split("\n\n"))
         name = check.__name__.replace("_", "-")
-        RULES.append(Rule(name, demand, protocols, source, sentence, instead, check))
+        rules.append(Rule(name, demand, protocols, source, sentence, instead, check))
         return check
 
     return declared

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from random import Random
 from typing import Any
 
 from legacy_queue.domain.story import requester
 from legacy_queue.testing.conform.log import OF_A_RUN, POLL, Log, spoken_protocol
 from legacy_queue.testing.conform.report import Report, judge
-from legacy_queue.testing.conform.rules import CLAIMWORK, PROTOCOLS, Findings, Rule
+from legacy_queue.testing.conform.rules import CLAIMWORK, PROTOCOLS, Findings, Rule, rule
 from legacy_queue.testing.conform.stage import POOL, WORKER_IDS, Payloads, Stage
 from legacy_queue.testing.queue_http import RequestFailed
 
@@ -22,7 +23,9 @@ _MESSAGES: Sequence[Any] = ("poisoned", "forged", "doubled")
 _RESOLVED = ("completed", "failed", "exception")
 _ROUNDS = 30  # after which a task that is not resolved is stuck
 _ROUND = 3.0  # seconds
-_SECOND = 1.0
+_SECOND = timedelta(seconds=1)
+
+INVARIANTS: list[Rule] = []
 
 
 def _fault(stage: Stage, random: Random, _: Sequence[str]) -> None:
@@ -100,57 +103,40 @@ def torture(
         return report.with_troubles(sorted(stories, key=len)[:1])
 
 
-def _all_end(log: Log) -> Findings:
+@rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)
+def every_task_ends(log: Log) -> Findings:
+    """If a worker fails to `reclaimTask` the _run_ will be resolved _exception_, and a new _pending_ run will
+    be created if retries haven't be exhausted.
+
+    Go on after each failure: claim what is pending.
+    """
     for task_id, state in log.tasks.items():
         calls = [call for call in log.requests if call.wire.get("taskId") == task_id]
         yield state in _RESOLVED, calls[-1:]
 
 
-def _none_runs_after_its_cancel(log: Log) -> Findings:
+@rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)
+def none_runs_after_its_cancel(log: Log) -> Findings:
+    """If an attempt to call `reclaimTask` returns `409`, [...] the worker should halt execution, cleanup, and
+    forget all about the task.
+
+    Send nothing about a run after a 409.
+    """
     for cancel in log.of("cancelTask"):
-        calls = [
-            call for call in log.after(cancel, *OF_A_RUN) if call.wire.get("taskId") == cancel.wire["taskId"]
-        ]
+        task_id = cancel.wire["taskId"]
+        calls = [call for call in log.after(cancel, *OF_A_RUN) if call.wire.get("taskId") == task_id]
         seen = [call.ended for call in calls if call.status == 409]
-        late = [call for call in calls if seen and (call.begun - seen[0]).total_seconds() > _SECOND]
+        late = [call for call in calls if seen and call.begun - seen[0] > _SECOND]
         if cancel.was_done:
             yield not late, [cancel, *late[:1]]
 
 
-def _none_is_reported_by_two(log: Log) -> Findings:
+@rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)
+def none_is_reported_by_two(log: Log) -> Findings:
+    """the worker current holds an exclusive lock on the task
+
+    Report a run only while its claim is held.
+    """
     for claim in log.claims:
         reports = log.reports(claim.run)
         yield len({(requester(report.wire), report.call) for report in reports}) < 2, reports
-
-
-INVARIANTS = [
-    Rule(
-        "every-task-ends",
-        "must",
-        PROTOCOLS,
-        CLAIMWORK,
-        "If a worker fails to reclaimTask the run will be resolved exception, and a new pending run will be "
-        "created if retries haven't be exhausted.",
-        "Go on after each failure: claim what is pending.",
-        _all_end,
-    ),
-    Rule(
-        "none-runs-after-its-cancel",
-        "must",
-        PROTOCOLS,
-        CLAIMWORK,
-        "If an attempt to call reclaimTask returns 409, [...] the worker should halt execution, cleanup, and "
-        "forget all about the task.",
-        "Send nothing about a run after a 409.",
-        _none_runs_after_its_cancel,
-    ),
-    Rule(
-        "none-is-reported-by-two",
-        "must",
-        PROTOCOLS,
-        CLAIMWORK,
-        "the worker current holds an exclusive lock on the task",
-        "Report a run only while its claim is held.",
-        _none_is_reported_by_two,
-    ),
-]
