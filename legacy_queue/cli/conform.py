@@ -29,6 +29,8 @@ def _payloads(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
 def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
     if value and value.suffix not in _SUFFIXES:
         raise click.BadParameter(f"{str(value)!r}: a name that ends in {', '.join(_SUFFIXES)} is accepted")
+    if value and not value.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {str(value.parent)!r}")
     return value
 
 
