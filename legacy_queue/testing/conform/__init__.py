@@ -61,14 +61,13 @@ def conform(
         return spoken_protocol(requests)
 
     chosen = [each for each in SITUATIONS if not rules or each.shows & {*rules}]
-    if not protocol:
-        cause(_FIRST)
+    first, *others = chosen if protocol and chosen[0] is not _FIRST else SITUATIONS
+    cause(first)
     spoken = protocol or found()
-    left = [each for each in chosen if spoken in each.protocols and (protocol or each is not _FIRST)]
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        [*threads.map(cause, left)]
     if (found() in POLLS) != (spoken in POLLS):
         raise ValueError(f"the worker speaks {found()}, not {spoken}")
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        [*threads.map(cause, (each for each in others if each in chosen and spoken in each.protocols))]
     asked = [rule for rule in RULES if spoken in rule.protocols]
     return judge(spoken, logs, asked, monotonic() - begun, rules, troubles)
 

@@ -15,7 +15,8 @@ REPORTS = ("reportCompleted", "reportFailed", "reportException")
 OF_A_RUN = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
 JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", "cancelTask", *OF_A_RUN)
 _ROUNDED = timedelta(milliseconds=2)  # the times of the journal
-_SETTLED = timedelta(seconds=3)  # after which what has not come is missing
+SETTLED = timedelta(seconds=3)  # in which what follows at once has come
+PATIENCE = timedelta(seconds=12)  # in which a worker has polled or repeated a call
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +136,9 @@ class Log:
         """The same call, later."""
         return [other for other in self.after(request, request.call) if request.is_same(other)]
 
-    def is_over(self, request: Request) -> bool:
-        """Whether what has to follow the request has come, if it comes at all."""
-        return request.ended + _SETTLED <= min(self.end, self.stopped or self.end)
+    def is_over(self, request: Request, after: timedelta = SETTLED) -> bool:
+        """Whether what has to follow the request in this time has come, if it comes at all."""
+        return request.ended + after <= min(self.end, self.stopped or self.end)
 
     @cached_property
     def messages(self) -> Sequence[Message]:

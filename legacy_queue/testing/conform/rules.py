@@ -16,8 +16,10 @@ from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.conform.log import (
     DELETE,
     OF_A_RUN,
+    PATIENCE,
     POLL,
     REPORTS,
+    SETTLED,
     UPLOAD,
     Log,
     Message,
@@ -77,9 +79,9 @@ def rule(
     return declared
 
 
-def _followed(log: Log, request: Request, following: list[Request]) -> Findings:
+def _followed(log: Log, request: Request, following: list[Request], after: timedelta = SETTLED) -> Findings:
     """Kept if something follows; broken if nothing does, although there was time."""
-    if following or log.is_over(request):
+    if following or log.is_over(request, after):
         yield bool(following), [request, *following[:1]]
 
 
@@ -90,7 +92,7 @@ def _not_followed(log: Log, request: Request, following: list[Request]) -> Findi
 
 
 def _asks_again(log: Log, request: Request) -> Findings:
-    return _followed(log, request, log.after(request, POLL, "claimWork"))
+    return _followed(log, request, log.after(request, POLL, "claimWork"), PATIENCE)
 
 
 # Polling
@@ -524,7 +526,7 @@ def live_with_another_clock(log: Log) -> Findings:
     """
     for claim in log.claims:
         if log.situation == "clock":
-            yield from _followed(log, claim.request, log.reports(claim.run))
+            yield from _followed(log, claim.request, log.reports(claim.run), PATIENCE)
 
 
 # Answers that fail, are refused or get lost
@@ -539,7 +541,7 @@ def repeat_after_a_5xx(log: Log) -> Findings:
     """
     for call in log.of("reclaimTask", *_REPEATED):
         if call.status >= 500:
-            yield from _followed(log, call, log.again(call))
+            yield from _followed(log, call, log.again(call), PATIENCE)
 
 
 @rule("should", PROTOCOLS, CLAIMWORK)
@@ -574,7 +576,7 @@ def _repeated_if_lost(*calls: str) -> Check:
     def check(log: Log) -> Findings:
         for call in log.of(*calls):
             if call.status == 0 and "fault" in call.wire:
-                yield from _followed(log, call, log.again(call))
+                yield from _followed(log, call, log.again(call), PATIENCE)
 
     return check
 

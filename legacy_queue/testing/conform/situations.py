@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from legacy_queue.testing.conform.log import POLL, Log
+from legacy_queue.testing.conform.log import DELETE, PATIENCE, POLL, Log
 from legacy_queue.testing.conform.rules import ASKS, POLLS, PROTOCOLS
 from legacy_queue.testing.conform.stage import CLAIM, POOL, Stage
 
@@ -99,16 +99,26 @@ def canceled_task(stage: Stage) -> None:
     task_id = stage.new_task("runs", 4 * _LONG)
     if stage.start().until_claimed(task_id):
         stage.cancel(task_id)
-        stage.until(lambda log: any(call.status == 409 for call in log.of("reclaimTask")))
-        stage.settle()
+        _until_asked_again(stage, "reclaimTask")
 
 
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
 def deadline(stage: Stage) -> None:
     """The deadline of a task passes while it runs."""
     stage.new_task("runs", 4 * _LONG, deadline=CLAIM / 2)
-    stage.start().until(lambda log: any(call.status == 409 for call in log.of("reclaimTask")))
+    _until_asked_again(stage.start(), "reclaimTask")
+
+
+def _until_asked_again(stage: Stage, call: str) -> None:
+    """Wait until the call is refused, and until the worker has asked for work after that."""
+    stage.until(lambda log: any(request.was_refused for request in log.of(call)))
     stage.settle()
+
+    def has_asked_again(log: Log) -> bool:
+        refused = [request for request in log.of(call) if request.was_refused]
+        return any(log.after(request, POLL, "claimWork") for request in refused)
+
+    stage.until(has_asked_again, PATIENCE.total_seconds())
 
 
 @situation("leave-a-refused-task do-not-repeat-after-a-4xx", POLLS)
@@ -136,11 +146,12 @@ def doubled_message(stage: Stage) -> None:
     stage.start().until_reported(stage.new_task("completes"))
 
 
-@situation("go-on-after-a-failed-delete", POLLS)
+@situation("go-on-after-a-failed-delete", ("deployed",))
 def stale_receipt(stage: Stage) -> None:
     """The receipt of a message is no longer good."""
     stage.fault(POLL, stale=True, times=1)
     stage.start().until_reported(stage.new_task("completes"))
+    _until_asked_again(stage, DELETE)
 
 
 @situation("renew-urls-in-time", POLLS)
