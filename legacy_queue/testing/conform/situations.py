@@ -138,6 +138,11 @@ def malformed_message(stage: Stage) -> None:
         stage.advance("30s")
     stage.start().until_reported(stage.new_task("completes"))
 
+    def has_gone_on(log: Log) -> bool:
+        return any(log.after(message.poll, POLL) for message in log.messages if not message.run)
+
+    stage.until(has_gone_on, PATIENCE.total_seconds())
+
 
 @situation("leave-a-refused-task report-once", POLLS)
 def doubled_message(stage: Stage) -> None:
