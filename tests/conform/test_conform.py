@@ -12,7 +12,7 @@ import pytest
 from lxml import etree
 
 from legacy_queue.testing import LegacyQueue
-from legacy_queue.testing.conform import FORMS, PROTOCOLS, Report, conform
+from legacy_queue.testing.conform import FORMS, Report, conform
 from legacy_queue.testing.conform.log import Log, Request
 from legacy_queue.testing.conform.report import judge
 from legacy_queue.testing.conform.rules import RULES
@@ -21,12 +21,12 @@ from legacy_queue.testing.conform.torture import INVARIANTS
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
 NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]
 WORKER = [*PROGRAM, "worker", "--capacity", "2", *NAMES]
+OWN_PROTOCOLS = ("draft", "deployed", "claimwork")
 NOW = "2026-01-02T03:04:05.000Z"
 
 
 def sample_worker(protocol: str) -> list[str]:
-    spoken = {"today": ["--root-url", "{rootUrl}", "--protocol", "claimwork"]}
-    return [*WORKER, *spoken.get(protocol, ["--protocol", protocol])]
+    return [*WORKER, "--protocol", protocol]
 
 
 def run(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -38,12 +38,12 @@ def run(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
 def reports() -> dict[str, Report]:
     """The report on the sample worker under each protocol."""
     with ThreadPoolExecutor() as threads:
-        found = threads.map(lambda protocol: conform(sample_worker(protocol), protocol), PROTOCOLS)
-        return dict(zip(PROTOCOLS, found, strict=True))
+        found = threads.map(lambda protocol: conform(sample_worker(protocol), protocol), OWN_PROTOCOLS)
+        return dict(zip(OWN_PROTOCOLS, found, strict=True))
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", OWN_PROTOCOLS)
 def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol: str) -> None:
     report = reports[protocol]
     assert {each.verdict for each in report.verdicts} == {"held"}, str(report)
@@ -177,6 +177,13 @@ def test_the_report_on_scriptworker_is_that_of_the_documents() -> None:
     assert ", ".join(f"`{rule}`" for rule in report.broken()) == broken.strip(), str(report)
     left = [each.rule.id for each in report.verdicts if each.verdict == "not shown"]
     assert ", ".join(f"`{rule}`" for rule in left) == not_shown.strip()
+
+
+def test_a_worker_of_the_root_url_speaks_the_protocol_of_today() -> None:
+    """It has the rules of claimWork."""
+    command = [*sample_worker("claimwork"), "--root-url", "{rootUrl}"]
+    report = conform(command, rules=["claim-by-name", "run-every-claim"])
+    assert (report.protocol, report.held(), len(report.verdicts)) == ("today", True, 2)
 
 
 def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:

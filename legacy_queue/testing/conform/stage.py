@@ -27,6 +27,15 @@ _LOOK = 0.2  # seconds between looks into the journal
 _SETTLE = 3.5  # seconds in which what must not come would come
 _LAST_LINES = 15
 
+_PLACEHOLDERS = {
+    "{rootUrl}": "TASKCLUSTER_ROOT_URL",
+    "{baseUrl}": "LEGACY_QUEUE_BASE_URL",
+    "{provisionerId}": "PROVISIONER_ID",
+    "{workerType}": "WORKER_TYPE",
+    "{workerGroup}": "WORKER_GROUP",
+    "{workerId}": "WORKER_ID",
+}
+
 Payloads = Mapping[str, Any]
 
 _SCRIPTS = {"completes": "echo done", "fails": "echo this fails; exit 1", "runs": "sleep {seconds}"}
@@ -108,29 +117,22 @@ class Stage(LegacyQueue):
         return self
 
     def _new_process(self, worker_id: str) -> subprocess.Popen[bytes]:
-        names = {
-            "provisionerId": PROVISIONER_ID,
-            "workerType": WORKER_TYPE,
-            "workerGroup": WORKER_GROUP,
-            "workerId": worker_id,
-            "baseUrl": self.base_url,
-            "rootUrl": self.root_url,
-        }
-        words = list(self._command)
-        for name, value in names.items():
-            words = [word.replace(f"{{{name}}}", value) for word in words]
-        others = ("TASKCLUSTER_", "LEGACY_QUEUE_")
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         variables = {
+            **self.env,
             "LEGACY_QUEUE_BASE_URL": self.base_url,
             "PROVISIONER_ID": PROVISIONER_ID,
             "WORKER_TYPE": WORKER_TYPE,
             "WORKER_GROUP": WORKER_GROUP,
             "WORKER_ID": worker_id,
         }
+        words = list(self._command)
+        for placeholder, name in _PLACEHOLDERS.items():
+            words = [word.replace(placeholder, variables[name]) for word in words]
+        others = ("TASKCLUSTER_", "LEGACY_QUEUE_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         return subprocess.Popen(  # noqa: S603 - the user's command
             words,
-            env=inherited | self.env | variables,
+            env=inherited | variables,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
