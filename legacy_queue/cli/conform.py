@@ -20,10 +20,13 @@ def _payloads(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
         return conformance.FORMS[value]
     try:
         payloads = json.loads(Path(value).read_text())
-        return payloads if payloads.keys() & conformance.FORMS["sample"].keys() else {"completes": payloads}
+        has_several = payloads.keys() & conformance.FORMS["sample"].keys()
     except (OSError, ValueError, AttributeError):
         names = ", ".join(conformance.FORMS)
         raise click.BadParameter(f"{value!r} is no file with a JSON object, and none of {names}") from None
+    if has_several and "completes" not in payloads:
+        raise click.BadParameter(f"{value!r} has no payload of a task that completes")
+    return payloads if has_several else {"completes": payloads}
 
 
 def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:

@@ -135,6 +135,19 @@ def test_the_sample_worker_lives_through_torture() -> None:
     assert ended.stderr.startswith("step 1: ")
 
 
+def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "payload.json"
+    file.write_text('{"command": ["true"]}')
+    rules = ["--rule", "report-the-result", "--rule", "report-a-shutdown"]
+    ended = run("--payload", str(file), *rules, "--", *WORKER)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    verdicts = [line.split("  ")[0] for line in ended.stdout.splitlines()[:2]]
+    assert verdicts == ["held", "not shown"]
+    assert "shutdown: there is no payload of a task that runs" in ended.stdout
+    file.write_text('{"runs": {"command": ["sleep", "{seconds}"]}}')
+    assert "has no payload of a task that completes" in run("--payload", str(file), "--", "true").stderr
+
+
 def test_the_commands_report_names_what_is_broken(tmp_path: Path) -> None:
     """The smallest worker never reclaims, and needs no such thing for short tasks."""
     file = tmp_path / "report.json"

@@ -72,7 +72,10 @@ def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tu
 
 
 class Stage(LegacyQueue):
-    """A queue in memory for one situation. The worker runs from ``start`` to the end of the ``with``."""
+    """A queue in memory for one situation. The worker runs from ``start`` to the end of the ``with``.
+
+    ``payloads`` has task.payload by what a task does.
+    """
 
     def __init__(
         self, situation: str, command: Sequence[str], payloads: Payloads, settings: Mapping[str, Any]
@@ -80,7 +83,7 @@ class Stage(LegacyQueue):
         super().__init__(**{"claim_timeout": CLAIM, **settings})
         self._situation = situation
         self._command = command
-        self._payloads = payloads
+        self.payloads = payloads
         self._tasks: dict[str, str] = {}
         self._begin = 0
         self._stopped: datetime | None = None
@@ -96,8 +99,11 @@ class Stage(LegacyQueue):
         super().__exit__(kind, error, traceback)
 
     def new_task(self, what: str, seconds: float = 0, **fields: Any) -> str:
-        """Create a task that ``completes``, ``fails``, ``runs`` for some seconds or is ``malformed``."""
-        payload = json.loads(json.dumps(self._payloads[what]).replace("{seconds}", f"{seconds:g}"))
+        """Create a task that ``completes``, ``fails``, ``runs`` for some seconds or is ``malformed``.
+
+        Raises KeyError if there is no such payload.
+        """
+        payload = json.loads(json.dumps(self.payloads[what]).replace("{seconds}", f"{seconds:g}"))
         task_id = self.create_task(**{"task_queue_id": POOL, "payload": payload, **fields})
         self._tasks[task_id] = what
         return task_id
