@@ -26,6 +26,8 @@ from legacy_queue.stores import StoredTask, TaskStore
 
 log = structlog.get_logger()
 
+_NOT_BY_ITS_WORKER = ("claim-expired", "deadline-exceeded", "canceled")  # of reasonResolved
+
 
 class Changes:
     """Applies transitions to stored tasks."""
@@ -126,7 +128,7 @@ class Changes:
         before = stored.task if stored else None
         try:
             # missing events come first: the broker gets the events of a task in their order
-            events = events_since(task, EVER) if stored and _lacks_events(stored) else outcome.events
+            events = events_since(task, EVER) if stored and _may_lack_events(stored, task) else outcome.events
             is_published = self._publish(task.task_id, events)
             if not is_published:
                 # the timer keeps the order in this process alone; the row says it to the others
@@ -257,11 +259,18 @@ class Changes:
             self._messages.delete(queue, lease)
 
 
-def _lacks_events(stored: StoredTask) -> bool:
-    """Whether earlier events may be unpublished. Only a task that never ran needs no message to be changed,
-    and so can be changed by another process before the call that created it has published.
+def _may_lack_events(stored: StoredTask, task: Task) -> bool:
+    """Whether events before the change to ``task`` may be unpublished.
+
+    Another process may have died between its write and its events. A worker that claims, reclaims or reports
+    has an answer or a message, which came after the events. Whoever else changes the task needs neither.
     """
-    return stored.task.is_unpublished or not (stored.task.runs or stored.is_own)
+    if stored.task.is_unpublished or stored.is_own:
+        return stored.task.is_unpublished
+    run = stored.task.last_run
+    if run is None or run.is_resolved:
+        return True  # it is scheduled, or run again
+    return task.runs[run.run_id].reason_resolved in _NOT_BY_ITS_WORKER
 
 
 def _was_written(run: Run, task: Task) -> bool:

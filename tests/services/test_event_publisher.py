@@ -16,6 +16,8 @@ from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
 from tests.services.harness import (
     ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
     NOW,
@@ -170,6 +172,58 @@ def test_a_transition_of_another_process_does_not_overtake_unpublished_events(ha
     other.tasks.report(task_id, 0, "completed", "completed")
     harness.run_timers(MINUTE)
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
+
+
+def killed_before_publishing(harness: Harness, call: int) -> tuple[Services, str]:
+    """A new task, and a process that is killed before it publishes the events of this write of its own."""
+    return harness.replica(FaultAt(call, of="broker.publish", before=failing(Crash()))), harness.create()
+
+
+@pytest.mark.parametrize("end", ["cancel", "claim", "deadline"])
+def test_whoever_ends_a_claim_publishes_first_what_a_killed_process_did_not(
+    harness: Harness, end: str
+) -> None:
+    dying, task_id = killed_before_publishing(harness, 0)
+    with pytest.raises(Crash):
+        dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.lose_timers()
+    if end == "cancel":
+        harness.services.tasks.cancel(task_id)
+    elif end == "claim":
+        harness.clock.advance(CLAIM_TIMEOUT)
+        harness.services.claims.claim(harness.task(task_id), 1, BOB, ClaimProof())
+    else:
+        harness.clock.advance(25 * HOUR)
+        harness.services.advance.end_if_due(task_id)
+    last = ("task-running", 1) if end == "claim" else ("task-exception", 0)
+    between = [("task-pending", 1)] if end == "claim" else []
+    assert of_task(harness.events(), task_id) == [*LIFE[:3], *between, last]
+
+
+def test_whoever_cancels_a_retry_publishes_first_what_a_killed_process_did_not(harness: Harness) -> None:
+    dying, task_id = killed_before_publishing(harness, 1)
+    dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    with pytest.raises(Crash):
+        harness.shut_down(task_id, services=dying)
+    harness.services.tasks.cancel(task_id)
+    expected = [*LIFE[:3], ("task-pending", 1), ("task-exception", 1)]
+    assert of_task(harness.events(), task_id) == expected
+
+
+def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(harness: Harness) -> None:
+    dying, task_id = killed_before_publishing(harness, 1)
+    dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    with pytest.raises(Crash):
+        harness.complete(task_id, services=dying)
+    harness.services.tasks.rerun(task_id)
+    assert of_task(harness.events(), task_id) == [*LIFE, ("task-pending", 1)]
+
+
+def test_workers_that_call_another_process_each_time_cause_no_event_twice(harness: Harness) -> None:
+    task_id = harness.create()
+    harness.replica().claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.complete(task_id, services=harness.replica())
+    assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
 
 
 def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
