@@ -158,9 +158,10 @@ def _build(
         messages=MessageInjection(storage.work_queues, services.tasks, service_settings.secrets[0]),
     )
     injection = FaultInjection(faults, services.stopping)
+    authenticator = Authenticator(clients, Roles(settings.roles))
     app = create_app(
         services,
-        Authenticator(clients, Roles(settings.roles)),
+        authenticator,
         root_url,
         injection,
         metrics,
@@ -176,7 +177,7 @@ def _build(
         sign_in=SignIn(
             SCOPE,
             settings.signing_secrets[0],
-            settings.development_client or "",
+            authenticator,
             root_url.startswith("https:"),
             clock.wall_time,
         ),

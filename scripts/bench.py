@@ -36,9 +36,11 @@ from urllib.parse import quote, urlsplit
 import pygal
 from azure.storage.queue import generate_account_sas
 
+from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
 from legacy_queue.testing.definitions import PROVISIONER_ID, definition
+from legacy_queue.worker import Credentials
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = {"workerGroup": "bench", "workerId": "bench"}
@@ -116,7 +118,7 @@ class Server(Side):
     def __init__(self, name: str, line: Mapping[str, Any]) -> None:
         """``line`` is what the server prints when it is ready."""
         super().__init__(name)
-        self._line, self.storage, self.root_url = line, line["storage"], line["rootUrl"]
+        self._line, self.storage = line, line["storage"]
 
     def call(self, what: str, slot: int, task: dict[str, Any]) -> None:
         """A call of the life of one task, which keeps in ``task`` what the next call needs."""
@@ -131,6 +133,10 @@ class Server(Side):
                 self._call(slot, "POST", f"/task/{task_id}/runs/0/completed", {}, task["credentials"])
             case "claimWork":
                 self._call(slot, "POST", f"/claim-work/{PROVISIONER_ID}/{pool}", {**WORKER, "tasks": 1})
+
+    def page_link(self) -> str:
+        queue = CalledQueue(self._line["baseUrl"], Credentials.from_wire(self._line["credentials"]))
+        return queue.page_link(timedelta(hours=1))
 
     def _call(self, slot: int, method: str, path: str, body: Any, claim: Any = None) -> Any:
         """The answer. ``claim``: the credentials of one, instead of the server's own."""
@@ -315,7 +321,7 @@ class Bench:
             self._server("embedded") as shown,
         ):
             shown.name = "page open"
-            command = [*BROWSER.split(), f"--user-data-dir={profile}", shown.root_url]
+            command = [*BROWSER.split(), f"--user-data-dir={profile}", shown.page_link()]
             with subprocess.Popen(command, stderr=subprocess.DEVNULL) as browser:
                 self._rounds("page", [shown, server], self._options.clients[:2])
                 time.sleep(5)  # the page has shown the last event

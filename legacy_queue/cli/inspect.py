@@ -4,9 +4,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 
@@ -20,7 +20,6 @@ from legacy_queue.cli.queue_options import (
     reporting,
 )
 from legacy_queue.cli.tables import aligned
-from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.times import duration_words, parse_time
 from legacy_queue.testing.summary import explanation_lines, task_line
@@ -166,12 +165,7 @@ def rerun(queue: CalledQueue, task_id: str) -> Report:
 @reporting
 def open_page(queue: CalledQueue, minutes: int) -> Report:
     """Print a link that signs a browser in to the queue's page; it is good for some minutes."""
-    url = urlsplit(f"{queue.root_url}/")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    request = SignedRequest("GET", url.path, url.hostname or "", port)
-    end = datetime.now(UTC) + timedelta(minutes=minutes)
-    own = queue.credentials
-    link = f"{url.geturl()}?bewit={sign_bewit(request, own.client_id, own.access_token, end)}"
+    link = queue.page_link(timedelta(minutes=minutes))
     return {"link": link}, link
 
 

@@ -6,14 +6,16 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import requests
 from click.core import ParameterSource
 
 from legacy_queue.config import SERVER_FILE, load
+from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials
@@ -40,6 +42,15 @@ class CalledQueue:
     def path(self) -> str:
         """``/api/queue/v1`` or ``/v1``."""
         return self.base_url.removeprefix(self.root_url).rstrip("/")
+
+    def page_link(self, life: timedelta) -> str:
+        """A link that signs a browser in to the page. It works for that long."""
+        url = urlsplit(f"{self.root_url}/")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        request = SignedRequest("GET", url.path, url.hostname or "", port)
+        own = self.credentials
+        end = datetime.now(UTC) + life
+        return f"{url.geturl()}?bewit={sign_bewit(request, own.client_id, own.access_token, end, own.ext)}"
 
     def send(self, method: str, url: str, timeout: float = 30, **content: Any) -> requests.Response:
         """The answer to a signed request."""

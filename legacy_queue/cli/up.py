@@ -36,6 +36,7 @@ _POOL = "my-provisioner/my-worker"
 _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that the demonstration shows a reclaim
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
+_LINK_LIFE = timedelta(minutes=60)
 _PROGRESS_INTERVAL = 2  # seconds
 _REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the end
 
@@ -132,7 +133,14 @@ def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str]) -> N
     root_url = ready["rootUrl"]
     base_url = ready["baseUrl"]
     program = _program()
-    click.echo(f"The queue is up.\n\n  its page         {root_url}/")
+    click.echo("The queue is up.\n")
+    if "credentials" in ready:
+        queue = CalledQueue(base_url, Credentials.from_wire(ready["credentials"]))
+        life = f"{_LINK_LIFE // timedelta(minutes=1)} minutes"
+        click.echo(f"  its page         {queue.page_link(_LINK_LIFE)}")
+        click.echo(f"                   this link works for {life}, {program} open prints another")
+    else:
+        click.echo(f"  its page         {program} open prints a link")
     click.echo(f"  root URL         {root_url}\n  legacy base URL  {base_url}")
     if "credentials" in ready:
         client_id = ready["credentials"]["clientId"]

@@ -193,6 +193,13 @@ class Authenticator:
         """The scopes with those of the roles that they assume."""
         return self._roles.expand(scopes)
 
+    def version(self, client_id: str, now: datetime) -> str | None:
+        """A text that changes with the client's token and scopes; None if there is no such client now."""
+        client = self._clients.get(client_id)
+        if client is None or (client.expires is not None and client.expires <= now):
+            return None
+        return client.mac("\n".join(["version", *self._roles.expand(client.scopes)])).hex()
+
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
         """The sender; None if the request has no credentials. Raises AuthenticationFailed."""
         signature = read_signature(request)

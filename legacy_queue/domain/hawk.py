@@ -183,11 +183,13 @@ def sign_header(
     return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in values.items() if value)
 
 
-def sign_bewit(request: SignedRequest, client_id: str, access_token: str, end: datetime) -> str:
+def sign_bewit(
+    request: SignedRequest, client_id: str, access_token: str, end: datetime, ext: str = ""
+) -> str:
     """The ``bewit`` parameter with which a GET of the target, which has none, is signed until ``end``."""
-    signature = Signature("bewit", client_id, str(epoch_milliseconds(end) // 1000), request.target)
+    signature = Signature("bewit", client_id, str(epoch_milliseconds(end) // 1000), request.target, ext=ext)
     mac = _mac(signature, request, access_token)
-    text = "\\".join((client_id, signature.timestamp, mac, ""))
+    text = "\\".join((client_id, signature.timestamp, mac, ext))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

@@ -36,7 +36,8 @@ class Call(Generic[Needed]):
 
     A handler's signature says which services it needs: ``Call[Tasks]``, ``Call[tuple[Groups, Listing]]`` or
     ``Call[None]``. It gets them once the caller is authorized, and no others. ``is_todays``: the answer has
-    today's shape, else that of 2018. ``_failure`` says why the credentials are invalid, if they are.
+    today's shape, else that of 2018. Trust the ``identity`` only once the call is authorized. ``_failure``
+    says why the credentials are invalid, if they are.
     """
 
     endpoint: "Endpoint"
@@ -45,7 +46,7 @@ class Call(Generic[Needed]):
     body: Any
     environ: Environ
     is_todays: bool
-    _identity: Identity | None
+    identity: Identity | None
     _failure: AuthenticationFailed | None
     _tasks: Tasks
     _groups: Groups
@@ -53,13 +54,13 @@ class Call(Generic[Needed]):
 
     @property
     def client_id(self) -> str:
-        """The client, "" without credentials. Trust it only once the call is authorized."""
-        return self._identity.client_id if self._identity else ""
+        """The client, "" without credentials."""
+        return self.identity.client_id if self.identity else ""
 
     @property
     def scopes(self) -> tuple[str, ...]:
         """The caller's scopes, expanded; () without credentials."""
-        return self._identity.scopes if self._identity else ()
+        return self.identity.scopes if self.identity else ()
 
     @property
     def has_invalid_credentials(self) -> bool:
@@ -108,7 +109,7 @@ class Call(Generic[Needed]):
         if self.endpoint.scopes is not None:
             lacking = missing(self.scopes, self.endpoint.scopes, {**self.params, **fields})
             if lacking is not None:
-                raise self._failure or self.endpoint.refusal(self._identity, lacking)
+                raise self._failure or self.endpoint.refusal(self.identity, lacking)
         if self._failure:
             log.info(
                 "authentication-ignored",

@@ -9,7 +9,7 @@ from typing import Any
 
 from flask import Response, render_template
 
-from legacy_queue.domain.errors import InsufficientScopes
+from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.story import request_words
@@ -38,7 +38,7 @@ _HEADERS = {
 }
 _NOT_SIGNED_IN = (
     f"This page is for those who have the scope {SCOPE}. `legacy-queue open` prints a link that signs a "
-    "browser in. A link on another page does not lead here: open it yourself.\n"
+    "browser in, within minutes. A link on another page does not lead here: open it yourself.\n"
 )
 
 
@@ -58,12 +58,12 @@ def page_endpoint(sign_in: SignIn, control: ControlServices | None) -> Endpoint:
         """The state of the queue as a page for a browser."""
         try:
             inspection, listing, journal, clock = call.authorize()
-        except InsufficientScopes as refusal:
+        except (AuthenticationFailed, InsufficientScopes) as refusal:
             record_of(call.environ).refusal = refusal
-            return Response(_NOT_SIGNED_IN, 403, _HEADERS, content_type="text/plain")
-        if "bewit=" in call.environ.get("QUERY_STRING", ""):
+            return Response(_NOT_SIGNED_IN, refusal.status, _HEADERS, content_type="text/plain")
+        if call.identity and "bewit=" in call.environ.get("QUERY_STRING", ""):
             response = Response(status=303, headers={**_HEADERS, "Location": "/"})
-            sign_in.remember(response, call.client_id)
+            sign_in.remember(response, call.identity)
             return response
         query = call.query
         pools = inspection.pools("", _POOLS, lambda pool: to_json(pool_wire(pool)))

@@ -1,20 +1,19 @@
 """Who looks at the page: a browser cannot sign requests with Hawk.
 
-It is signed in by a link with a bewit, which becomes a cookie, or where a development client was made up, by
-being on this machine. The cookie is good for the page alone, which changes nothing.
+It is signed in by a link with a bewit, which becomes a cookie. The cookie is good for the page alone, which
+changes nothing, and ends with the credentials that signed the link.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 from typing import Any
 
 from flask import Response
 from itsdangerous import BadData, URLSafeSerializer
 from werkzeug.http import parse_cookie
 
-from legacy_queue.domain.authentication import Identity
+from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.times import epoch_milliseconds
 
 _LIFE = timedelta(hours=12)
@@ -22,24 +21,22 @@ _OWN = (None, "none", "same-origin")  # of Sec-Fetch-Site: the address bar, or t
 
 
 class SignIn:
-    """``development_client`` signs in whoever is on this machine, "" nobody. ``has_tls``: all requests are by
-    TLS.
-    """
+    """``has_tls``: all requests are by TLS."""
 
     def __init__(
         self,
         scope: str,
         secret: str,
-        development_client: str,
+        authenticator: Authenticator,
         has_tls: bool,
         now: Callable[[], datetime],
     ) -> None:
         self._scope = scope
         self._has_tls = has_tls
-        self._development_client = development_client
+        self._authenticator = authenticator
         self._now = now
         key = hashlib.sha256(f"legacy-queue/page/{secret}".encode()).hexdigest()
-        self._serializer = URLSafeSerializer(key, "legacy-queue page")
+        self._serializer = URLSafeSerializer(key, "legacy-queue page session")
         self._cookie = f"legacy-queue-{key[:8]}"  # cookies do not know ports: each server has its own
 
     def identity(self, environ: Mapping[str, Any]) -> Identity | None:
@@ -48,19 +45,20 @@ class SignIn:
             return None
         try:
             cookie = parse_cookie(environ.get("HTTP_COOKIE", "")).get(self._cookie, "")
-            client_id, end = self._serializer.loads(cookie)
-            if epoch_milliseconds(self._now()) < end:
-                return Identity(client_id, (self._scope,))
+            client_id, issuer, version, end = self._serializer.loads(cookie)
         except BadData:
-            pass
-        is_local = ip_address(environ.get("REMOTE_ADDR") or "0.0.0.0").is_loopback  # noqa: S104
-        if self._development_client and is_local and "HTTP_X_FORWARDED_FOR" not in environ:
-            return Identity(self._development_client, (self._scope,))
-        return None
+            return None
+        now = self._now()
+        is_valid = epoch_milliseconds(now) < end and version == self._authenticator.version(issuer, now)
+        return Identity(client_id, (self._scope,)) if is_valid else None
 
-    def remember(self, response: Response, client_id: str) -> None:
+    def remember(self, response: Response, identity: Identity) -> None:
         """Sign the browser in."""
-        value = str(self._serializer.dumps([client_id, epoch_milliseconds(self._now() + _LIFE)]))
+        now = self._now()
+        end = min(now + _LIFE, identity.expires or now + _LIFE)
+        issuer = identity.issuer or identity.client_id
+        version = self._authenticator.version(issuer, now)
+        value = str(self._serializer.dumps([identity.client_id, issuer, version, epoch_milliseconds(end)]))
         response.set_cookie(
-            self._cookie, value, max_age=_LIFE, secure=self._has_tls, httponly=True, samesite="Strict"
+            self._cookie, value, max_age=end - now, secure=self._has_tls, httponly=True, samesite="Strict"
         )

@@ -44,16 +44,21 @@ class Credentials:
     def from_wire(cls, credentials: Any) -> "Credentials":
         return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
 
+    @property
+    def ext(self) -> str:
+        """The ``ext`` of Hawk; raises ValueError if the certificate is not JSON."""
+        if not self.certificate:
+            return ""
+        as_object = json.dumps({"certificate": json.loads(self.certificate)})
+        return base64.b64encode(as_object.encode()).decode()
+
     def hawk(self, now: Callable[[], datetime]) -> Sign:
         """A function that signs a request just before it is sent; each repetition is signed again.
 
         Signs the target and the body as they go over the wire, after requests has quoted the target. Raises
         ValueError if the certificate is not JSON.
         """
-        ext = ""
-        if self.certificate:
-            as_object = json.dumps({"certificate": json.loads(self.certificate)})
-            ext = base64.b64encode(as_object.encode()).decode()
+        ext = self.ext
 
         def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
             url = urlsplit(str(request.url))

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
+from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.domain.ids import slugid
+from legacy_queue.worker import Credentials
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import LONG, Server, serve
 
@@ -31,9 +34,10 @@ def browser() -> Iterator[Chrome]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(browser: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = ("--storage", "memory", "--control", "--poll-visibility", "3s")
     with serve(tmp_path_factory.mktemp("server"), *options) as server:
+        sign_in(browser, server)
         yield server
 
 
@@ -44,6 +48,12 @@ def until(browser: Chrome, condition: Callable[[], object]) -> None:
 
 def text_of(browser: Chrome, selector: str) -> str:
     return browser.find_element(By.CSS_SELECTOR, selector).text
+
+
+def sign_in(browser: Chrome, server: Server) -> None:
+    credentials = Credentials.from_wire(server.credentials)
+    browser.get(CalledQueue(server.base_url, credentials).page_link(timedelta(minutes=5)))
+    assert "bewit" not in browser.current_url
 
 
 def opened(browser: Chrome, url: str) -> None:
@@ -123,6 +133,7 @@ def test_ten_thousand_tasks_are_on_pages(browser: Chrome, tmp_path: Path) -> Non
         copies = ([v.replace(first, new) if isinstance(v, str) else v for v in row] for new in new_ids)
         db.executemany(f"INSERT INTO rows VALUES ({marks})", copies)
     with serve(tmp_path) as server:
+        sign_in(browser, server)
         opened(browser, server.root_url)
         until(browser, lambda: "10000" in text_of(browser, "section:first-of-type tbody tr"))
         rows = (By.CSS_SELECTOR, "section[aria-labelledby=tasks-head] tbody tr")

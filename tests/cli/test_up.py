@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.priority import PRIORITIES
@@ -99,6 +100,14 @@ def watched(text: str) -> str:
     return seen[0]
 
 
+def shown_page(text: str) -> str:
+    """The type of what the link to the page leads to."""
+    with requests.Session() as browser:
+        page = browser.get(found(r"its page +(\S+)", text), timeout=LONG)
+    assert page.status_code == 200
+    return page.headers["content-type"].partition(";")[0]
+
+
 def exported(text: str) -> str:
     """The connection string that ``up`` says how to export."""
     line = found(r"\n  (export AZURE_\S+ .*?)\n", text)
@@ -110,9 +119,11 @@ def test_what_up_prints_runs_a_task_and_watches_it_and_looks_into_its_azurite(tm
     with up("--azurite", "--data-dir", str(tmp_path)) as (_, text):
         output = tried(text)
         event = watched(text)
+        page = shown_page(text)
         account = AzureAccount(exported(text), "lq")
         queues = {name for name, _ in account.queues("lq-")}
     assert "hello" in output
+    assert page == "text/html"
     assert re.search(r" task-(defined|pending) +\S{22} ", event)
     assert "AccountKey" not in text
     printed_queues = dict(re.findall(r"^  (\S+) +(lq-\S+)$", text, re.MULTILINE))

@@ -169,7 +169,7 @@ def serving(
     vars(services).update(fakes)
     authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
     injection = FaultInjection(FaultRegistry(()), Flag())
-    nobody = SignIn("", "", "", False, services.clock.now)
+    nobody = SignIn("", "", authenticator, False, services.clock.now)
     metrics = Metrics("memory", 1)
     return Client(create_app(services, authenticator, ROOT_URL, injection, metrics, sign_in=nobody, **more))
 

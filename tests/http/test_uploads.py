@@ -113,7 +113,7 @@ def limits(queue: Queue, **limits: Any) -> Iterator[None]:
     services, whole = queue.server.services, queue.http
     without_clients = Authenticator({}, Roles({}))
     without_faults = FaultInjection(FaultRegistry(()), services.stopping)
-    nobody = SignIn("", "", "", False, queue.clock.now)
+    nobody = SignIn("", "", without_clients, False, queue.clock.now)
     queue.http = Client(
         create_app(
             services,
