@@ -32,7 +32,13 @@ from legacy_queue.gateway.azure_protocol import (
 )
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer, Block, InvalidBlockList
+from legacy_queue.ports.blob import (
+    BlobAlreadyExists,
+    BlobContainer,
+    Block,
+    BlockCountExceedsLimit,
+    InvalidBlockList,
+)
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores.blobs import Blobs
 
@@ -123,7 +129,10 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
         block_id = parameters.get("blockid", "")
         if not _is_block_id(block_id):
             raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
-        container.put_block(name, block_id, b"".join(_body(_MAX_BLOCK)))
+        try:
+            container.put_block(name, block_id, b"".join(_body(_MAX_BLOCK)))
+        except BlockCountExceedsLimit:
+            raise AzureError("BlockCountExceedsLimit") from None
         return answer(201)
     if comp is None and sent.get("x-ms-blob-type") != "BlockBlob":
         raise AzureError("MissingRequiredHeader", "Only 'x-ms-blob-type: BlockBlob' is accepted.")
@@ -140,7 +149,7 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
             written = container.put_block_list(name, listed, *properties, is_new=is_new)
         else:
             written = blobs.write(name, _body(_MAX_BODY), *properties, is_new=is_new)
-    except (BlobAlreadyExists, InvalidBlockList) as error:
+    except (BlobAlreadyExists, BlockCountExceedsLimit, InvalidBlockList) as error:
         raise AzureError(type(error).__name__) from None
     response = answer(201)
     response.headers["ETag"] = written.etag

@@ -43,6 +43,7 @@ AuthorizationPermissionMismatch 403 This request is not authorized to perform th
 permission.
 BlobAlreadyExists 409 The specified blob already exists.
 BlobNotFound 404 The specified blob does not exist.
+BlockCountExceedsLimit 409 The uncommitted block count cannot exceed the maximum limit.
 ConditionNotMet 412 The condition specified using HTTP conditional header(s) is not met.
 InvalidBlockList 400 The specified block list is invalid.
 InvalidInput 400 One of the request inputs is not valid.

@@ -1,6 +1,6 @@
 """A container of block blobs, as Azure Blob Storage has it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -8,6 +8,10 @@ from typing import Literal, Protocol
 
 class BlobAlreadyExists(Exception):
     """The blob exists, and the write was for a new blob."""
+
+
+class BlockCountExceedsLimit(Exception):
+    """The blob has as many uncommitted blocks as are accepted."""
 
 
 class InvalidBlockList(Exception):
@@ -46,9 +50,13 @@ Blocks = Sequence[Block]
 
 
 class BlobContainer(Protocol):
-    """A blob is stored whole or not at all. The ids of its blocks have one length, 64 bytes at most."""
+    """A blob is stored whole or not at all. The ids of its blocks have one length, 64 bytes at most.
+
+    A list names ``max_blocks`` at most.
+    """
 
     name: str
+    max_blocks: int
 
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -60,7 +68,10 @@ class BlobContainer(Protocol):
         """
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        """Store 1 byte to 4 MiB as an uncommitted block; replaces an uncommitted block of that id."""
+        """Store 1 byte to 4 MiB as an uncommitted block; replaces an uncommitted block of that id.
+
+        Raises BlockCountExceedsLimit: a blob has at least ``max_blocks`` uncommitted blocks before.
+        """
 
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -69,6 +80,12 @@ class BlobContainer(Protocol):
 
     def block_list(self, name: str) -> BlockList | None:
         """The blob's blocks; None where neither the blob nor a block of it exists."""
+
+    def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:
+        """Discard the uncommitted blocks of the blobs whose upload ``is_over``: of the next ``limit`` names.
+
+        Returns the last of them, None at the end. Azure discards such blocks by itself, after a week.
+        """
 
     def properties(self, name: str) -> BlobProperties | None:
         """The properties of the blob, if it exists."""

@@ -133,6 +133,7 @@ class Services:
                 PeriodicJob("sweep-tasks", _SWEEP_INTERVAL, sweeper.sweep_tasks),
                 PeriodicJob("sweep-groups", _SWEEP_INTERVAL, sweeper.sweep_groups),
                 PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, self.artifacts.remove_expired),
+                PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, self.artifacts.discard_blocks),
                 *(self._expiry(storage, name) for name in storage.expiring),
             ]
             self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, settings.page_pause)

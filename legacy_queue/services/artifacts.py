@@ -36,7 +36,7 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.object_access import upload_access
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import AlreadyExists, Changed, Clock, ObjectStore
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt, ObjectStore
 from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.pages import Page, read_page
@@ -85,6 +85,8 @@ class Artifacts:
         now = self._clock.now()
         check_open(stored.task, run_id, now)
         requested = requested_artifact(stored.task, run_id, name, body, now)
+        if "parts" in body:
+            self._blobs.check_parts(int(part["size"]) for part in body["parts"])
         artifact = self._recorded(requested)
         self._changes.publish_artifact(task_id, artifact_created(stored.task, artifact))
         return self._answer(artifact, body)
@@ -197,6 +199,20 @@ class Artifacts:
                 ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
                 log.exception("artifact-not-removed", **ids)
         return next_after
+
+    def discard_blocks(self, after: str, limit: int, _since: datetime | None) -> str | None:
+        """A step of a periodic job: discard blocks that no list names, of runs whose artifacts are closed."""
+        return self._blobs.discard_blocks(after, limit, self._is_closed)
+
+    def _is_closed(self, blob_name: str) -> bool:
+        task_id, run_id, _ = blob_name.split("/")
+        try:
+            check_open(self._changes.read(task_id).task, int(run_id), self._clock.now())
+        except (RequestConflict, ResourceNotFound):
+            return True
+        except Corrupt:
+            pass
+        return False
 
     def _remove(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact

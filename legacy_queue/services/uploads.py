@@ -7,6 +7,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -33,6 +34,7 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.tickets import Ticket, Use, ticket_signature
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
+from legacy_queue.ports.blob import BlockCountExceedsLimit
 from legacy_queue.services.changes import Changes
 from legacy_queue.stores import ArtifactStore, Blobs
 
@@ -104,7 +106,8 @@ class Uploads:
     def store(self, artifact: ObjectArtifact, content: bytes, content_type: str) -> None:
         """Store the content in place of earlier content. Raises as ``check_open``."""
         check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
-        self._blobs.write(artifact.blob_name, [content], content_type, None)
+        with _bounded(artifact.name):
+            self._blobs.write(artifact.blob_name, [content], content_type, None)
 
     def verified(self, ticket_text: str, signature: str, use: Use = "upload") -> Ticket:
         """The ticket of a URL. Raises AuthorizationFailed."""
@@ -123,10 +126,11 @@ class Uploads:
         _check_headers(sent, length, content_encoding)
         md5 = hashlib.md5(usedforsecurity=False)
         body = self._checked(chunks, sent, expected_sha256, ticket, md5)
-        if ticket.number:
-            self._blobs.write_part(artifact.blob_name, ticket.number, body)
-        else:
-            self._blobs.write(artifact.blob_name, body, sent.content_type, content_encoding)
+        with _bounded(artifact.name):
+            if ticket.number:
+                self._blobs.write_part(artifact.blob_name, ticket.number, body)
+            else:
+                self._blobs.write(artifact.blob_name, body, sent.content_type, content_encoding)
         return blob_etag(expected_sha256, length) if expected_sha256 else md5.hexdigest()
 
     def _request(self, ticket: Ticket, length: int, headers: Mapping[str, str]) -> Mapping[str, Any]:
@@ -179,6 +183,17 @@ class Uploads:
                 f"the body has the SHA-256 {sha256.hexdigest()}, {expected} was declared: nothing is stored"
             )
         self._check_open(ticket)
+
+
+@contextmanager
+def _bounded(name: str) -> Iterator[None]:
+    try:
+        yield
+    except BlockCountExceedsLimit:
+        raise RequestConflict(
+            f"earlier uploads of artifact {name!r} left as many blocks as one may have: complete it, or "
+            "upload under another name"
+        ) from None
 
 
 def _ticket(artifact: UploadedArtifact, expiry: datetime) -> Ticket:

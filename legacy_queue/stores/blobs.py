@@ -1,11 +1,11 @@
 """Bytes of artifacts."""
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, groupby
 
-from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.errors import InputTooLarge, ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.blob import BlobContainer, BlobProperties, Block, InvalidBlockList, Written
@@ -24,6 +24,7 @@ class Blobs:
     A blob is stored whole or not at all. A blob of up to a block is sent in one request, a larger blob in
     blocks and their list: so a call holds one block in memory. An error of ``chunks`` is raised, and nothing
     is stored. Of two concurrent writes of a blob, one may raise ServiceUnavailable; they are never mixed.
+    A write raises BlockCountExceedsLimit where earlier writes left too many blocks.
     """
 
     def __init__(self, container: BlobContainer, clock: Clock) -> None:
@@ -55,10 +56,19 @@ class Blobs:
         ids = self._stage(name, _WHOLE, chain([(first, is_last)], blocks))
         return self._commit(name, ids, content_type, content_encoding, is_new=is_new)
 
+    def check_parts(self, sizes: Iterable[int]) -> None:
+        """Raises InputTooLarge if parts of these sizes have more blocks than the storage joins."""
+        count = sum(-(-size // BLOCK) for size in sizes)
+        if count > self._container.max_blocks:
+            raise InputTooLarge(
+                f"the parts have {count} blocks of 4 MiB, each part rounded up: at most "
+                f"{self._container.max_blocks} are accepted on this storage"
+            )
+
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
         """Store the chunks, at least a byte, as part ``number``, from 1 on, in any order; replaces that part.
 
-        All parts may have 195 GiB in total, each rounded up to 4 MiB. Parts cannot be read before they are
+        See ``check_parts`` for how many there may be. Parts cannot be read before they are
         joined; parts that are never joined expire.
         """
         self._stage(name, number, _blocks(chunks))
@@ -76,6 +86,10 @@ class Blobs:
         ids = [block_id for part in range(1, count + 1) for block_id in parts[part]]
         if ids != [*blocks.committed]:
             self._commit(name, ids, content_type, content_encoding)
+
+    def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:
+        """Discard what writes left uncommitted, of the next blobs whose upload ``is_over``: see the port."""
+        return self._container.discard_blocks(after, limit, is_over)
 
     def properties(self, name: str) -> BlobProperties | None:
         """The properties of the blob, if it exists."""

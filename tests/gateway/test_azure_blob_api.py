@@ -269,6 +269,19 @@ def test_a_block_list_is_checked_before_it_makes_a_blob(
     assert (storage.blobs.properties(NAME) is not None) is (expected[0] == 201)
 
 
+def test_a_blob_has_at_most_2000_blocks_that_no_list_names(upload_url: str, storage: Storage) -> None:
+    container = storage.account.container
+    for number in range(1999):
+        container.put_block(NAME, f"{number:04}", b"block")
+    block = f"{upload_url}&comp=block&blockid="
+    assert put(f"{block}MTk5OQ==") == (201, None)  # 1999
+    assert put(f"{block}MTk5OQ==") == (201, None)  # in place of the same
+    refused = (409, "BlockCountExceedsLimit")
+    assert put(f"{block}MjAwMA==") == refused
+    assert put(upload_url, b"x" * 5 * 1024**2) == refused
+    assert storage.blobs.properties(NAME) is None
+
+
 @pytest.mark.parametrize("method", ["DELETE", "POST", "PATCH", "OPTIONS"])
 def test_methods_other_than_get_head_and_put_are_refused(
     upload_url: str, download_url: str, method: str

@@ -18,6 +18,7 @@ from legacy_queue.domain.errors import (
     RequestConflict,
     ResourceNotFound,
 )
+from legacy_queue.domain.ids import slugid
 from legacy_queue.services import Services
 from tests.memory_server import kept
 from tests.services.artifact_calls import (
@@ -25,6 +26,7 @@ from tests.services.artifact_calls import (
     NAME,
     TEXT,
     blob_name,
+    body,
     create,
     etag,
     in_parts,
@@ -34,6 +36,7 @@ from tests.services.artifact_calls import (
 from tests.services.harness import MINUTE, NOW, Harness
 
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
+MIB = 1024**2
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False)
 
 
@@ -181,3 +184,72 @@ def test_each_part_of_a_blob_is_checked() -> None:
             upload(harness, request["url"], b"x" * len(part), "")
         assert upload(harness, request["url"], part, "") == etag(part)
     assert content(harness, task_id) is None
+
+
+def parts_of(size: int, count: int) -> dict[str, Any]:
+    length = size * count
+    parts = [{"sha256": sha256(b"part"), "size": size}] * count
+    return body("blob", contentLength=length, contentSha256=sha256(b"whole"), parts=parts)
+
+
+def test_parts_that_the_storage_cannot_join_are_refused_when_the_artifact_is_created() -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    with pytest.raises(InputTooLarge, match="2002 blocks of 4 MiB, each part rounded up: at most 2000"):
+        harness.services.artifacts.create(task_id, 0, NAME, parts_of(5 * MIB, 1001))
+    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
+    harness.services.artifacts.create(task_id, 0, NAME, parts_of(5 * MIB, 1000))
+
+
+def put_part(harness: Harness, task_id: str) -> str:
+    """Upload the first of two parts, of two blocks; the URL."""
+    url = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"][0]["url"]
+    upload(harness, url, PARTS[0])
+    return str(url)
+
+
+def test_uploads_that_leave_too_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    monkeypatch.setattr(type(harness.account.container), "max_blocks", 4)
+    task_id = harness.claimed()
+    put_part(harness, task_id)
+    url = put_part(harness, task_id)
+    with pytest.raises(RequestConflict, match="left as many blocks as one may have"):
+        upload(harness, url, PARTS[0])
+
+
+@pytest.mark.parametrize(
+    ("result", "after", "blocks"),
+    [("", 60, 2), ("failed", 0, 0), ("exception", 25, 2), ("exception", 26, 0), ("corrupt", 60, 2)],
+)
+def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_are_closed(
+    result: str, after: int, blocks: int
+) -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    put_part(harness, task_id)
+    name = blob_name(harness, task_id)
+    reason = "internal-error" if result == "exception" else result
+    if result == "corrupt":
+        table = harness.account.table("qtasks")
+        table.merge(task_id, "task", {"runs": b"{"}, None)
+    elif result:
+        harness.services.tasks.report(task_id, 0, result, reason)
+    harness.clock.advance(after * MINUTE)
+    assert harness.services.artifacts.discard_blocks("", 100, None) is None
+    found = harness.account.container.block_list(name)
+    assert len(found.uncommitted if found else []) == blocks
+
+
+def test_blocks_of_a_task_that_is_gone_are_discarded_page_by_page() -> None:
+    harness = Harness()
+    container = harness.account.container
+    names = [f"{slugid()}/0/{digest}" for digest in "abc"]
+    for name in names:
+        container.put_block(name, "block", b"content")
+    after: str | None = ""
+    pages = 0
+    while after is not None:
+        after = harness.services.artifacts.discard_blocks(after, 2, None)
+        pages += 1
+    assert (pages, [container.block_list(name) for name in names]) == (2, [None] * 3)

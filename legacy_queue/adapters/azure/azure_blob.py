@@ -1,7 +1,7 @@
 """A container of Azure Blob Storage."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -15,6 +15,7 @@ from legacy_queue.ports.blob import (
     BlobAlreadyExists,
     BlobContainer,
     BlobProperties,
+    BlockCountExceedsLimit,
     BlockList,
     Blocks,
     InvalidBlockList,
@@ -26,6 +27,7 @@ _PIECE = 256 * 1024  # bytes
 _NO_CONTAINER = {"ContainerNotFound": Missing}
 _REFUSALS = {
     "BlobAlreadyExists": BlobAlreadyExists,
+    "BlockCountExceedsLimit": BlockCountExceedsLimit,
     "ConditionNotMet": BlobAlreadyExists,
     "InvalidBlockList": InvalidBlockList,
 }
@@ -41,6 +43,8 @@ class _Empty(Exception):
 
 class AzureBlobContainer(BlobContainer):
     """Each operation is one request, but a read, which is one for each MiB."""
+
+    max_blocks = 50_000
 
     def __init__(self, service: RestClient, name: str, signer: UrlSigner) -> None:
         self._service = service
@@ -68,7 +72,7 @@ class AzureBlobContainer(BlobContainer):
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         params = [("blockid", _encoded(block_id)), ("comp", "block")]
-        self._service.send(Request("PUT", self._path(name), params, body=content), whole)
+        self._service.send(Request("PUT", self._path(name), params, body=content), whole, _REFUSALS)
 
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
@@ -82,6 +86,9 @@ class AzureBlobContainer(BlobContainer):
     def block_list(self, name: str) -> BlockList | None:
         params = [("blocklisttype", "all"), ("comp", "blocklist")]
         return self._service.find(Request("GET", self._path(name), params), _block_list)
+
+    def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:  # noqa: ARG002
+        return None
 
     def properties(self, name: str) -> BlobProperties | None:
         return self._service.find(Request("HEAD", self._path(name)), _properties)

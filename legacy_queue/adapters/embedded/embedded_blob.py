@@ -24,6 +24,7 @@ from legacy_queue.ports.blob import (
     BlobAlreadyExists,
     BlobContainer,
     BlobProperties,
+    BlockCountExceedsLimit,
     BlockList,
     Blocks,
     InvalidBlockList,
@@ -33,7 +34,6 @@ from legacy_queue.private_folder import make_private, private_opener
 
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once
-_MAX_BLOCKS = 2000  # of a blob: a list is one transaction
 _UNNAMED_KEPT = timedelta(minutes=10)  # an upload needs the content still, or a reader
 _BLOCKS_KEPT = timedelta(days=7)  # after its upload, until a list names the block
 
@@ -54,6 +54,8 @@ class _Upload(NamedTuple):
 
 class EmbeddedBlobContainer(BlobContainer):
     """Contents are unnamed (no ``id``), uncommitted blocks (``id`` and ``until``), or those of a blob."""
+
+    max_blocks = 2000  # a list is one transaction
 
     def __init__(self, name: str, database: Database, clock: Clock, signer: UrlSigner) -> None:
         self.name = name
@@ -77,6 +79,10 @@ class EmbeddedBlobContainer(BlobContainer):
                 "UPDATE contents SET id = NULL, until = ? WHERE blob = ? AND id = ? AND until IS NOT NULL",
                 (self._after(_UNNAMED_KEPT), self._key(name), block_id),
             )
+            sql = f"SELECT count(*) FROM ({_UNCOMMITTED})"
+            (count,) = db.execute(sql, (self._key(name), self._after())).fetchone()
+            if count >= self.max_blocks:
+                raise BlockCountExceedsLimit
             self._add(db, name, block_id, upload, self._after(_BLOCKS_KEPT))
 
         self._database.transaction(stage)
@@ -84,8 +90,8 @@ class EmbeddedBlobContainer(BlobContainer):
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        if len(blocks) > _MAX_BLOCKS:
-            raise InvalidBlockList(f"up to {_MAX_BLOCKS} blocks are accepted")
+        if len(blocks) > self.max_blocks:
+            raise InvalidBlockList(f"up to {self.max_blocks} blocks are accepted")
 
         def listed(db: sqlite3.Connection) -> list[int]:
             committed = dict(db.execute(_COMMITTED, (self._key(name),)).fetchall())
@@ -110,6 +116,21 @@ class EmbeddedBlobContainer(BlobContainer):
         return BlockList(
             [block_id for block_id, _ in committed if block_id], [block_id for block_id, _ in uncommitted]
         )
+
+    def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:
+        sql = (
+            "SELECT DISTINCT substr(blob, ?) AS name FROM contents"
+            " WHERE until > ? AND id IS NOT NULL AND blob GLOB ? AND name > ? ORDER BY name LIMIT ?"
+        )
+        values = len(self._key("")) + 1, self._after(), self._key("*"), after, limit
+        names = [name for (name,) in self._database.rows(sql, values)]
+        for name in filter(is_over, names):
+            self._database.change(
+                "UPDATE contents SET id = NULL, until = ?"
+                " WHERE blob = ? AND id IS NOT NULL AND until IS NOT NULL",
+                (self._after(_UNNAMED_KEPT), self._key(name)),
+            )
+        return names[-1] if len(names) == limit else None
 
     def properties(self, name: str) -> BlobProperties | None:
         found = self._found(name)
