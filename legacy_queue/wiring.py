@@ -167,7 +167,7 @@ def _build(
         metrics,
         hosts=_hosts(settings, root_url),
         origins=settings.origins,
-        trusts_proxy=settings.trusted_proxy,
+        proxies=settings.trusted_proxy,
         shape=settings.answer_shape,
         is_development=settings.development,
         project=settings.project,

@@ -19,7 +19,7 @@ from legacy_queue.config.conflicts import conflicts
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.generations import BY_PATH, SHAPES
-from legacy_queue.domain.hosts import is_loopback
+from legacy_queue.domain.hosts import Network, is_loopback
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -120,7 +120,12 @@ class Settings:
         "none with the development client, and on loopback without --public-url, otherwise *.",
         multiple=True,
     )
-    trusted_proxy: bool = _setting(values.flag, "false", "true: trust x-forwarded-host, -port and -proto.")
+    trusted_proxy: tuple[Network, ...] = _setting(
+        values.networks,
+        (),
+        "An address or network of proxies whose x-forwarded headers are believed; may be repeated.",
+        multiple=True,
+    )
     claim_timeout: timedelta = _setting(values.duration, "20m", "How long a claim lasts.")
     poll_visibility: timedelta = _setting(values.duration, "5m", "How long a polled message stays invisible.")
     sas_life: timedelta = _setting(values.sas_life, "30m", "How long signed poll URLs are valid.")

@@ -14,12 +14,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.scopes import is_scope
 from legacy_queue.domain.times import parse_duration
 
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 _HOST = "a host name or an IP address is accepted, or several, without port and wildcard"
+_NETWORK = "addresses or networks of proxies are accepted, like 127.0.0.1 or 10.0.0.0/8"
 _ORIGIN = "auto, none or * is accepted, or origins like https://tools.example.com, without a path"
 Parse = Callable[[Any], Any]
 
@@ -211,6 +213,13 @@ def _origin(value: Any) -> str:
     return str(value)
 
 
+def _network(value: Any) -> Network:
+    with suppress(ValueError):
+        return ipaddress.ip_network(str(value))
+    raise ValueError(_NETWORK)
+
+
+networks = _several(_network, _NETWORK)
 tls_names = _several(_host, _HOST)
 hosts = _several(_host_pattern, _HOST.replace(" and wildcard", ""))
 _origins = _several(_origin, _ORIGIN)

@@ -3,6 +3,8 @@
 import ipaddress
 from contextlib import suppress
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 
 def is_address(host: str) -> bool:
     """Whether it is an address of IP, or localhost."""

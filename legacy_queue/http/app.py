@@ -1,7 +1,7 @@
 """The Flask application: the declared endpoints, and pages about the server."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import ModuleType
@@ -15,6 +15,7 @@ from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.domain.generations import BY_PATH
+from legacy_queue.domain.hosts import Network
 from legacy_queue.http import (
     artifact_endpoints,
     group_endpoints,
@@ -32,6 +33,7 @@ from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.flask_app import FlaskApp
+from legacy_queue.http.forwarded import TrustedProxies
 from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics, add_monitoring
@@ -112,7 +114,7 @@ def create_app(
     *,
     hosts: Collection[str] = (ANY,),
     origins: Collection[str] = (),
-    trusts_proxy: bool = False,
+    proxies: Sequence[Network] = (),
     shape: str = BY_PATH,
     is_development: bool = False,
     project: str = PROJECT,
@@ -123,12 +125,14 @@ def create_app(
 ) -> Flask:
     """The application: the endpoints under both prefixes, pages about the server, and references.
 
-    ``hosts`` and ``origins`` are those of BrowserGuard. With ``is_development`` each answer says so in a
-    header. Without ``control``, /control/v1 is disabled.
+    ``hosts`` and ``origins`` are those of BrowserGuard, ``proxies`` those of TrustedProxies. With
+    ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
-    app = FlaskApp("legacy_queue.http")  # its templates and static files are of the page
+    app = FlaskApp(
+        "legacy_queue.http", TrustedProxies(proxies)
+    )  # its templates and static files are of the page
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
-    events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
+    events = events_endpoint(project, services.clock, services.stopping)
     page = page_endpoint(sign_in, control)
     bare = (events, migration, page, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
     journal = Journal(NOT_IN_JOURNAL, services.clock.now)  # it stays empty without control
@@ -138,7 +142,6 @@ def create_app(
         authenticator,
         injection,
         (journal, *(vars(control).values() if control else ())),
-        trusts_proxy=trusts_proxy,
         shape=shape,
     )
     views.add_to(app, prefixed, has_prefix=True)

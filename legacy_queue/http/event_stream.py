@@ -22,7 +22,7 @@ _KEEP_ALIVE = timedelta(seconds=15)
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 
 
-def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
+def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
     """``/events`` with the exchanges of the project. Its streams end once ``stopping`` is set."""
 
     @endpoint("GET", "/events", "Follow Events", query=("exchange", "follow", "lastEventId", "routingKey"))
@@ -47,7 +47,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
                     exchange,
                     call.query.get("routingKey", "#"),
                     after,
-                    _followers(call, trusts_proxy),
+                    _followers(call),
                     is_endless=call.query.get("follow") != "false",
                     is_disconnected=is_disconnected,
                 )
@@ -61,11 +61,9 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
     return events
 
 
-def _followers(call: Call[EventFeed], trusts_proxy: bool) -> list[str]:
-    """The address of the caller, as a trusted proxy reports it, and the client if there are credentials."""
+def _followers(call: Call[EventFeed]) -> list[str]:
+    """The address of the caller, and the client if there are credentials."""
     address: str = call.environ.get("REMOTE_ADDR", "")
-    if trusts_proxy:
-        address = call.environ.get("HTTP_X_FORWARDED_FOR", address).split(",")[-1].strip()
     return [f"address {address}", *([f"client {call.client_id}"] if call.client_id else [])]
 
 

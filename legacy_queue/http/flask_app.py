@@ -12,6 +12,7 @@ from flask import Flask, Request
 from werkzeug.datastructures import ImmutableDict
 from werkzeug.routing import BaseConverter, Map, MapAdapter, Rule, RuleFactory
 
+from legacy_queue.http.forwarded import TrustedProxies
 from legacy_queue.http.request_log import Environ, begin
 
 _compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a process has few
@@ -63,7 +64,12 @@ class FlaskApp(Flask):
     url_map_class = UrlMap
     url_map: UrlMap
 
+    def __init__(self, name: str, proxies: TrustedProxies) -> None:
+        super().__init__(name)
+        self._proxies = proxies
+
     def wsgi_app(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        self._proxies.apply(environ)
         begin(environ)
         return super().wsgi_app(environ, start_response)
 

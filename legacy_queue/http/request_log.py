@@ -53,8 +53,11 @@ class RequestRecord:
         self.request_id = sent_id if _PLAIN_ID.fullmatch(sent_id) else own_id
         self.method: str = environ["REQUEST_METHOD"]
         self.target: str = environ["RAW_URI"]
-        if not self.target.startswith("/"):  # the absolute form, which proxies send
-            self.target = "/" + self.target.partition("://")[2].partition("/")[2]
+        if not self.target.startswith("/"):
+            # the absolute form: its host is that of the request, whatever Host says. Source: RFC 9112, 3.2.2
+            host, _, target = self.target.partition("://")[2].partition("/")
+            environ["HTTP_HOST"] = host or environ.get("HTTP_HOST", "")
+            self.target = f"/{target}"
         self.path = self.target.partition("?")[0]
         self.call: tuple[str, Mapping[str, str]] | None = None
         self.endpoint: str | None = None

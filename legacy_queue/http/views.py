@@ -49,7 +49,6 @@ class EndpointViews:
         injection: FaultInjection,
         further: Iterable[Any] = (),
         *,
-        trusts_proxy: bool = False,
         shape: str = BY_PATH,
     ) -> None:
         """``further`` are services that handlers may need beside ``services``."""
@@ -60,7 +59,6 @@ class EndpointViews:
         # a service is known by its class and by what that implements
         self._by_type = {kind: service for service in provided for kind in type(service).__mro__}
         self._authenticator = authenticator
-        self._trusts_proxy = trusts_proxy
         self._shape = shape
         self._injection = injection
 
@@ -157,7 +155,7 @@ class EndpointViews:
         self, environ: Environ, record: RequestRecord, raw: bytes
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
-            signed = _signed_request(environ, record.target, raw, self._trusts_proxy)
+            signed = _signed_request(environ, record.target, raw)
             return self._authenticator.authenticate(signed, self._clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
@@ -208,15 +206,14 @@ def _check_body(endpoint: Endpoint, body: Any, size: int) -> None:
         validate(body, endpoint.input, size)
 
 
-def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bool) -> SignedRequest:
+def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest:
     """The request as the client signed it; raises AuthenticationFailed for an invalid port.
 
-    Behind a trusted proxy the x-forwarded headers tell the host and the port that the client addressed.
+    The x-forwarded headers, which are those of a trusted proxy, tell the host and the port that the client
+    addressed.
     """
 
     def forwarded(header: str, otherwise: str) -> str:
-        if not trusts_proxy:
-            return otherwise
         return str(environ.get(f"HTTP_X_FORWARDED_{header}", otherwise).split(",")[0].strip())
 
     scheme = forwarded("PROTO", environ["wsgi.url_scheme"])

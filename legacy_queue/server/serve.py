@@ -145,7 +145,7 @@ class _Application(BaseApplication):
             "http_parser": "fast",
             "limit_request_line": 8190,
             "limit_request_field_size": 65536,  # a Hawk header may hold a certificate with many scopes
-            "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
+            "forwarded_allow_ips": "",  # http.forwarded reads these headers
             "errorlog": None,  # gunicorn's warnings go to the root logger instead
             "loglevel": "warning",
             "post_worker_init": lambda worker: gevent.spawn(self._begin, worker),

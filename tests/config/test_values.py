@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.account, "acc", "acc"),
         (values.azure_url, "https://acc.queue.core.chinacloudapi.cn/", "https://acc.queue.core.chinacloudapi.cn"),
         (values.proxy, "http://proxy:3128", "http://proxy:3128"),
+        (values.networks, "10.0.0.0/8,127.0.0.1", (ip_network("10.0.0.0/8"), ip_network("127.0.0.1"))),
         (values.tls_names, "Queue.Example.COM,2001:DB8:0::1", ("queue.example.com", "2001:db8::1")),
         (values.hosts, "Queue.example.com,*,*.B.c", ("queue.example.com", "*", "*.b.c")),
         *((values.origins, word, (word,)) for word in ("auto", "none", "*")),
@@ -83,6 +85,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
     values.account: ["ab", "Acc", "b a d"],
     values.azure_url: ["http://acc.queue.core.windows.net", "https://h?sig=a", "b a d"],
     values.proxy: ["https://proxy:3128", "http://user:password@proxy:3128"],
+    values.networks: ["true", "proxy.example.com", "10.0.0.1/8", "10.0.0.0/33", ""],
     values.tls_names: [
         *(["*.example.com"], ["fe80::1%eth0"], ["[::1]"], ["queue.example.com:443"]),
         *(["b\u00fccher.de"], ["a."], {"a": "b"}, "b a d"),

@@ -220,7 +220,7 @@ class Queue:
             data=data,
             content_type=content_type if data else None,
             headers=headers,
-            environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
+            environ_overrides={"REMOTE_ADDR": "127.0.0.1", "RAW_URI": target, "REQUEST_URI": target},
             buffered=self.settings.control,  # so that a reset need not wait for it
         )
         self._check(answer, method, path, credentials, headers)

@@ -2,12 +2,14 @@
 
 import json
 from datetime import timedelta
+from ipaddress import ip_network
 from itertools import product
 
 import mohawk.base
 import mohawk.bewit
 import pytest
 
+from legacy_queue.domain.hosts import Network
 from tests.http.calls import (
     NOW,
     ROOT,
@@ -135,13 +137,15 @@ def test_a_bewit_is_valid_for_nothing_but_its_get(queue: Queue) -> None:
 def test_a_trusted_proxy_says_which_host_and_port_the_client_addressed(
     headers: dict[str, str], signed: str
 ) -> None:
-    queue = Queue(trusted_proxy=True)
+    queue = Queue(trusted_proxy=(ip_network("127.0.0.0/8"),))
     succeeded(queue.send("GET", POLLING, headers=headers, signed_url=signed + POLLING))
     if signed != ROOT_URL:
         refused(queue.send("GET", POLLING, headers=headers), 401, "AuthenticationFailed")
 
 
-def test_forwarded_headers_are_ignored_without_a_trusted_proxy(queue: Queue) -> None:
+@pytest.mark.parametrize("proxies", [(), (ip_network("10.0.0.0/8"), ip_network("2001:db8::/32"))])
+def test_forwarded_headers_of_another_peer_are_ignored(proxies: tuple[Network, ...]) -> None:
+    queue = Queue(trusted_proxy=proxies)
     signed = f"https://tc.example.com:8443{POLLING}"
     refused(queue.send("GET", POLLING, headers=PROXIED, signed_url=signed), 401, "AuthenticationFailed")
     succeeded(queue.send("GET", POLLING, headers=PROXIED))
@@ -155,9 +159,11 @@ def test_forwarded_headers_are_ignored_without_a_trusted_proxy(queue: Queue) -> 
     ],
 )
 def test_an_invalid_port_is_refused(header: str, port: str) -> None:
-    queue = Queue(trusted_proxy=header != "host", allowed_hosts=("*",))
+    proxies = (ip_network("127.0.0.1"),) if header != "host" else ()
+    queue = Queue(trusted_proxy=proxies, allowed_hosts=("*",))
     value = port if header == "x-forwarded-port" else f"queue.test:{port}"
-    environ = {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
+    environ = {"REMOTE_ADDR": "127.0.0.1"}
+    environ |= {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
     answer = queue.http.get(POLLING, base_url=ROOT_URL, environ_overrides=environ)
     assert answer.status_code in (401, 403)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import DECLARED, ROOT, ROOT_URL, TASK_ID, Queue, refused, scene, succeeded
+from tests.http.calls import DECLARED, ROOT, TASK_ID, Queue, hawk, refused, scene, succeeded
 
 STRANGE = [
     "%00", "a%00b", "%2F", "a%2Fb", "%2f..%2f", "%2E%2E", "..%2F..%2Fping", "%ff", "%ff%fe", "%c0%af",
@@ -71,10 +71,22 @@ def test_a_path_that_is_almost_a_route_is_not_served(queue: Queue, target: str) 
     assert answer.status_code in (400, 404)
 
 
-def test_a_proxy_may_send_the_absolute_form(queue: Queue) -> None:
-    for target in (f"{ROOT_URL}/v1/ping", "http://elsewhere:1234/v1/ping"):
-        answer = queue.http.open("/", environ_overrides={"RAW_URI": target, "REQUEST_URI": target})
-        assert answer.status_code == 200
+@pytest.mark.parametrize(("host", "status"), [("queue.test", 200), ("elsewhere:1234", 421), ("", 200)])
+def test_in_the_absolute_form_the_host_is_that_of_the_target(host: str, status: int) -> None:
+    queue = Queue(allowed_hosts=("queue.test",))
+    for sent in ("queue.test", "elsewhere"):
+        environ = {"RAW_URI": f"http://{host}/v1/ping", "HTTP_HOST": sent}
+        answer = queue.http.open("/", environ_overrides=environ)
+        assert answer.status_code == (status if host or sent == "queue.test" else 421)
+
+
+def test_in_the_absolute_form_the_host_of_the_target_is_signed() -> None:
+    queue = Queue(allowed_hosts=("*",))
+    path = "/v1/poll-task-url/provisioner/worker"
+    signed = hawk(ROOT, "GET", f"http://queue.example.com{path}", queue.clock.now())
+    environ = {"RAW_URI": f"http://queue.example.com{path}", "HTTP_HOST": "elsewhere"}
+    answer = queue.http.open("/", environ_overrides={**environ, "HTTP_AUTHORIZATION": signed})
+    succeeded(answer)
 
 
 @pytest.mark.parametrize("path", ["//v1/ping", "//api/queue/v1/ping", "///v1/ping", "//ready"])

@@ -1,0 +1,48 @@
+"""What proxies say of the requests that they forward: believed of configured proxies, removed otherwise."""
+
+import ipaddress
+from collections.abc import Sequence
+from functools import lru_cache
+
+from legacy_queue.domain.hosts import Network
+from legacy_queue.http.request_log import Environ
+
+_HEADERS = tuple(
+    f"HTTP_{name}"
+    for name in [
+        "X_FORWARDED_FOR",
+        "X_FORWARDED_HOST",
+        "X_FORWARDED_PORT",
+        "X_FORWARDED_PROTO",
+        "FORWARDED",
+        "VIA",
+    ]
+)
+
+
+class TrustedProxies:
+    """Peers in ``networks`` are proxies, which replace these headers of their clients."""
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        self._networks = networks
+        self._is_trusted = lru_cache(1024)(self._is_in_networks)
+
+    def apply(self, environ: Environ) -> None:
+        """After this, REMOTE_ADDR is the client, and the other headers are those of a trusted proxy.
+
+        The client's address is the last of X-Forwarded-For, which the proxy saw itself.
+        """
+        if self._networks and self._is_trusted(environ.get("REMOTE_ADDR", "")):
+            if addresses := environ.get("HTTP_X_FORWARDED_FOR"):
+                environ["REMOTE_ADDR"] = addresses.rpartition(",")[2].strip()
+        else:
+            for name in _HEADERS:
+                environ.pop(name, None)
+
+    def _is_in_networks(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return any((mapped or address) in network for network in self._networks)
