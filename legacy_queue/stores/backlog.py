@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
+from legacy_queue.stores.rows import yielding
 
+_YIELD_AFTER = 1000  # tasks
 MAX_WRITES = 40_000  # then the table is read again, so that tasks which others ended do not add up
 
 
@@ -82,7 +84,7 @@ class Backlog:
         with self._lock:
             entries = [*self._entries.values()]
         loads: dict[tuple[str, str, str], Load] = {}
-        for task_queue_id, state, since, priority in entries:
+        for task_queue_id, state, since, priority in yielding(entries, _YIELD_AFTER):
             load = loads.get((task_queue_id, priority, state), Load())
             oldest = min(since, load.oldest or since)
             loads[task_queue_id, priority, state] = Load(load.count + 1, oldest)
@@ -94,7 +96,9 @@ class Backlog:
             entries = [*self._entries.items()]
         wanted = task_queue_id, state
         places = (
-            f"{format_time(entry.since)}/{task_id}" for task_id, entry in entries if entry[:2] == wanted
+            f"{format_time(entry.since)}/{task_id}"
+            for task_id, entry in yielding(entries, _YIELD_AFTER)
+            if entry[:2] == wanted
         )
         return heapq.nsmallest(limit, (place for place in places if place > after))
 

@@ -1,5 +1,7 @@
 """Which tasks of a task queue are pending and running, how many, and what it costs."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -190,3 +192,40 @@ def test_a_task_that_another_process_has_canceled_is_not_listed() -> None:
     harness.services.tasks.cancel(task_id)
     assert counts(services) == (1, 0)
     assert listed(services.task_queues, "pending") == [[]]
+
+
+COUNTED = """
+from gevent import monkey
+
+monkey.patch_all()
+import itertools
+import gevent
+from tests.services.harness import Harness
+
+harness = Harness()
+for _ in range(600):
+    harness.create()
+turns = itertools.count(0)
+
+
+def go_on():
+    while True:
+        next(turns)
+        gevent.sleep(0)
+
+
+gevent.spawn(go_on)
+for read in (
+    lambda queues: queues.counts(["provisioner/worker-Type_1"]),
+    lambda queues: queues.loads(),
+    lambda queues: queues.tasks("provisioner/worker-Type_1", "pending", "", 600, lambda task: b"1"),
+):
+    before = next(turns)
+    read(harness.replica().task_queues)
+    print(next(turns) - before - 1)
+"""
+
+
+def test_other_requests_go_on_while_rows_are_read() -> None:
+    ran = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
+    assert all(int(turns) >= 12 for turns in ran.stdout.split()), ran.stdout

@@ -8,7 +8,7 @@ import json
 import operator
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
@@ -110,12 +110,13 @@ class EmbeddedTable(Table):
         is_loose = asked.of_values or (asked.of_keys and asked.first[0] != asked.last[0])
         wanted = min(_MAX_DECODED if has_content else _MAX_READ, _MAX_READ if is_loose else limit)
         found = self._database.rows(*self._query(asked, after, wanted, "content" if has_content else "NULL"))
+        needed = None if select is None else {*select, *(condition.name for condition in asked.of_values)}
         rows, last = list[Row](), -1
         for last, (partition, key, etag, content, _) in enumerate(found):  # noqa: B007 - used below
             row = Row(partition, key, {}, etag)
             if not _meets(row, asked.of_keys):
                 continue
-            row = Row(partition, key, _decoded(content), etag) if has_content else row
+            row = Row(partition, key, _decoded(content, needed), etag) if has_content else row
             if _meets(row, asked.of_values):
                 rows.append(row if select is None else _selected(row, select))
             if len(rows) == limit:
@@ -245,8 +246,10 @@ def _encoded(values: Mapping[str, Value]) -> str:
     return str(_dumps(written))
 
 
-def _decoded(content: str) -> dict[str, Value]:
+def _decoded(content: str, names: Container[str] | None = None) -> dict[str, Value]:
+    """The values, or those with these names."""
     return {
         name: _READERS[value[0]](value[1:]) if type(value) is str else value
         for name, value in json.loads(content).items()
+        if names is None or name in names
     }
