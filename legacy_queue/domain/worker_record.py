@@ -26,6 +26,7 @@ _QUARANTINE_DETAILS = 20
 ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each such period of the day
 
 CALLS_KEPT = timedelta(days=10)  # after the last of them
+_DECLARED_EVERY = timedelta(hours=6)
 _LIFE = timedelta(days=5)
 _WORKER_LIFE = timedelta(days=1)
 
@@ -140,6 +141,14 @@ class WorkerRecord:
         if "expires" in body:
             changes["expires"] = max(now, given(body, "expires", parse_time))
         return replace(self, **changes)
+
+    def active_by_declaration(self, now: datetime) -> Self:
+        """As ``active``; of a provisioner or worker type only more than six hours after its last activity."""
+        return self.active(now) if self.is_worker or now - self.last_active > _DECLARED_EVERY else self
+
+    def outliving(self, expires: datetime) -> Self:
+        """The record, which does not expire before that of a worker type or worker below it."""
+        return replace(self, expires=max(self.expires, expires))
 
     def to_wire(self) -> dict[str, Any]:
         """The answer of getProvisioner, getWorkerType or getWorker, without the provisioner's actions."""

@@ -58,7 +58,8 @@ def get_provisioner(call: Call[Workers]) -> Reply:
 def declare_provisioner(call: Call[Workers]) -> Reply:
     """Declare some properties of a provisioner, known or not. Its other properties are not changed.
 
-    A declaration without properties says that it is active: that needs the scope of any property.
+    It says that the provisioner is active, if it was not within six hours. Without properties, it needs the
+    scope of any property.
     """
     return _declare(call)
 
@@ -77,7 +78,10 @@ def get_worker_type(call: Call[Workers]) -> Reply:
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
 def declare_worker_type(call: Call[Workers]) -> Reply:
-    """Declare some properties of a worker type, as declareProvisioner does for a provisioner."""
+    """Declare some properties of a worker type, as declareProvisioner does for a provisioner.
+
+    The provisioner does not expire before its worker type.
+    """
     return _declare(call)
 
 

@@ -14,6 +14,7 @@ import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.migration_report import HOUR, report
+from legacy_queue.domain.times import given, parse_time
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
     CALLS_KEPT,
@@ -150,15 +151,19 @@ class Workers:
         self.load(worker)
         now = self._clock.now()
         until = max(until, now)
-        return self._changed(worker, lambda record: record.quarantined(until, now, client_id, info))
+        return self._changed(worker, lambda record: record.quarantined(until, now, client_id, info), now)
 
     def declare(self, path: RecordPath, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store the properties in the body, and that the provisioner, worker type or worker is active now.
+        """Store the properties in the body. Returns the body that describes the provisioner, worker type or
+        worker.
 
-        Creates it and its parents if they are unknown. Returns the body that describes it. Raises InputError.
+        Creates it and its parents if they are unknown. They expire no earlier than it. Raises InputError.
         """
         now = self._clock.now()
-        return self._changed(path, lambda record: record.active(now).declared(body, now))
+        expires = given(body, "expires", parse_time) if "expires" in body else now
+        return self._changed(
+            path, lambda record: record.active_by_declaration(now).declared(body, now), expires
+        )
 
     def describe(self, path: RecordPath) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
@@ -229,11 +234,14 @@ class Workers:
         with self._lock:
             self._noted.setdefault(path, []).append(change)
 
-    def _changed(self, path: RecordPath, change: _Change) -> Mapping[str, Any]:
-        """Store the change, also of an unknown or expired record; returns the body that describes it."""
+    def _changed(self, path: RecordPath, change: _Change, expires: datetime) -> Mapping[str, Any]:
+        """Store the change, also of an unknown or expired record; returns the body that describes it.
+
+        Its parents do not expire before ``expires``.
+        """
         for parent in parents(path):
             with suppress(Corrupt):  # a corrupt parent fails only its own calls
-                self._change(parent, lambda record: record)
+                self._change(parent, lambda record: record.outliving(expires))
         return self._answer(self._change(path, change))
 
     def _change(self, path: RecordPath, change: _Change) -> WorkerRecord:

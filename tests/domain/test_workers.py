@@ -81,6 +81,14 @@ def test_activity_never_moves_expires_or_last_active_back() -> None:
     assert record.active(NOW - SECOND).last_active == NOW
 
 
+def test_a_declaration_is_activity_of_a_worker_and_of_others_six_hours_after_the_last() -> None:
+    for path in (PROVISIONER, WORKER_TYPE, WORKER):
+        record = WorkerRecord.new(path, NOW)
+        soon, later = NOW + timedelta(hours=6), NOW + timedelta(hours=6) + SECOND
+        assert record.active_by_declaration(soon) == (record.active(soon) if path == WORKER else record)
+        assert record.active_by_declaration(later) == record.active(later)
+
+
 def test_activity_is_recorded_in_each_half_hour_of_the_day() -> None:
     record = WorkerRecord.new(WORKER, NOW.replace(minute=30, second=0, microsecond=0))
     assert record.is_active_in(record.last_active + timedelta(minutes=30) - SECOND)

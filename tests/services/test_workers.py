@@ -217,6 +217,13 @@ def test_a_declaration_creates_the_parents(workers: Workers) -> None:
     assert listed(workers, ()) == [[PROVISIONER]]
 
 
+def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers) -> None:
+    workers.declare(POOL[:1], {"expires": format_time(NOW + 7 * DAY)})
+    for days, moved in ((9, 9), (8, 9)):
+        workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
+        assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
+
+
 def test_two_concurrent_declarations_of_a_new_provisioner_are_merged(harness: Harness) -> None:
     other = harness.replica().workers
     race = FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
