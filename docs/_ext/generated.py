@@ -29,7 +29,7 @@ from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
-from legacy_queue.http.schemas import message_schema
+from legacy_queue.http.schemas import SCHEMAS, message_schema
 from legacy_queue.testing.conform.rules import RULES
 from legacy_queue.testing.conform.situations import SITUATIONS
 
@@ -119,6 +119,8 @@ def _endpoint(endpoint: Endpoint) -> str:
         if name:
             optional = ", which may be left out" if kind == "Request" and endpoint.input_optional else ""
             lines += ["", f"{kind}, schema `{name}`{optional}:", "", bodies.table(name)]
+            if f"{name}-of-today" in SCHEMAS:
+                lines += [f"Under `/api/queue/v1`: schema `{name}-of-today`."]
     return "\n".join([*lines, ""])
 
 

@@ -95,7 +95,18 @@ class UploadedArtifact(BaseArtifact):
 
 
 @dataclass(frozen=True, kw_only=True)
-class S3Artifact(UploadedArtifact):
+class SizedArtifact(UploadedArtifact):
+    """An artifact whose worker may say how long its content is; nothing compares that with the content."""
+
+    content_length: int | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        length = {} if self.content_length is None else {"contentLength": self.content_length}
+        return {**super().to_wire(), **length}
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Artifact(SizedArtifact):
     """A file that is uploaded by a PUT, as to S3."""
 
     storage_type = "s3"
@@ -145,7 +156,7 @@ class BlobArtifact(UploadedArtifact):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectArtifact(UploadedArtifact):
+class ObjectArtifact(SizedArtifact):
     """An object of today's Object service."""
 
     storage_type = "object"
@@ -227,6 +238,8 @@ def requested_artifact(
     }
     if kind is BlobArtifact:
         return _requested_blob(body, common)
+    if issubclass(kind, SizedArtifact) and "contentLength" in body:
+        common["content_length"] = int(body["contentLength"])
     if kind is ObjectArtifact:
         project_id = task.definition.project_id
         return ObjectArtifact(**common, is_complete=False, project_id=project_id, upload_id=slugid())
@@ -256,12 +269,15 @@ def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
 def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifact:
     """The artifact after another createArtifact of the same name.
 
-    It may expire later, and a reference may get another URL or become a link. Any other difference is a
-    RequestConflict. If the sweeper may be removing the old bytes, the new bytes have another ``blob_name``.
+    It may expire later, and be of another length that is not checked; a reference may get another URL or
+    become a link. Any other difference is a RequestConflict. If the sweeper may be removing the old bytes,
+    the new bytes have another ``blob_name``.
     """
     if isinstance(given, LinkArtifact):  # its content type is that of its target
         given = replace(given, content_type=existing.content_type)
     wanted: Artifact = replace(existing, expires=given.expires)
+    if isinstance(wanted, SizedArtifact) and isinstance(given, SizedArtifact):
+        wanted = replace(wanted, content_length=given.content_length)
     if isinstance(existing, ReferenceArtifact) and isinstance(given, ReferenceArtifact | LinkArtifact):
         wanted = replace(given, content_type=existing.content_type)
     details = {"existing": _visible(existing), "given": _visible(given)}
@@ -279,10 +295,14 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
 def artifact_created(task: Task, artifact: Artifact) -> Event:
     """The artifact was created; its content may still be uploaded.
 
-    Source: "Queue AMQP Exchanges", "artifactCreated".
+    Today's queue publishes it only for an artifact that can be read: not for one that needs a call when its
+    upload has ended, and never for one whose upload it does not see.
+    Source: "Queue AMQP Exchanges", "artifactCreated"; ``src/artifacts.js`` of today's queue.
     """
     event = task_event("artifact-created", task, artifact.run_id)
-    return replace(event, payload={**event.payload, "artifact": artifact.to_wire()})
+    can_be_read = artifact.is_complete and not isinstance(artifact, S3Artifact | AzureArtifact)
+    only = None if can_be_read else "2018"
+    return replace(event, payload={**event.payload, "artifact": artifact.to_wire()}, only=only)
 
 
 def blob_etag(sha256: str, size: int) -> str:

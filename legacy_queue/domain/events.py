@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from legacy_queue.domain.generations import SINCE_2018, as_of_2018
+from legacy_queue.domain.generations import SINCE_2018, reshaped
 from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 
@@ -90,18 +90,27 @@ EXCHANGES: Mapping[str, Exchange] = {
 class Event:
     """A message on an exchange of EXCHANGES; ``routes`` are CC'ed as ``route.<route>``.
 
-    ``is_todays``: the queue of 2018 had no such message.
+    ``only``: the one of SHAPES that has such a message, if not both.
     """
 
     exchange: str
     routing_key: str
     routes: tuple[str, ...]
     payload: Mapping[str, Any]
-    is_todays: bool = False
+    only: str | None = None
 
     def as_of_2018(self) -> "Event":
         """The event in the shape of 2018."""
-        return replace(self, payload=as_of_2018(self.payload, SINCE_2018.get(self.exchange, {})))
+        return replace(self, payload=reshaped(self.payload, SINCE_2018.get(self.exchange, {})))
+
+    def as_of_today(self) -> "Event":
+        """The event in today's shape: task-defined is about the task before its first run."""
+        if self.exchange != "task-defined":
+            return self
+        words = self.routing_key.split(".")
+        words[2:5] = "___"  # runId, workerGroup, workerId
+        status = {**self.payload["status"], "state": "unscheduled", "runs": []}
+        return replace(self, routing_key=".".join(words), payload={**self.payload, "status": status})
 
 
 def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
@@ -135,7 +144,7 @@ def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
 
 def run_retried(task: Task, run_id: int) -> Event:
     """The run was resolved as exception, and ``task`` has the run that retries it."""
-    return replace(task_event("task-exception", task, run_id), is_todays=True)
+    return replace(task_event("task-exception", task, run_id), only="today")
 
 
 def group_resolved(task_group_id: str, scheduler_id: str) -> Event:

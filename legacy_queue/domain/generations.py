@@ -1,7 +1,7 @@
-"""What answers and events have since 2018: strict readers of that time refuse it.
+"""What answers and events have since 2018, which strict readers of that time refuse, and have no more.
 
-Source: the schemas of the original queue's last whole version, 84a800f5. An answer or event that is not
-named here is the same in both generations, or only today's queue has it.
+Source: the schemas of the original queue's last whole version, 84a800f5, and of today's. An answer or event
+that is not named here is the same in both generations, or only today's queue has it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ BY_PATH = "by-path"  # 2018 under /v1, else today
 SHAPES = ("2018", "today")
 MAX_DEPENDENCIES = 10_000  # of a task
 MAX_DEPENDENCIES_2018 = 100
-Since = Mapping[str, Any]  # by property: None, or what its value has since 2018
+# by property: what differs in its value, a list that replaces it, None to leave it out
+Difference = Mapping[str, Any]
 
 _OF_A_POOL = dict.fromkeys(("taskQueueId",))
 _OF_A_TASK = dict.fromkeys(("taskQueueId", "projectId"))
@@ -20,9 +21,10 @@ _BOTH = {"status": _STATUS, "task": _OF_A_TASK}
 _OF_A_WORKER = dict.fromkeys(("taskQueueId", "lastDateActive", "quarantineDetails"))
 _EVENT = {"status": _STATUS, "task": None}
 # both redirect to other places, as a reference does
-_OF_AN_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}}
+_OF_AN_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}, "contentLength": None}
+_NO_ACTIONS: Difference = {"actions": []}
 
-SINCE_2018: Mapping[str, Since] = {
+SINCE_2018: Mapping[str, Difference] = {
     # by the schema of the answer
     "task": _OF_A_TASK,
     "task-status-response": _BOTH,
@@ -42,17 +44,24 @@ SINCE_2018: Mapping[str, Since] = {
     **dict.fromkeys(("task-defined", "task-pending", "task-running"), _EVENT),
     **dict.fromkeys(("task-completed", "task-failed", "task-exception"), _EVENT),
 }
+# by the schema of the answer: the provisioners of today have none
+TODAY: Mapping[str, Difference] = {
+    **dict.fromkeys(("provisioner-response", "workertype-response", "worker-response"), _NO_ACTIONS),
+    "list-provisioners-response": {"provisioners": _NO_ACTIONS},
+}
 
 
-def as_of_2018(value: Any, since: Since) -> Any:
-    """The value without what it has since 2018; a text may be another text."""
+def reshaped(value: Any, difference: Any) -> Any:
+    """The value as the other generation has it; a text may be another text."""
+    if isinstance(difference, list):
+        return difference
     match value:
         case dict():
             return {
-                name: as_of_2018(inner, since[name]) if name in since else inner
+                name: reshaped(inner, difference[name]) if name in difference else inner
                 for name, inner in value.items()
-                if name not in since or since[name] is not None
+                if name not in difference or difference[name] is not None
             }
         case list():
-            return [as_of_2018(item, since) for item in value]
-    return since.get(value, value)
+            return [reshaped(item, difference) for item in value]
+    return difference.get(value, value)

@@ -14,7 +14,7 @@ from werkzeug.exceptions import RequestedRangeNotSatisfiable
 
 from legacy_queue.domain.artifact import (
     NEVER_INLINE,
-    BaseArtifact,
+    Artifact,
     BlobArtifact,
     ErrorArtifact,
     LinkArtifact,
@@ -44,7 +44,7 @@ _AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGro
 _AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
-_MAX_LINKS = 16  # that are followed to an artifact
+_MAX_LINKS = 30  # that are followed to an artifact
 _CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
@@ -58,8 +58,9 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 def create_artifact(call: Call[Artifacts]) -> Reply:
     """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
 
-    A repeated call may set a later expires, change the url of a reference, or make it a link. Any other
-    change is a conflict. An expired artifact may be created again. expires may be up to 15 minutes ago.
+    A repeated call may set a later expires or another contentLength of s3 and object artifacts, change the
+    url of a reference, or make it a link. Any other change is a conflict. An expired artifact may be created
+    again. expires may be up to 15 minutes ago.
     """
     return _as_creator(call).create(call.task_id, call.run_id, call.params["name"], call.body)
 
@@ -138,7 +139,7 @@ latest_artifact_info = _of_latest_run(
 def list_artifacts(call: Call[Artifacts]) -> Response:
     """The artifacts of a run, in pages like those of listTaskGroup."""
     ask = partial(call.authorize().list, call.task_id, call.run_id)
-    return page_answer(call, "artifacts", _NAME, ask, BaseArtifact.to_wire)
+    return page_answer(call, "artifacts", _NAME, ask, _wire)
 
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run")
@@ -152,7 +153,11 @@ def list_latest_artifacts(call: Call[Artifacts]) -> Response:
         page = artifacts.list(call.task_id, run_id, name, limit, render)
         return replace(page, after=page.after and f"{run_id} {page.after}")
 
-    return page_answer(call, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, BaseArtifact.to_wire)
+    return page_answer(call, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, _wire)
+
+
+def _wire(artifact: Artifact) -> dict[str, Any]:
+    return artifact.to_wire()
 
 
 def _as_creator(call: Call[Artifacts]) -> Artifacts:

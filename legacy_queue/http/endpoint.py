@@ -13,7 +13,7 @@ from flask import Response
 
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
-from legacy_queue.domain.generations import SINCE_2018, as_of_2018
+from legacy_queue.domain.generations import SINCE_2018, TODAY, reshaped
 from legacy_queue.domain.scopes import AllOf, Expression, missing
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
@@ -76,8 +76,9 @@ class Call(Generic[Needed]):
 
     def shaped(self, answer: Any) -> Any:
         """The answer, or a page with one item of it, in the shape of the call's generation."""
-        since = None if self.is_todays else SINCE_2018.get(self.endpoint.output or "")
-        return as_of_2018(answer, since) if since else answer
+        differences = TODAY if self.is_todays else SINCE_2018
+        difference = differences.get(self.endpoint.output or "")
+        return reshaped(answer, difference) if difference else answer
 
     def task(self) -> Task:
         """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""

@@ -80,13 +80,12 @@ PROPERTIES: dict[str, Schema] = {
     "uptime": {"type": "number"},
     "name": text(255),
     # of tasks
-    "owner": {**text(255), "format": "email"},
+    "owner": text(255),
     "source": text(4096, SOURCE),
     "dependencies": unique(identifier(TASK_ID, 22), MAX_DEPENDENCIES),
     "requires": enum("all-completed all-resolved"),
     "routes": unique(text(249, "[ -~]+"), 64),
-    "priority": {"enum": [*PRIORITIES, "normal"]},
-    **each("oldPriority newPriority", {"enum": [*PRIORITIES]}),
+    **each("priority oldPriority newPriority", {"enum": [*PRIORITIES]}),
     "taskIds": {"type": "array", "items": identifier(TASK_ID, 22), "uniqueItems": True},
     "retries": integer(49),
     "scopes": array(text(4096, "[ -~]+"), maxItems=10_000),  # more do not fit into 30 KiB of JSON
@@ -136,7 +135,13 @@ def page_of(name: str, item: Schema, beside: str = "", optional: str = "") -> Sc
 
 DEFINITION = "created deadline payload metadata"
 DEFAULTED = "schedulerId taskGroupId dependencies requires routes priority retries expires scopes tags extra"
-PROPERTIES["metadata"] = object_of("name description owner source", description=text(32_768))
+
+
+def metadata(owner: Schema) -> Schema:
+    return object_of("name description owner source", owner=owner, description=text(32_768))
+
+
+PROPERTIES["metadata"] = metadata(PROPERTIES["owner"])
 PROPERTIES["task"] = object_of(f"{POOL} {DEFINITION} {DEFAULTED}", "taskQueueId projectId")
 _RESOLVED = f"reasonResolved {WORKER} takenUntil started resolved"
 _RUN = object_of("runId state reasonCreated scheduled", _RESOLVED, state=enum(RUN_STATES))
@@ -158,6 +163,6 @@ PROPERTIES["actions"] = unique(_ACTION, 32)
 PROPERTIES["latestTask"] = object_of("taskId runId")
 PROPERTIES["recentTasks"] = array(PROPERTIES["latestTask"])
 PROPERTIES["quarantineDetails"] = array(object_of("updatedAt clientId quarantineUntil quarantineInfo"))
-PROPERTIES["artifact"] = object_of("storageType name expires contentType", name=text(1024))
+PROPERTIES["artifact"] = object_of("storageType name expires contentType", "contentLength", name=text(1024))
 PROPERTIES["required"] = object_of("possible inTheWay refused")
 PROPERTIES["claimWork"] = object_of("ready inTheWay toBeMoved")

@@ -30,6 +30,7 @@ from legacy_queue.http.schema_properties import (
     enum,
     identifier,
     integer,
+    metadata,
     object_of,
     page_of,
     text,
@@ -75,27 +76,33 @@ def _by_storage_type(
 
 CONTENT_TYPE = text(255, "[!-~](?:[ -~]*[!-~])?")  # valid in a header
 
-_ARTIFACT_REQUEST = _by_storage_type(
-    {
-        "s3": "expires contentType",
-        "azure": "expires contentType",
-        "blob": "expires contentType contentLength contentSha256",
-        "object": "expires contentType",
-        "reference": "expires contentType url",
-        "link": "expires artifact",
-        "error": "expires reason message",
-    },
-    {
-        "blob": "contentEncoding transferLength transferSha256 parts",
-        **dict.fromkeys(("s3", "object"), "contentLength"),  # sent by today's workers, and ignored
-        "link": "contentType",
-    },
-    contentType=CONTENT_TYPE,
-    artifact=text(1024, "[ -~]+"),
-    parts=array(object_of("sha256 size"), minItems=1, maxItems=MAX_PARTS),
-    url=text(4096, URL),
-    reason=enum("file-missing-on-worker invalid-resource-on-worker too-large-file-on-worker"),
-)
+_REASONS = "file-missing-on-worker invalid-resource-on-worker too-large-file-on-worker"
+
+
+def _artifact_request(reasons: str, **optional: str) -> Schema:
+    return _by_storage_type(
+        {
+            "s3": "expires contentType",
+            "azure": "expires contentType",
+            "blob": "expires contentType contentLength contentSha256",
+            "object": "expires contentType",
+            "reference": "expires contentType url",
+            "link": "expires artifact",
+            "error": "expires reason message",
+        },
+        {
+            "blob": "contentEncoding transferLength transferSha256 parts",
+            "link": "contentType",
+            **optional,
+        },
+        contentType=CONTENT_TYPE,
+        artifact=text(1024, "[ -~]+"),
+        parts=array(object_of("sha256 size"), minItems=1, maxItems=MAX_PARTS),
+        url=text(4096, URL),
+        reason=enum(reasons),
+    )
+
+
 _UPLOADED = "expires contentType putUrl"
 _ARTIFACT_RESPONSE = _by_storage_type(
     {
@@ -190,7 +197,13 @@ SCHEMAS: dict[str, Schema] = {
     "purge-requests-response": object_of("requests", requests=array({"type": "object"})),
     # tasks, and messages about them
     # the pool in either spelling or both; the domain checks which
-    "create-task-request": object_of(DEFINITION, f"{NAMED_POOL} projectId {DEFAULTED}"),
+    "create-task-request": object_of(
+        DEFINITION,
+        f"{NAMED_POOL} projectId {DEFAULTED}",
+        metadata=metadata({**PROPERTIES["owner"], "format": "email"}),
+        priority={"enum": [*PRIORITIES, "normal"]},
+    ),
+    "create-task-request-of-today": object_of(DEFINITION, f"{NAMED_POOL} projectId {DEFAULTED}"),
     "task": PROPERTIES["task"],
     "task-status-response": object_of("status"),
     "poll-task-urls-response": object_of("queues expires"),
@@ -226,7 +239,10 @@ SCHEMAS: dict[str, Schema] = {
         "version taskGroupId schedulerId newPriority tasksAffected"
     ),
     # artifacts
-    "post-artifact-request": _ARTIFACT_REQUEST,
+    "post-artifact-request": _artifact_request(_REASONS),
+    "post-artifact-request-of-today": _artifact_request(
+        f"{_REASONS} file-not-readable-on-worker", s3="contentLength", object="contentLength"
+    ),
     "post-artifact-response": _ARTIFACT_RESPONSE,
     "put-artifact-request": {**object_of("", "etags uploadId"), "minProperties": 1, "maxProperties": 1},
     "finish-artifact-request": object_of("uploadId"),
@@ -271,6 +287,7 @@ SCHEMAS: dict[str, Schema] = {
     "update-provisioner-request": object_of("", f"{_DECLARED} actions"),
     "update-workertype-request": object_of("", _DECLARED),
     "update-worker-request": object_of("", "expires"),
+    "update-worker-request-of-today": object_of("expires"),
     "quarantine-worker-request": object_of("quarantineUntil", "quarantineInfo"),
     "list-provisioners-response": page_of("provisioners", _PROVISIONER),
     "list-workertypes-response": page_of("workerTypes", object_of(f"{POOL} {_ACTIVE}", "taskQueueId")),

@@ -30,6 +30,7 @@ from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
+from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.services import Services
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
@@ -133,7 +134,7 @@ class EndpointViews:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
-            _check_body(endpoint, body, len(raw))
+            _check_body(endpoint, body, len(raw), is_todays)
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.call = endpoint.name, params
@@ -198,12 +199,13 @@ def _body(environ: Environ) -> bytes:
     return raw
 
 
-def _check_body(endpoint: Endpoint, body: Any, size: int) -> None:
+def _check_body(endpoint: Endpoint, body: Any, size: int, is_todays: bool) -> None:
     if endpoint.input is None:
         if body not in (None, {}):
             raise InputValidationError(f"{endpoint.name} takes no body: send none, or {{}}")
     elif body is not None or not endpoint.input_optional:
-        validate(body, endpoint.input, size)
+        todays = f"{endpoint.input}-of-today"
+        validate(body, todays if is_todays and todays in SCHEMAS else endpoint.input, size)
 
 
 def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest:

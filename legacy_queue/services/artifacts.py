@@ -133,7 +133,8 @@ class Artifacts:
         if not artifact.is_complete:
             check_open(stored_task.task, artifact.run_id, self._clock.now())
             mark(stored)
-        self._changes.publish_artifact(artifact.task_id, artifact_created(stored_task.task, artifact))
+        created = artifact_created(stored_task.task, replace(artifact, is_complete=True))
+        self._changes.publish_artifact(artifact.task_id, created)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
         """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""

@@ -45,8 +45,8 @@ class EventPublisher:
 
     def _shaped(self, events: Sequence[Event]) -> Sequence[Event]:
         if self._is_todays:
-            return events
-        return [event.as_of_2018() for event in events if not event.is_todays]
+            return [event.as_of_today() for event in events if event.only != "2018"]
+        return [event.as_of_2018() for event in events if event.only != "today"]
 
     def check(self) -> bool:
         """If the broker is away, ask it whether it is back, and return that. To be called once a second."""

@@ -88,6 +88,14 @@ def test_an_artifact_has_the_fields_of_its_request(
     }
 
 
+@pytest.mark.parametrize("body", [S3, OBJECT])
+def test_the_length_of_content_is_kept_and_may_be_another_next_time(body: dict[str, Any]) -> None:
+    artifact = new_artifact(body, contentLength=10.0)
+    assert artifact.to_wire() == {**new_artifact(body).to_wire(), "contentLength": 10}
+    longer = created_again(artifact, new_artifact(body, contentLength=11), NOW)
+    assert longer == replace(artifact, content_length=11)
+
+
 def test_a_link_without_a_content_type_is_binary_and_an_error_json() -> None:
     assert new_artifact({**LINK, "contentType": "text/html"}).content_type == "text/html"
     without = {name: value for name, value in LINK.items() if name != "contentType"}
@@ -263,6 +271,21 @@ def test_the_message_artifact_created_names_the_run_of_the_artifact() -> None:
     worker = {"workerGroup": "group", "workerId": "alice"}
     about = {"version": 1, "status": task.status(), "runId": 0, **worker}
     assert event.payload == {**about, "artifact": new_artifact(S3).to_wire()}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_complete", "only"),
+    [
+        (S3, True, "2018"),
+        ({**S3, "storageType": "azure"}, True, "2018"),
+        *((body, False, "2018") for body in (BLOB, OBJECT)),
+        *((body, True, None) for body in (BLOB, OBJECT, REFERENCE, LINK, ERROR)),
+    ],
+)
+def test_todays_queue_publishes_an_artifact_once_it_can_be_read(
+    body: dict[str, Any], is_complete: bool, only: str | None
+) -> None:
+    assert artifact_created(running(), replace(new_artifact(body), is_complete=is_complete)).only == only
 
 
 @pytest.mark.parametrize("written", ["{}", '"{}"', 'W/"{}"'])

@@ -80,6 +80,15 @@ def test_the_event_of_a_changed_priority_has_the_old_and_the_new_priority() -> N
     }
 
 
+def test_todays_event_of_a_new_task_is_about_the_task_before_its_first_run() -> None:
+    new, waiting = (task_event("task-defined", task).as_of_today() for task in (pending(), unscheduled()))
+    assert new.routing_key == waiting.routing_key == f"primary.{TASK_ID}._._._.{OF_TASK}"
+    assert new.payload["status"] == {**pending().status(), "state": "unscheduled", "runs": []}
+    assert waiting == task_event("task-defined", unscheduled())
+    other = task_event("task-pending", pending())
+    assert other.as_of_today() == other
+
+
 FIRST = ["task-defined", "task-pending 0"]
 LATER = NOW + HOUR
 
@@ -97,7 +106,7 @@ def names_of(events: Sequence[Event]) -> list[str]:
     return [
         f"{event.exchange} {event.payload.get('runId', '')}".strip()
         for event in events
-        if not event.is_todays
+        if event.only != "today"
     ]
 
 
@@ -164,7 +173,7 @@ def test_the_derived_events_of_a_retried_run_show_the_retries_that_were_left() -
 def test_todays_event_of_a_retried_run_comes_before_that_of_its_retry_and_shows_both() -> None:
     *_, exception, pending_1 = events_since(shut_down(), NOW)
     assert exception == run_retried(shut_down(), 0)
-    assert (exception.exchange, exception.is_todays) == ("task-exception", True)
+    assert (exception.exchange, exception.only) == ("task-exception", "today")
     assert exception.payload["runId"] == 0
     assert exception.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.")
     assert exception.payload["status"] == pending_1.payload["status"] == shut_down().status()

@@ -162,7 +162,7 @@ def effect_of_call(call: str, task: Task, now: datetime) -> Effect:
 def effects_of(outcome: Outcome) -> tuple[str, str]:
     """The events and what happens to messages, as the table writes them."""
     names = [event.exchange.removeprefix("task-") for event in outcome.events]
-    if outcome.events and outcome.events[0].is_todays:
+    if outcome.events and outcome.events[0].only == "today":
         assert names[:2] == ["exception", "pending"]
         names[:2] = ["retry"]
     events = ", ".join(names)

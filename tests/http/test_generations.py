@@ -4,11 +4,28 @@ That each answer and event has the shape of its generation is checked in every t
 """
 
 import json
+from typing import Any
+
+import pytest
 
 from legacy_queue.domain.ids import slugid
-from tests.http.calls import OF_2018, TASK_ID, TODAY, Queue, refused, succeeded, task_body
+from tests.http.calls import (
+    DECLARED,
+    OF_2018,
+    POOL,
+    TASK_ID,
+    TODAY,
+    WORKER,
+    Queue,
+    artifact_body,
+    refused,
+    succeeded,
+    task_body,
+)
 
 LATER = {"taskQueueId", "projectId"}
+BOT = {**task_body()["metadata"], "owner": "a-bot"}
+LENGTH: dict[str, Any] = {"contentLength": 12345}
 
 
 def status(queue: Queue, prefix: str) -> set[str]:
@@ -31,6 +48,64 @@ def test_a_task_of_today_may_have_more_than_a_hundred_dependencies(queue: Queue)
     assert queue.definition(task_id)["dependencies"] == required
 
 
+@pytest.mark.parametrize(
+    ("call", "body", "accepting", "wrong"),
+    [
+        ("createTask", task_body(metadata=BOT), TODAY, 'body/metadata/owner is "a-bot"'),
+        ("createTask", task_body(priority="normal"), OF_2018, 'body/priority is "normal"'),
+        ("createArtifact", artifact_body("s3", **LENGTH), TODAY, "body/contentLength"),
+        ("createArtifact", artifact_body("object", **LENGTH), TODAY, "body/contentLength"),
+        (
+            "createArtifact",
+            artifact_body("error", reason="file-not-readable-on-worker"),
+            TODAY,
+            'body/reason is "file-not-readable-on-worker"',
+        ),
+        ("declareWorker", {}, OF_2018, '"expires" is a required property'),
+    ],
+)
+def test_the_path_says_which_requests_are_accepted(
+    queue: Queue, call: str, body: dict[str, Any], accepting: str, wrong: str
+) -> None:
+    if call == "createArtifact":
+        queue.running(TASK_ID)
+    params = {**POOL, **WORKER, "taskId": TASK_ID, "runId": 0, "name": "public/a"}
+    refusing = OF_2018 if accepting == TODAY else TODAY
+    schema = f"/schemas/queue/v1/{DECLARED[call].input}{'-of-today' if refusing == TODAY else ''}.json"
+    refused(queue.call(call, body, prefix=refusing, **params), 400, "InputValidationError", wrong, schema)
+    succeeded(queue.send("GET", schema, credentials=None))
+    succeeded(queue.call(call, body, prefix=accepting, **params))
+
+
+def test_todays_answers_have_the_length_of_an_artifact(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    asked: dict[str, Any] = {"taskId": TASK_ID, "runId": 0, "name": "public/a"}
+    succeeded(queue.call("createArtifact", artifact_body("s3", **LENGTH), prefix=TODAY, **asked))
+    for prefix, length in ((TODAY, 12345), (OF_2018, None)):
+        (listed,) = succeeded(queue.call("listArtifacts", prefix=prefix, **asked)).get_json()["artifacts"]
+        assert listed.get("contentLength") == length
+    assert succeeded(queue.call("artifactInfo", prefix=TODAY, **asked)).get_json()["contentLength"] == 12345
+
+
+def test_todays_answers_have_no_actions(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    words = dict.fromkeys(("name", "title", "description"), "Reboot")
+    actions = [
+        {**words, "context": context, "url": "https://example.com/", "method": "POST"}
+        for context in ("provisioner", "worker-type", "worker")
+    ]
+    params = {**POOL, **WORKER}
+    succeeded(queue.call("declareProvisioner", {"actions": actions}, **params))
+
+    def answered(prefix: str) -> list[Any]:
+        names = ("getProvisioner", "getWorkerType", "getWorker", "listProvisioners")
+        answers = [succeeded(queue.call(name, prefix=prefix, **params)).get_json() for name in names]
+        return [*(answer["actions"] for answer in answers[:3]), answers[3]["provisioners"][0]["actions"]]
+
+    assert answered(OF_2018) == [actions, *([action] for action in actions[1:]), actions]
+    assert answered(TODAY) == [[], [], [], []]
+
+
 def test_todays_count_of_pending_tasks_takes_only_todays_names_of_task_queues(queue: Queue) -> None:
     answer = queue.send("GET", f"{TODAY}/pending/1%2F1", credentials=None)
     refused(answer, 400, "InvalidRequestArguments", "'1/1'", "as in today's queue")
@@ -46,5 +121,19 @@ def test_todays_events_have_the_tags_of_the_task_and_tell_of_each_retried_run() 
         events = [event for event in queue.published() if event.exchange.startswith("task-")]
         names = [event.exchange for event in events]
         assert names == ["task-defined", "task-pending", "task-running", *retried, "task-pending"]
+        state = events[0].payload["status"]["state"], events[0].routing_key.split(".")[2]
+        assert state == (("unscheduled", "_") if shape == "today" else ("pending", "0"))
         tags = {json.dumps(event.payload.get("task")) for event in events}
         assert tags == ({'{"tags": {"kind": "test"}}'} if shape == "today" else {"null"})
+
+
+def test_todays_events_of_artifacts_are_of_those_that_can_be_read() -> None:
+    for shape, names in (("2018", ["a", "o", "o"]), ("today", ["o"])):
+        queue = Queue(event_shape=shape)
+        queue.running(TASK_ID)
+        succeeded(queue.artifact(TASK_ID, "a"))
+        upload_id = queue.uploaded_object(TASK_ID, "o")["uploadId"]
+        finish = {"uploadId": upload_id}
+        succeeded(queue.call("finishArtifact", finish, taskId=TASK_ID, runId=0, name="o"))
+        created = [event.payload for event in queue.published() if event.exchange == "artifact-created"]
+        assert [payload["artifact"]["name"] for payload in created] == names
