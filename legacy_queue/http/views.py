@@ -134,7 +134,7 @@ class EndpointViews:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
-            _check_body(endpoint, body, len(raw), is_todays)
+            _check_body(endpoint, body, len(raw), is_of_2018)
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.call = endpoint.name, params
@@ -199,13 +199,13 @@ def _body(environ: Environ) -> bytes:
     return raw
 
 
-def _check_body(endpoint: Endpoint, body: Any, size: int, is_todays: bool) -> None:
+def _check_body(endpoint: Endpoint, body: Any, size: int, is_of_2018: bool) -> None:
     if endpoint.input is None:
         if body not in (None, {}):
             raise InputValidationError(f"{endpoint.name} takes no body: send none, or {{}}")
     elif body is not None or not endpoint.input_optional:
         todays = f"{endpoint.input}-of-today"
-        validate(body, todays if is_todays and todays in SCHEMAS else endpoint.input, size)
+        validate(body, endpoint.input if is_of_2018 or todays not in SCHEMAS else todays, size)
 
 
 def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest:

@@ -87,6 +87,15 @@ def test_todays_answers_have_the_length_of_an_artifact(queue: Queue) -> None:
     assert succeeded(queue.call("artifactInfo", prefix=TODAY, **asked)).get_json()["contentLength"] == 12345
 
 
+def test_a_setting_for_old_readers_refuses_no_request_of_today() -> None:
+    queue = Queue(answer_shape="2018")
+    queue.running(TASK_ID)
+    asked: dict[str, Any] = {"taskId": TASK_ID, "runId": 0, "name": "public/a", "prefix": TODAY}
+    succeeded(queue.call("createArtifact", artifact_body("s3", **LENGTH), **asked))
+    (listed,) = succeeded(queue.call("listArtifacts", **asked)).get_json()["artifacts"]
+    assert "contentLength" not in listed
+
+
 def test_todays_answers_have_no_actions(queue: Queue) -> None:
     queue.running(TASK_ID)
     words = dict.fromkeys(("name", "title", "description"), "Reboot")
