@@ -16,6 +16,8 @@ from tests.docs.page import RUN, Step, pattern
 from tests.guard import processes_with
 from tests.system.processes import LONG, environment, wait_until
 
+_COMMAND = 10 * LONG  # seconds: some take most of a minute on an idle machine
+
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = (Path(sys.prefix), CLIENTS / ".venv")
@@ -120,7 +122,7 @@ class Terminal:
             self._send(f"{take} {to_file}; echo $? {done}")
         else:  # the first command that fails ends the shell
             self._send(f"set -e; {take} {to_file}\nset +e; echo 0 {done}")
-        wait_until(lambda: ended.exists() or self._shell.poll() is not None)
+        wait_until(lambda: ended.exists() or self._shell.poll() is not None, _COMMAND)
         said = output.read_text() if output.exists() else ""
         assert ended.exists(), f"line {step.line}: exit code {self._shell.returncode} of\n{text}\n{said}"
         code = int(ended.read_text())

@@ -79,6 +79,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_everything_on_the_page_works_in_order(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest

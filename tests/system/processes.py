@@ -31,9 +31,9 @@ SECRET_MARKS = (
 _SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
 
-def wait_until(happens: Callable[[], T | None]) -> T:
+def wait_until(happens: Callable[[], T | None], timeout: float = LONG) -> T:
     """Wait until ``happens`` returns something true, and return that; raises TimeoutError."""
-    deadline = time.monotonic() + LONG
+    deadline = time.monotonic() + timeout
     while not (answer := happens()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{happens} did not happen")
