@@ -83,7 +83,8 @@ def show(wheel: Path, folder: Path) -> None:
     folder.mkdir()
     venv.create(folder / "venv")
     python, command = folder / "venv/bin/python", folder / "venv/bin/legacy-queue"
-    run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder)
+    # as on a machine without a C compiler
+    run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder, env={"CC": "false"})
     env = {"HOME": str(folder), "PYTHONPATH": ""}
     where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, env=env)
     if not Path(where).is_relative_to(folder):

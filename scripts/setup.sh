@@ -38,7 +38,7 @@ find_python() {
             return
         fi
     done
-    fail "Python 3.11 or newer that makes virtual environments is needed; on Debian: apt-get install python3 python3-venv gcc libc6-dev python3-dev"
+    fail "Python 3.11 or newer that makes virtual environments is needed; on Debian: apt-get install python3 python3-venv"
 }
 
 # A virtual environment that was moved or copied installs elsewhere: its pip says where it is.
@@ -53,8 +53,11 @@ make_venv() {
 
 # fail_install PROGRAM NAME LOG: says the last of what the log names as the cause
 fail_install() {
-    grep -E '^ *(npm (error|ERR!) |WARNING: |ERROR: )' "$3" | tail -n 4 >&2
-    fail "$1 could not install $2; it said more in $3. Is this machine connected, or HTTPS_PROXY set?"
+    local hint=""
+    grep -E '^ *(npm (error|ERR!) |WARNING: |ERROR: |error: )' "$3" | tail -n 4 >&2
+    ! grep -qE 'onnection|Timeout|ProxyError|name resolution|npm (error|ERR!) network' "$3" ||
+        hint=" Is this machine connected, or HTTPS_PROXY set?"
+    fail "$1 could not install $2; it said more in $3.$hint"
 }
 
 # pip_install VENV NAME PIP-ARGUMENTS...: what pip says goes to a log
@@ -76,6 +79,14 @@ install() {
     pip_install "$venv" "$name" "$@"
     rm -f "$venv/bin/node" "$venv/bin/npm" # of a wheel, whose pin may be another now
     printf '%s\n' "$pins" >"$stamp"
+}
+
+# gunicorn's C parser, which has no wheel. The tests' first line says over which parsers they run.
+install_c_parser() {
+    local try=("$venv/bin/python" -m pip install "gunicorn-h1c")
+    "${try[@]}" &>"$venv/c-parser.log" ||
+        { apt_install gcc libc6-dev python3-dev && "${try[@]}"; } &>"$venv/c-parser.log" ||
+        say "There is no C compiler, or it fails (.venv/c-parser.log): the tests run over gunicorn's parser in Python alone"
 }
 
 # new enough for the Azurite that azurite/package-lock.json pins

@@ -17,6 +17,7 @@ import legacy_queue.services
 import legacy_queue.stores
 from legacy_queue.local_processes.azurite import Azurite
 from tests import guard, shapes
+from tests.parsers import PARSERS
 from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
@@ -66,6 +67,11 @@ _AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(_AZURITE), os.environ["PATH"]])
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
+
+
+def pytest_report_header() -> str:
+    without = "" if "fast" in PARSERS else "; gunicorn_h1c is not installed: scripts/install compiles it"
+    return f"parsers of HTTP: {', '.join(PARSERS)}{without}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

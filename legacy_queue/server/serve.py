@@ -26,7 +26,7 @@ from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.file_descriptors import max_connections, raise_limit
 from legacy_queue.server.tls import ServerTls
-from legacy_queue.server.worker import GunicornWorker
+from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
 from legacy_queue.wiring import Server, build, check_account, served_file
 
 log = structlog.get_logger()
@@ -142,7 +142,7 @@ class _Application(BaseApplication):
             "worker_connections": self._connections,
             "timeout": 60,
             "graceful_timeout": _GRACEFUL_TIMEOUT,
-            "http_parser": "fast",
+            "http_parser": http_parser(installed_c_parser()),
             "limit_request_line": 8190,
             "limit_request_field_size": 65536,  # a Hawk header may hold a certificate with many scopes
             "forwarded_allow_ips": "",  # http.forwarded reads these headers

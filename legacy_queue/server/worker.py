@@ -5,6 +5,7 @@ tests/server/test_gunicorn_internals.py records the source of each, and fails wh
 """
 
 import os
+import re
 import signal
 import socket
 import ssl
@@ -12,6 +13,7 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 import gevent
@@ -38,6 +40,22 @@ _MIN_RATE = 1024  # bytes of a body in each second of waiting for it
 _DISCARDED = 256 * 1024  # bytes in each read that is discarded
 _LINGER_TIMEOUT = 1.0  # seconds in which a client may read a refusal
 _FIRST_REQUEST_TIMEOUT = 0.05  # seconds in which a new connection may send a request once the process ends
+
+
+def installed_c_parser() -> str | None:
+    """The version of gunicorn_h1c, the C parser of the extra ``fast``."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version("gunicorn-h1c")
+    return None
+
+
+def http_parser(c_parser: str | None) -> str:
+    """The setting of gunicorn: its own parser, in Python, unless this version of gunicorn_h1c is safe.
+
+    gunicorn_h1c before 0.6.10 accepts a bare LF and folded headers, which a proxy may read as other requests.
+    """
+    numbers = [int(digits) for digits in re.findall(r"\d+", c_parser or "0")[:3]]
+    return "auto" if numbers >= [0, 6, 10] else "python"
 
 
 class PlainHttp(Exception):

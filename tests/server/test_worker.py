@@ -1,6 +1,6 @@
 """gunicorn's worker over real sockets, with an application that records its requests.
 
-Each test runs with and without TLS.
+Each test runs with and without TLS, and over each parser of HTTP.
 """
 
 import os
@@ -27,7 +27,8 @@ from legacy_queue.config import Settings
 from legacy_queue.http.body_timeout import disconnected
 from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
 from legacy_queue.server.tls import ServerTls
-from legacy_queue.server.worker import GunicornWorker
+from legacy_queue.server.worker import GunicornWorker, http_parser
+from tests.parsers import PARSERS
 from tests.system.processes import wait_until
 
 LONG = 60.0  # seconds, longer than anything takes
@@ -44,11 +45,18 @@ class Tls:
 
 
 TLS: list[Tls | None] = [None]  # the contexts of the servers that are started next
+PARSER = ["python"]  # and gunicorn's setting
 
 
-@pytest.fixture(scope="module", autouse=True, params=["http", "https"])
+@pytest.fixture(
+    scope="module",
+    autouse=True,
+    params=[*(("http", parser) for parser in PARSERS), ("https", PARSERS[-1])],
+    ids="-".join,
+)
 def tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls | None]:
-    if request.param == "http":
+    protocol, PARSER[0] = request.param
+    if protocol == "http":
         yield None
         return
     TLS[0] = contexts(tmp_path_factory.mktemp("tls"))
@@ -138,7 +146,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     config.set("worker_connections", worker_connections)
     config.set("limit_request_line", 8190)
     config.set("limit_request_field_size", 65536)
-    config.set("http_parser", "fast")
+    config.set("http_parser", PARSER[0])
     logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
@@ -226,6 +234,10 @@ def chunked(body: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\nHost: x\n\n", 400),
+        (closing(b"GET / HTTP/1.1\r\nHost: x\nX: y\r\n"), 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\n", 400),
+        (closing(b"GET / HTTP/1.1\r\nHost: x\r\nX: y\r\n z\r\n"), 400),
         (chunked(b"1;" + b"a" * 20_000), 400),
         (chunked(b"0\r\nX: " + b"a" * 80_000), 431),
         (chunked(b"1\r\nx\r\n" * 20_001), 400),
@@ -237,6 +249,14 @@ def test_heads_and_the_framing_of_chunks_are_bounded(served: Served, sent: bytes
     received = read_all(served.connect(sent))
     assert int(received.split()[1]) == expected
     assert expected == 200 or b"\r\nx-of-each-answer: yes\r\n" in received
+
+
+@pytest.mark.parametrize(
+    ("installed", "expected"),
+    [("0.6.9", "python"), ("0.6.10", "auto"), ("0.10.0.post1", "auto"), ("1.0rc1", "auto"), (None, "python")],
+)
+def test_a_c_parser_that_accepts_a_bare_lf_is_not_used(installed: str | None, expected: str) -> None:
+    assert http_parser(installed) == expected
 
 
 def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:

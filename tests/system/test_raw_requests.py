@@ -2,17 +2,28 @@
 
 import json
 import socket
+from collections.abc import Iterator
 
 import pytest
 
 from legacy_queue.http.bodies import MAX_BODY
+from tests.parsers import PARSERS
 
-from .processes import Server, read_all
+from .processes import Server, read_all, serve
 
 HEAD = (
     b"PUT /v1/task/RO4vBvwTSuitBVqaXmawiQ HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 )
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(scope="module", params=PARSERS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with each parser of HTTP. Where the C parser cannot be imported the server does without it."""
+    folder = tmp_path_factory.mktemp("server")
+    hidden = {"TEST_HIDDEN_MODULE": "gunicorn_h1c"} if request.param == "python" else {}
+    with serve(folder, "--storage", "memory", env=hidden) as started:
+        yield started
 
 
 @pytest.mark.parametrize(
