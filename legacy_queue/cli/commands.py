@@ -18,6 +18,7 @@ _SECTIONS = {
     },
     "Use a queue": {
         "create-task": "Create a task that runs a command.",
+        "env": "Print the variables with which clients find it.",
         "worker": "Run the sample worker.",
         "cancel": "Cancel a task.",
         "rerun": "Run a resolved task again.",

@@ -4,11 +4,13 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
 from textwrap import indent
@@ -19,6 +21,7 @@ import click
 import requests
 
 from legacy_queue.cli.create_task import create, definition_of
+from legacy_queue.cli.env import exports, variables_of
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.cli.queues import named_queues
@@ -82,8 +85,8 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
         )  # the other commands find the server there, also one with memory storage
     try:
         with _server(command) as (server, ready):
-            exported = trust_variables(ready)
-            os.environ.update(exported)
+            os.environ.update(trust_variables(ready))
+            exported = variables_of(ready)
             if sources["data-dir"] != "default":
                 exported["LEGACY_QUEUE_DATA_DIR"] = str(settings.data_dir.resolve())
             if demo:
@@ -146,14 +149,18 @@ def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str]) -> N
         client_id = ready["credentials"]["clientId"]
         click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
         click.echo(f"  accessToken      {ready['credentials']['accessToken']}")
-    exports = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in exported.items())
+    is_here = "LEGACY_QUEUE_DATA_DIR" not in exported
     click.echo(f"""
+In other terminals{f', or eval "$({program} env)" in this directory' if is_here else ""}:
+
+{indent(exports(exported), "  ")}
+
 Watch what happens to tasks, in a terminal of its own:
-{exports}
+
   {program} events
 
-Try, in another terminal{"" if exports else " in this directory"}:
-{exports}
+Try, in another terminal{" in this directory" if is_here else ""}:
+
   {program} create-task {_POOL} -- echo hello
   {program} worker {_POOL} --max-tasks 1
   {program} pools
@@ -173,8 +180,14 @@ Look inside there, and let something go wrong:
 
 
 def _program() -> str:
-    """The path of this program from the current directory."""
-    relative = os.path.relpath(sys.argv[0])
+    """How another terminal starts this program."""
+    path, name = Path(sys.argv[0]), "legacy-queue"
+    # uv, scripts/up and an activated environment put its own folder on the PATH of this terminal alone
+    is_alone = sys.prefix != sys.base_prefix and path.parent == Path(sys.prefix, "bin")
+    found = shutil.which(name)
+    if found and not is_alone and Path(found).resolve() == path.resolve():
+        return name
+    relative = os.path.relpath(path)
     return shlex.quote(os.path.abspath(relative) if relative.startswith("..") else relative)
 
 

@@ -25,6 +25,15 @@ def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
     return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
 
 
+def client_variables(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables with which clients find the server with this ready line: URL, trust, credentials."""
+    found = {**trust_variables(ready), "TASKCLUSTER_ROOT_URL": ready["rootUrl"]}
+    if "credentials" in ready:
+        found["TASKCLUSTER_CLIENT_ID"] = ready["credentials"]["clientId"]
+        found["TASKCLUSTER_ACCESS_TOKEN"] = ready["credentials"]["accessToken"]
+    return found
+
+
 class QueueServer:
     """A context manager: the server runs within the ``with``. All other members need the server."""
 
@@ -72,12 +81,7 @@ class QueueServer:
     @property
     def env(self) -> dict[str, str]:
         """The variables with the queue's URL, trust and credentials, for Taskcluster's programs."""
-        return {
-            **trust_variables(self._process.ready),
-            "TASKCLUSTER_ROOT_URL": self.root_url,
-            "TASKCLUSTER_CLIENT_ID": self._credentials["clientId"],
-            "TASKCLUSTER_ACCESS_TOKEN": self._credentials["accessToken"],
-        }
+        return client_variables({**self._process.ready, "credentials": self._credentials})
 
     def client(self, **options: Any) -> Any:
         """A ``taskcluster.Queue`` of the installed package, old or new, with further ``options`` of it.

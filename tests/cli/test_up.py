@@ -73,7 +73,8 @@ def create_task(text: str) -> str:
 def tried(text: str) -> list[str]:
     """The output of the commands that ``up`` says to try."""
     script = found(r"Try, in another terminal:\n\n(.*?)\n\n(?:Look into Azurite|The queues)", text)
-    lines = [line for line in script.splitlines() if line.startswith("  ")]
+    lines = re.findall(r"^  export (?!AZURE).*", text, re.MULTILINE)
+    lines += [line for line in script.splitlines() if line.startswith("  ")]
     # the program has the name of this test's interpreter: python -m legacy_queue
     commands = "\n".join(re.sub(r"^ *\S*__main__\.py", " ".join(COMMAND), line) for line in lines)
     ran = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, check=False)
@@ -152,7 +153,8 @@ def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task_also_
     ]
     assert re.search(".*".join(steps), shown.stdout, re.DOTALL), shown.stdout
     assert "hello from the task" in shown.stdout
-    _starting, authority, stopped = shown.stderr.splitlines()  # no line for a request: the steps alone
+    said = [line for line in shown.stderr.splitlines() if not line.startswith("  ... ")]  # of a slow start
+    _starting, authority, stopped = said  # no line for a request: the steps alone
     assert "tls-authority-made" in authority
     assert stopped == "Stopped; nothing is kept of memory storage."
     assert "sig=" not in shown.stdout + shown.stderr
@@ -168,6 +170,32 @@ def test_with_tls_the_commands_that_up_prints_work(tmp_path: Path) -> None:
     assert any("reportCompleted" in line for line in requests)
     assert none == "No message is listed for my-provisioner/my-worker."
     assert clock.endswith("Z, 21m ahead of the real time")
+
+
+def test_a_program_that_is_linked_on_the_path_has_its_name_and_its_env_is_what_up_prints(
+    tmp_path: Path,
+) -> None:
+    link = tmp_path / "bin/legacy-queue"  # as uv and pipx make it
+    link.parent.mkdir()
+    link.symlink_to(Path(sys.executable).with_name("legacy-queue"))
+    env = ["env", f"--chdir={tmp_path}", f"PATH={link.parent}:{os.environ['PATH']}"]
+    with up("--storage", "memory", program=[*env, str(link), "up"]) as (_, text):
+        assert "\n  legacy-queue events\n" in text
+        evaluated = found(r"or (eval [^\n]*) in this directory:", text)
+        shell = [*env, "bash", "-euc", f"{evaluated}; cd /; export -p; legacy-queue create-task p/w -- true"]
+        ran = subprocess.run(shell, capture_output=True, text=True, check=True)
+    printed = dict(re.findall(r"^  export (\S+)=(\S+)$", text, re.MULTILINE))
+    variables = dict(re.findall(r'^declare -x (\S+)="(.*)"$', ran.stdout, re.MULTILINE))
+    names = (
+        "LEGACY_QUEUE_ROOT_URL",
+        "TASKCLUSTER_ROOT_URL",
+        "TASKCLUSTER_CLIENT_ID",
+        "TASKCLUSTER_ACCESS_TOKEN",
+    )
+    assert printed == {name: variables[name] for name in names}
+    nowhere = subprocess.run([*env, link, "env"], capture_output=True, text=True, check=False)
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert "No queue runs in this directory" in nowhere.stderr
 
 
 def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(tmp_path: Path) -> None:

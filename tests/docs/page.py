@@ -8,15 +8,14 @@ must be accepted.
 What the reader does not see is an HTML comment, directly before a block:
 
 - ``<!-- run: background -->``: the command goes on while the page does; the text below is waited for;
-- ``<!-- run: exports -->``: run instead the lines with ``export`` that the last background command printed;
 - ``<!-- run: exit 2 -->``: the exit code of the block;
 - ``<!-- run: file NAME -->``: the block, in any language, is saved as NAME in the scratch folder;
 - ``<!-- run: sample -->``: the block is no output, or no settings;
 - ``<!-- run: stop -->``, anywhere: end the last background command.
 
 And anywhere on the page ``<!-- needs: server rabbitmq s3 -->``. A server is one with memory storage and
-``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and the variables
-are set that ``legacy-queue up`` prints for export. For a broker ``AMQP_URL`` is set, for S3
+``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and
+``legacy-queue`` finds it as if it ran in the scratch folder. For a broker ``AMQP_URL`` is set, for S3
 ``S3_ENDPOINT``, ``S3_BUCKET``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. Ports of four or five
 digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or
 ``port = 8443``.
@@ -38,7 +37,7 @@ RUN = {"sh": "bash", "python": "python", "js": "node"}
 SHOWN = {"text", "toml", "json", "yaml", "xml", "http", "go", "ini", "html", "docker"}
 NOT_RUN = "Not run by the tests:"
 _COMMENT = re.compile(r"<!-- (run|needs): ([^>]*?) -->\s*")
-_MARKS = re.compile(r"background|exports|exit \d+|file \S+|sample|stop")
+_MARKS = re.compile(r"background|exit \d+|file \S+|sample|stop")
 _NEEDS = {"server", "rabbitmq", "s3"}
 
 

@@ -58,7 +58,7 @@ class Terminal:
         self._shell = subprocess.Popen(
             ["bash", "--norc"],
             cwd=scratch,
-            env=environment(**own, **env),
+            env=environment(**{**own, **env}),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -84,9 +84,6 @@ class Terminal:
             settings = self._folder / "settings.toml"
             settings.write_text(text)
             self._run(step, f"legacy-queue config --config {settings}")
-        elif step.mark == "exports":
-            printed = [*self._background][-1].read_text()
-            return self._run(step, "\n".join(re.findall(r"^ *(export .*)", printed, re.MULTILINE)))
         elif step.language in RUN:
             return self._run(step, text)
         return last

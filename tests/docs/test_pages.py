@@ -48,7 +48,9 @@ NOT_RUN = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory", "--control") as running:
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "data").mkdir()  # as up makes it, for the commands that look for the server there
+    with serve(folder, "--storage", "memory", "--control") as running:
         yield running
 
 
@@ -57,9 +59,7 @@ def offered(page: Page, request: pytest.FixtureRequest) -> tuple[dict[str, str],
     env, ports = {}, {}
     if "server" in page.needs:
         running = request.getfixturevalue("server")
-        env["LEGACY_QUEUE_ROOT_URL"] = running.root_url
-        env["TASKCLUSTER_CLIENT_ID"] = running.credentials["clientId"]
-        env["TASKCLUSTER_ACCESS_TOKEN"] = running.credentials["accessToken"]
+        env["LEGACY_QUEUE_DATA_DIR"] = str(running.data_dir)
         ports["8080"] = int(running.root_url.rpartition(":")[2])
     if "rabbitmq" in page.needs:
         env["AMQP_URL"] = request.getfixturevalue("rabbitmq").url
