@@ -11,7 +11,7 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.cli.queue_options import local_server, no_answer, root_url_option
+from legacy_queue.cli.queue_options import local_server, no_answer, root_url_option, said_of
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.server_sent_events import parse_events
 
@@ -30,7 +30,7 @@ def events(root_url: str | None, exchange: str | None, routing_key: str, as_json
     """
     root_url = root_url or local_server().get("rootUrl", "http://127.0.0.1:8080")
     if not re.match(r"https?://[^/]", root_url):
-        raise click.UsageError("The root URL starts with http:// or https://")
+        raise click.UsageError(f"{said_of(root_url)}The root URL starts with http:// or https://")
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
     for data in _follow(root_url.rstrip("/"), query):  # a signal ends the process
         click.echo(data if as_json else _line(json.loads(data)))

@@ -15,6 +15,7 @@ import requests
 from click.core import ParameterSource
 
 from legacy_queue.config import SERVER_FILE, load
+from legacy_queue.config.values import without_secrets
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
 from legacy_queue.testing.queue_server import trust_variables
@@ -173,10 +174,12 @@ def called_queue(
 ) -> tuple[str, Mapping[str, str]]:
     """The base URL and the credentials, given or those of the local server. Raises click.UsageError."""
     local = local_server()
+    given = base_url or root_url
     url = base_url or (f"{root_url.rstrip('/')}/api/queue/v1" if root_url else "")
     url = url or (f"{local['rootUrl']}/api/queue/v1" if local else "")
     if not re.match(r"https?://[^/]", url):
         raise click.UsageError(
+            f"{said_of(given) if given else ''}"
             "Give the queue's URL: --root-url or --base-url, starting with http:// or https://; "
             "or run legacy-queue up or serve in this directory"
         )
@@ -188,6 +191,13 @@ def called_queue(
         "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
         "--access-token"
     )
+
+
+def said_of(url: str) -> str:
+    """The sentence that begins an error about this URL: which variable has it, if one does."""
+    names = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
+    name = next((name for name in names if os.environ.get(name) == url), "The URL")
+    return f"{name} is {without_secrets(url)!r}. "
 
 
 def called_by_default() -> str:

@@ -25,7 +25,7 @@ _PAGE = 1000
     type=click.IntRange(1, _PAGE),
     default=20,
     show_default=True,
-    help="How many of the last requests.",
+    help="How many of the last lines, or with --json or --follow requests.",
 )
 @click.option("--task", "taskId", metavar="TASK", show_default="all", help="Only requests about this task.")
 @click.option("--endpoint", show_default="all", help="Only these, such as claimTask or azure.receive.")
@@ -49,7 +49,8 @@ def requests(
     --follow and --json each request is a line.
     """
     query = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
-    answer = _requests(queue, query, limit=limit)
+    is_table = not (follow or as_json)
+    answer = _requests(queue, query, limit=_PAGE if is_table else limit)
     last = answer["requests"]
     if follow:
         for request in _followed(queue, query, last):
@@ -57,7 +58,10 @@ def requests(
     elif as_json:
         click.echo(json.dumps(answer, indent=2))
     elif last:
-        rows = (_row(entry, count, parse_time(answer["now"])) for entry, count in folded(last))
+        lines = list(folded(last))
+        if len(last) == _PAGE and len(lines) <= limit:  # many polls: the rest of the journal has more lines
+            lines = list(folded(_all(queue, query)))
+        rows = (_row(entry, count, parse_time(answer["now"])) for entry, count in lines[-limit:])
         click.echo("\n".join(aligned([_HEADS, *rows])))
     else:
         click.echo("There were no requests.")
@@ -66,6 +70,16 @@ def requests(
 def _requests(queue: CalledQueue, query: Mapping[str, Any], **more: int) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = queue.ask("GET", "/control/v1/requests", "requests", params={**query, **more})
     return answer
+
+
+def _all(queue: CalledQueue, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    after = 0
+    is_last = False
+    while not is_last:
+        page = _requests(queue, query, limit=_PAGE, after=after)["requests"]
+        yield from page
+        is_last = len(page) < _PAGE
+        after = page[-1]["sequence"] if page else after
 
 
 def _followed(

@@ -39,7 +39,8 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     If the command fails, standard error has the last requests, the tasks that are not resolved, and the
     messages and warnings of the server.
 
-    Takes the options of serve. LEGACY_QUEUE_ variables are ignored: a test run is the same everywhere.
+    Takes the options of serve. LEGACY_QUEUE_ variables are ignored: a test run is the same everywhere. Only
+    --storage azure takes LEGACY_QUEUE_CONNECTION_STRING; what the account has under --queue-prefix stays.
     """
     settings = _settings(options)
     if not shutil.which(words[0]):
@@ -71,6 +72,9 @@ class _NotRun(SystemExit):
 
 def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
     """The settings of LegacyQueue."""
+    if options["storage"] == "azure" and not (options["connection_string"] or options["azure_queue_url"]):
+        # not of the command line, which every user may read
+        options = {**options, "connection_string": os.environ.get("LEGACY_QUEUE_CONNECTION_STRING")}
     options = with_control(options, {})
     settings, sources = load(options, {})
     own: dict[str, Any] = {"control": settings.control}
@@ -85,7 +89,7 @@ def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
 
 def _point_environment_to(queue: LegacyQueue) -> None:
     """Make it the queue of the command and of this process, instead of any other."""
-    for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL"):
+    for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL", "LEGACY_QUEUE_CONNECTION_STRING"):
         os.environ.pop(other, None)
     os.environ.update(queue.env)
     os.environ.update(LEGACY_QUEUE_ROOT_URL=queue.root_url, LEGACY_QUEUE_BASE_URL=queue.base_url)

@@ -152,6 +152,14 @@ def test_equal_requests_in_a_row_are_one_line(server: Server, ask: Asking) -> No
         requests.get(url["signedPollUrl"], timeout=10)
     *_, polls = printed(ask("requests")).splitlines()
     assert "azure.receive (7 times)" in polls
+    _, asked, polls = printed(ask("requests", "--limit", "2")).splitlines()
+    assert ("pollTaskUrls" in asked, "azure.receive (7 times)" in polls) == (True, True)
+    empty = queue.ask("GET", "/poll-task-url/system/folded")["queues"][0]["signedPollUrl"]
+    with requests.Session() as session:
+        for _ in range(1100):  # more than a page of the journal
+            session.get(empty, timeout=10)
+    _, _, _, asked, polls = printed(ask("requests", "--limit", "4")).splitlines()
+    assert ("pollTaskUrls" in asked, "azure.receive (1100 times)" in polls) == (True, True)
 
 
 def test_a_reset_asks_before_it_empties_what_is_kept(tmp_path: Path) -> None:

@@ -121,7 +121,10 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
     [
         (("--exchange", "task-done"), "refused with 400: there is no exchange 'task-done'"),
         (("--root-url", "http://127.0.0.1:1"), "127.0.0.1:1 does not answer (ConnectionError)"),
-        (("--root-url", "queue.example.com"), "The root URL starts with http:// or https://"),
+        (
+            ("--root-url", "queue.example.com"),
+            "The URL is 'queue.example.com'. The root URL starts with http:// or https://",
+        ),
     ],
 )
 def test_a_refusal_is_reported_with_the_sentence_of_the_server(

@@ -77,7 +77,7 @@ def test_the_report_and_a_dry_run_can_be_json(server: Server) -> None:
     [
         (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
         (("--pool", "a"), "'a' is not a pool: provisionerId/workerType"),
-        (("--root-url", "queue.example.com"), "Give the queue's URL"),
+        (("--root-url", "queue.example.com"), "The URL is 'queue.example.com'. Give the queue's URL"),
     ],
 )
 def test_a_mistake_is_explained_in_one_sentence(

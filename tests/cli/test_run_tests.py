@@ -1,6 +1,7 @@
 """``legacy-queue test``: a command with a new queue."""
 
 import re
+import secrets
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import requests
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
+from legacy_queue.local_processes.azurite import Azurite
 from tests.system.processes import COMMAND, Running, run, wait_until
 
 POOL = "suite/worker"
@@ -68,6 +70,31 @@ def test_a_command_that_fails_has_its_exit_code_and_standard_error_says_what_the
     assert re.search(rf"suite/worker {task_id}/0 lowest", running.errors)
     assert token not in running.errors
     assert not is_up(root_url)
+
+
+def test_azure_takes_the_connection_string_of_the_variable_that_its_error_names(
+    tmp_path: Path, azurite: Azurite
+) -> None:
+    own = f"t{secrets.token_hex(4)}"
+    words = (
+        "--storage",
+        "azure",
+        "--queue-prefix",
+        own,
+        "--project",
+        own,
+        "--",
+        str(COMMAND),
+        "create-task",
+        POOL,
+        "--",
+        "true",
+    )
+    with suite(tmp_path, *words) as running:
+        assert running.wait() == 1
+    assert "set LEGACY_QUEUE_CONNECTION_STRING" in running.errors
+    with suite(tmp_path, *words, LEGACY_QUEUE_CONNECTION_STRING=azurite.connection_string) as running:
+        assert running.wait() == 0, running.errors
 
 
 def test_a_command_that_succeeds_trusts_the_queue_and_faults_that_never_happened_are_named(
