@@ -11,6 +11,7 @@ from datetime import datetime
 from .record import RETRIES, Claim, Event, Json, Record
 
 _RESOLVED = ("completed", "failed", "exception")
+_IN_A_RUN = {"task-defined": 0, "task-pending": 0, "task-running": 1}  # 2: its end
 _CLOCK = 0.002  # seconds: times on the wire are whole milliseconds
 
 Statuses = Mapping[str, Json]
@@ -91,7 +92,7 @@ def contradictions(record: Record, statuses: Statuses) -> Iterator[Contradiction
     yield from _overlapping_claims(record, statuses)
     yield from _wrong_retries(statuses)
     yield from _wrong_events(record, statuses)
-    yield from _pending_before_defined(record)
+    yield from _wrong_order(record)
 
 
 def _run(statuses: Statuses, task_id: str, run_id: int) -> Json:
@@ -161,12 +162,14 @@ def _is_so(event: Event, status: Json) -> bool:
     return ended or event.exchange == "task-running"
 
 
-def _pending_before_defined(record: Record) -> Iterator[Contradiction]:
-    defined: set[str] = set()
-    wrong: set[str] = set()
+def _wrong_order(record: Record) -> Iterator[Contradiction]:
+    """First arrivals of the events of a task are in the order of its life."""
+    arrived: defaultdict[str, dict[tuple[int, int], Event]] = defaultdict(dict)
     for event in list(record.events):
-        if event.exchange == "task-defined":
-            defined.add(event.about)
-        elif event.exchange == "task-pending" and event.about not in defined | wrong:
-            wrong.add(event.about)
-            yield Contradiction(event.about, "task-pending came before task-defined")
+        place = -1 if event.run_id is None else event.run_id, _IN_A_RUN.get(event.exchange, 2)
+        earlier = arrived[event.about]
+        if event.exchange != "task-group-resolved" and place not in earlier:
+            if later := [one for at, one in earlier.items() if at > place]:
+                what = f"{event.exchange} of run {event.run_id} came after {later[0].exchange}"
+                yield Contradiction(event.about, f"{what} of run {later[0].run_id}")
+            earlier[place] = event
