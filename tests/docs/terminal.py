@@ -144,7 +144,7 @@ class Terminal:
         matching = pattern(expected)
         if output in self._background:
             with suppress(TimeoutError):
-                wait_until(lambda: matches() or not self._is_alive(self._background[output]))
+                wait_until(lambda: matches() or not self._is_alive(self._background[output]), _COMMAND)
         assert matches(), f"line {line}: expected\n{expected}\nand printed is\n{output.read_text()}"
 
     def _port(self, number: str) -> int:
