@@ -1,0 +1,90 @@
+"""The samples of docs/how-to/legacy-workers.md: the workers start with them as they stand."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.page import read
+from tests.docs.terminal import ROOT
+from tests.system.http_queue import Queue, definition
+from tests.system.processes import LONG, environment, serve
+
+PAGE = read(ROOT / "docs/how-to/legacy-workers.md")
+CLIENT = {"clientId": "my-workers", "accessToken": "an-access-token-of-the-workers"}
+# scriptworker's own reading of its file and its own loop; the queue's URL is built in, so that it is replaced
+SCRIPTWORKER = """
+import asyncio, os, sys
+import on_todays_python
+import scriptworker.worker
+from aiohttp import ClientSession
+from scriptworker.config import create_config
+from scriptworker.utils import cleanup
+
+class Context(on_todays_python.Context):
+    def create_queue(self, credentials):
+        options = {"baseUrl": os.environ["LEGACY_QUEUE_BASE_URL"], "credentials": dict(credentials)}
+        return on_todays_python.Queue(options, session=self.session)
+
+async def main():
+    context = Context()
+    context.config, credentials = create_config("scriptworker.yaml")
+    async with ClientSession() as context.session:
+        context.credentials = credentials
+        cleanup(context)
+        await scriptworker.worker.run_loop(context)
+
+asyncio.run(main())
+"""
+# What generic-worker's configuration demands and what has no default: gwconfig/config.go and main.go of 8.1.1
+# (loadConfig) and 16.6.1, and workers/generic-worker of today's (Validate). Where nothing is said of the
+# directories, 8 takes those of Windows. Without runTasksAsCurrentUser it makes users, on Windows alone.
+_NAMES = {"accessToken", "clientId", "provisionerId", "workerGroup", "workerId", "workerType"}
+_FOLDERS = {"tasksDir", "cachesDir", "downloadsDir"}
+DEMANDED = {
+    "8": _NAMES | _FOLDERS | {"livelogSecret", "publicIP", "signingKeyLocation", "runTasksAsCurrentUser"},
+    "16": _NAMES | _FOLDERS | {"ed25519SigningKeyLocation", "publicIP", "rootURL"},
+    "today's": _NAMES | _FOLDERS | {"ed25519SigningKeyLocation", "rootURL"},
+}
+OPTIONAL = {"publicIP", "requiredDiskSpaceMegabytes"}  # known to all three
+
+
+def samples(language: str, word: str) -> list[str]:
+    return [step.text for step in PAGE.steps if step.language == language and word in step.text]
+
+
+def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
+    [sample] = samples("yaml", "task_script")
+    (tmp_path / "scriptworker.yaml").write_text(sample)
+    clients = {CLIENT["clientId"]: {"accessToken": CLIENT["accessToken"], "scopes": ["*"]}}
+    env = {"LEGACY_QUEUE_CLIENTS": json.dumps(clients)}
+    names = yaml.safe_load(sample)
+    with serve(tmp_path / "server", "--storage", "memory", env=env) as server:
+        queue = Queue(server, CLIENT)
+        task = {**definition(names["worker_type"]), "provisionerId": names["provisioner_id"]}
+        task_id = queue.create(task)
+        examples = os.pathsep.join([str(ROOT / "examples/scriptworker"), os.environ["PYTHONPATH"]])
+        worker = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SCRIPTWORKER],
+            cwd=tmp_path,
+            env=environment(LEGACY_QUEUE_BASE_URL=server.base_url, PYTHONPATH=examples),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * LONG,
+        )
+        assert worker.returncode == 0, worker.stderr
+        status = queue.ask("GET", f"/task/{task_id}/status")["status"]
+        assert (status["state"], status["runs"][0]["workerId"]) == ("completed", names["worker_id"])
+
+
+@pytest.mark.parametrize("version", DEMANDED)
+def test_the_sample_of_generic_worker_has_what_the_version_demands_and_nothing_unknown(version: str) -> None:
+    [sample] = samples("json", '"livelogSecret"' if version == "8" else '"rootURL"')
+    names = json.loads(sample).keys()
+    assert DEMANDED[version] - names == set()
+    assert names - DEMANDED[version] - OPTIONAL == set()
