@@ -14,7 +14,7 @@ from legacy_queue.worker import Credentials
 _SUFFIXES = (".html", ".json", ".xml")
 
 
-def _payloads(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
+def payloads_of(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
     """The payloads by what a task does: built in, or in a file, which may have that of one task alone."""
     if value in conformance.FORMS:
         return conformance.FORMS[value]
@@ -48,7 +48,7 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
 @click.option(
     "--payload",
     "payloads",
-    callback=_payloads,
+    callback=payloads_of,
     default="sample",
     show_default=True,
     metavar="KIND|FILE",

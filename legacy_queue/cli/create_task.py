@@ -34,9 +34,25 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
     return parse
 
 
+def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
+    """The payload of a task that completes, of the worker or the file."""
+    if value is None:
+        return None
+    from legacy_queue.cli.conform import payloads_of  # with the kit, which few commands need
+
+    return dict(payloads_of(ctx, param, value)["completes"])
+
+
 @click.command()
 @queue_options
 @pool_argument
+@click.option(
+    "--payload",
+    metavar="KIND|FILE",
+    callback=_completing,
+    show_default="that of the sample worker",
+    help="The payload for a scriptworker, generic-worker or docker-worker, or of a JSON file.",
+)
 @click.option(
     "--env",
     multiple=True,
@@ -71,10 +87,11 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
     help="A task that must be completed before the new task is pending; may be repeated.",
 )
 @click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.argument("words", nargs=-1, metavar="-- COMMAND...")
 def create_task(
     queue: CalledQueue,
     pool: str,
+    payload: dict[str, Any] | None,
     env: dict[str, str],
     priority: str,
     deadline: timedelta,
@@ -85,14 +102,24 @@ def create_task(
 ) -> None:
     """Create a task whose payload is a command, for the POOL provisionerId/workerType, and print its taskId.
 
+    With --payload, COMMAND replaces the one in the payload and may be left out.
+
     With --wait the exit code is 0 if the task is completed, and 1 if it ends otherwise.
     """
     task_id = slugid()
-    definition = definition_of(pool, words)
-    definition["payload"] |= {
-        "env": env,
-        "artifacts": {name: {"type": "file", "path": path} for name, path in artifact.items()},
-    }
+    definition = definition_of(pool, words or ("create-task",))
+    if payload is None:
+        if not words:
+            raise click.UsageError("Missing argument '-- COMMAND...'")
+        artifacts = {name: {"type": "file", "path": path} for name, path in artifact.items()}
+        definition["payload"] |= {"env": env, "artifacts": artifacts}
+        _check_for_the_sample_worker(definition["payload"])
+    else:
+        if artifact:
+            raise click.UsageError("--artifact goes without --payload, whose file may have artifacts")
+        definition["payload"] = _with_command(payload, words)
+        if env:
+            definition["payload"]["env"] = {**payload.get("env", {}), **env}
     definition |= {"priority": priority, "dependencies": list(depends_on)}
     create(queue, task_id, definition, deadline)
     click.echo(task_id)
@@ -116,12 +143,24 @@ def definition_of(pool: str, words: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:
-    """Create the task. A refusal ends the command with the queue's answer."""
+def _with_command(payload: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """The payload with these words as its command: in a list of commands where the payload has one."""
+    if not words:
+        return dict(payload)
+    command = payload.get("command")
+    has_several = isinstance(command, list) and any(isinstance(each, list) for each in command)
+    return {**payload, "command": [list(words)] if has_several else list(words)}
+
+
+def _check_for_the_sample_worker(payload: Mapping[str, Any]) -> None:
     try:
-        Payload.from_wire(definition["payload"])
+        Payload.from_wire(payload)
     except PayloadError as malformed:
         raise click.UsageError(f"the sample worker would refuse this task: {malformed}") from None
+
+
+def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:
+    """Create the task. A refusal ends the command with the queue's answer."""
     url = f"{queue.base_url}/task/{task_id}"
     answer = queue.send("PUT", url, json=definition | _times(datetime.now(UTC), deadline))
     if answer.status_code == 400 and (now := _moved_time(queue)):

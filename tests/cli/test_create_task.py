@@ -56,6 +56,51 @@ def test_each_option_is_a_property_of_the_definition(tmp_path: Path, server: Ser
     assert asked(server, f"{task_id}/status")["status"]["state"] == "unscheduled"
 
 
+@pytest.mark.parametrize(
+    ("options", "payload"),
+    [
+        (("scriptworker",), {"command": ["sh", "-c", "echo done"]}),
+        (("generic-worker", "--", "a", "b"), {"command": [["a", "b"]], "maxRunTime": 600}),
+        (
+            ("docker-worker", "--env", "A=1", "--", "a"),
+            {"command": ["a"], "maxRunTime": 600, "image": "debian:bookworm-slim", "env": {"A": "1"}},
+        ),
+        (("{folder}/one.json",), {"script": "x"}),
+        (("{folder}/one.json", "--", "a"), {"script": "x", "command": ["a"]}),
+        (("{folder}/conform.json",), {"of": "conform"}),
+    ],
+    ids=" ".join,
+)
+def test_the_payload_is_that_of_another_worker_or_of_a_file(
+    tmp_path: Path, server: Server, options: tuple[str, ...], payload: dict[str, Any]
+) -> None:
+    (tmp_path / "one.json").write_text('{"script": "x"}')
+    (tmp_path / "conform.json").write_text('{"completes": {"of": "conform"}, "fails": {}}')
+    words = [word.format(folder=tmp_path) for word in options]
+    env = client_env(server.root_url, server.credentials)
+    made = CliRunner().invoke(commands, ["create-task", "system/payload", "--payload", *words], env=env)
+    assert made.exit_code == 0, made.output
+    assert asked(server, made.output.strip())["payload"] == payload
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Missing argument '-- COMMAND...'"),
+        (
+            ("--payload", "nowhere"),
+            "'nowhere' is no file with a JSON object, and none of sample, scriptworker",
+        ),
+        (("--payload", "sample", "--artifact", "a=b"), "--artifact goes without --payload"),
+    ],
+)
+def test_a_wrong_payload_is_a_sentence(words: tuple[str, ...], said: str) -> None:
+    who = ("--root-url", "http://127.0.0.1:1", "--client-id", "c", "--access-token", "t")
+    refused = CliRunner().invoke(commands, ["create-task", "p/w", *who, *words])
+    assert refused.exit_code == 2
+    assert said in refused.output
+
+
 def test_waiting_prints_each_state_and_the_worker_keeps_the_artifact(tmp_path: Path, server: Server) -> None:
     write = ("sh", "-c", 'echo "$GREETING" > greeting.txt')
     options = ("--wait", "--env", "GREETING=hello", "--artifact", "public/greeting.txt=greeting.txt")
