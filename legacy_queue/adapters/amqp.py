@@ -85,10 +85,11 @@ class AmqpBroker(Broker):
             self._observe("broker", self._monotonic() - begun, is_answered)
 
     def check(self) -> None:
-        # short of memory or disk, the broker refuses messages, but not connections
-        with self._link() as link:
-            link.declare(self._check_exchange, "fanout", durable=False)
-            link.publish([(self._check_exchange, "", (), {})])
+        has_failed = self._quiet_until > 0
+        with self._link() as link:  # a new one declares the exchanges
+            if has_failed:  # short of memory or disk, the broker refuses messages, but not connections
+                link.declare(self._check_exchange, "fanout", durable=False)
+                link.publish([(self._check_exchange, "", (), {})])
 
     def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
         names = self._full_names.values() if exchange is None else [self._full_names[exchange]]

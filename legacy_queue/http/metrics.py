@@ -140,9 +140,11 @@ def add_monitoring(app: Flask, services: Services, metrics: Metrics) -> None:
     """Serve /ready and /metrics, which need no credentials."""
 
     @app.get("/ready")
-    def ready() -> Mapping[str, bool]:
+    def ready() -> Mapping[str, Any]:
         services.account.check()
-        return {"ready": True}
+        failure = services.publisher.failure
+        why = f"{failure}: events wait; broker-failed in the log says why"
+        return {"ready": True, **({"broker": why} if failure else {})}
 
     @app.get("/metrics", endpoint="metrics")
     def metrics_text() -> Response:

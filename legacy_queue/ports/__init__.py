@@ -76,7 +76,7 @@ class Broker(Protocol):
         """Return once the broker has confirmed all of them, in this order."""
 
     def check(self) -> None:
-        """Return if the broker accepts messages."""
+        """Return if the broker is there, with all exchanges, and after a failure accepts messages again."""
 
     def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
         """Events from now on of the exchange, or of all, whose routing key or a route matches the pattern.

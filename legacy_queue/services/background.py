@@ -30,7 +30,7 @@ class Pace:
 
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)  # of the calls of workers
-    check: timedelta = timedelta(seconds=1)  # of the broker, while it is away
+    check: timedelta = timedelta(seconds=1)  # of the broker
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
     watch: timedelta = timedelta(seconds=0.025)
 
@@ -78,6 +78,7 @@ class Background:
 
     def start(self) -> None:
         """Start the threads. Call it in the process that serves, after any fork."""
+        _try(self._check_broker)  # consumers bind once the process is ready
         for loop in self._loops:
             thread = threading.Thread(target=loop, daemon=True)
             thread.start()

@@ -1,9 +1,8 @@
 """Publishes events to the broker, or to the event feed of this process without a broker."""
 
-import threading
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
@@ -20,13 +19,14 @@ class EventPublisher:
         self._broker = broker
         self._feed = feed
         self._is_todays = is_todays
-        self._is_away = threading.Event()
+        # the kind of the error of the broker's last call, "" if it succeeded: who reads it may be anybody
+        self.failure = ""
         self.published: Counter[str] = Counter()
 
     @property
     def is_away(self) -> bool:
         """Whether the last call of the broker failed."""
-        return self._is_away.is_set()
+        return self.failure != ""
 
     def publish(self, events: Sequence[Event]) -> None:
         """Return once the broker confirmed the events, in this order. Raises BrokerAway."""
@@ -36,11 +36,8 @@ class EventPublisher:
         elif events:
             if self.is_away:
                 raise BrokerAway
-            try:
+            with self._noted():
                 self._broker.publish(events)
-            except BrokerAway:
-                self._is_away.set()
-                raise
         self.published.update(event.exchange for event in events)
 
     def _shaped(self, events: Sequence[Event]) -> Sequence[Event]:
@@ -49,13 +46,21 @@ class EventPublisher:
         return [event.as_of_2018() for event in events if event.only != "today"]
 
     def check(self) -> bool:
-        """If the broker is away, ask it whether it is back, and return that. To be called once a second."""
-        if self._broker and self.is_away:
-            with suppress(BrokerAway):
+        """Ask the broker whether it is there, and return whether it is back. To be called once a second."""
+        was_away = self.is_away
+        if self._broker:
+            with suppress(BrokerAway), self._noted():
                 self._broker.check()
-                self._is_away.clear()
-                return True
-        return False
+                self.failure = ""
+        return was_away and not self.is_away
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokerAway as error:
+            self.failure = type(error.__cause__ or error).__name__
+            raise
 
     def close(self) -> None:
         """Close the connection to the broker."""

@@ -228,6 +228,19 @@ def test_a_removed_exchange_is_declared_again(broker: AmqpBroker, listener: Cons
     broker.publish([event("task-failed")])
 
 
+def test_a_check_declares_the_exchanges_also_of_a_broker_that_has_lost_them(
+    network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
+) -> None:
+    broker = connected(network.url, project)
+    for _ in range(2):
+        broker.check()
+        for exchange in EXCHANGES:  # a consumer binds before the first event
+            listener.channel.queue_bind(listener.queue, full_name(project, exchange), "#")
+            listener.channel.exchange_delete(full_name(project, exchange))
+        network.disconnect()
+    assert network.connections == 2
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

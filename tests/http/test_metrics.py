@@ -100,6 +100,15 @@ def test_a_resolver_says_whether_storage_answers() -> None:
     assert client.get("/ready").status_code == 503
 
 
+def test_ready_says_that_the_broker_is_away() -> None:
+    queue = Queue(amqp_url="amqp://guest:a-password@127.0.0.1:1")
+    assert succeeded(queue.send("GET", "/ready", credentials=None)).json == {"ready": True}
+    queue.server.services.publisher.check()
+    answer = succeeded(queue.send("GET", "/ready", credentials=None)).json
+    broker = "ConnectionRefusedError: events wait; broker-failed in the log says why"
+    assert answer == {"ready": True, "broker": broker}
+
+
 def test_failed_operations_of_a_service_have_their_own_count() -> None:
     metrics = Metrics("azure", 1)
     metrics.observe("table", 0.02, True)

@@ -78,7 +78,7 @@ class FakeBroker(Broker):
 
     def check(self) -> None:
         if self.capacity == 0:
-            raise BrokerAway
+            raise BrokerAway from ConnectionRefusedError()
 
     def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None, None, None]:
         seen = len(self.published)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background, Pace
@@ -82,15 +83,26 @@ def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
 
 def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> None:
     harness = Harness()
-    published = CallCounter("broker.publish", 2)
-    server = harness.replica(published, resolves=False)
+    server = harness.replica(resolves=False)
     harness.broker.capacity = 0
+
+    def later() -> list[Event]:
+        harness.clock.advance(SECOND)  # then it is retried
+        return harness.broker.published[1:]
+
     with running(server):
         server.tasks.create(slugid(), task_body())
         harness.broker.capacity = None
-        while not published.happened.wait(0.01):
-            harness.clock.advance(SECOND)  # then it is retried
+        wait_until(later)
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
+
+
+def test_the_broker_is_asked_before_the_process_is_ready() -> None:
+    asked = CallCounter("broker.check")
+    background = Harness().replica(asked).background(Pace(check=MINUTE))
+    background.start()
+    assert asked.happened.is_set()
+    background.stop()
 
 
 def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end() -> None:

@@ -97,6 +97,18 @@ def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) ->
     assert (publisher.is_away, broker.published) == (False, [ONE])
 
 
+def test_the_first_check_says_that_the_broker_is_away_and_later_that_it_is_again(broker: FakeBroker) -> None:
+    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW))
+    assert publisher.failure == ""
+    for _ in range(2):
+        broker.capacity = 0
+        assert not publisher.check()
+        assert (publisher.is_away, publisher.failure) == (True, "ConnectionRefusedError")
+        broker.capacity = None
+        assert publisher.check()
+        assert (publisher.is_away, publisher.failure) == (False, "")
+
+
 # Guarantees for the events of a task
 
 

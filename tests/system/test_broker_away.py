@@ -1,6 +1,7 @@
 """A broker stops and returns: calls go on, and all events arrive in the end, in order."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,13 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import requests
+
 from legacy_queue.local_processes.azurite import Azurite
+from tests.adapters.amqp_side import consumer, full_name
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Queue, definition, slugid
 from .listeners import Listener, ReceivedEvent, Reference
-from .processes import serve
+from .processes import LONG, serve
 
 TYPE = "lasting"
 HALF = ["defined", "pending 0", "running 0 one", "pending 1"]
@@ -38,6 +42,22 @@ class Consumers:
             yield listener
         finally:
             listener.close()
+
+
+def test_consumers_can_bind_once_a_server_is_ready_and_a_wrong_url_is_said(
+    tmp_path: Path, rabbitmq: RabbitMQ
+) -> None:
+    project = "bound-before-an-event"
+    env = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
+    with serve(tmp_path / "right", env=env) as server, consumer(rabbitmq.url, project) as bound:
+        for name in Reference(server.root_url).names:
+            bound.channel.queue_bind(bound.queue, full_name(project, name), "#")
+        bound.clean_up()
+    env["LEGACY_QUEUE_AMQP_URL"] = re.sub("//.*@", "//guest:not-the-password@", rabbitmq.url)
+    with serve(tmp_path / "wrong", env=env) as server:
+        ready = requests.get(f"{server.root_url}/ready", timeout=LONG).json()
+        assert ready["broker"].startswith("AccessRefused")
+        assert "ACCESS_REFUSED" in server.errors
 
 
 def begin(queue: Queue, task_id: str) -> None:
