@@ -169,6 +169,7 @@ def _build(
         origins=settings.origins,
         proxies=settings.trusted_proxy,
         shape=settings.answer_shape,
+        anonymous=settings.anonymous_scopes,
         is_development=settings.development,
         project=settings.project,
         has_legacy_stubs=settings.legacy_stubs,

@@ -42,7 +42,8 @@ def migration(
     that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
     policy can be required. The column "today's" counts calls of claimWork by clients since 2020, which name a
     taskQueueId. CLAIMWORK is ready if no worker called pollTaskUrls or claimTask in that time, and some
-    worker called claimWork. Below the table are the workers that prevent a step; --json names all.
+    worker called claimWork. READS are those that the client's own scopes do not allow, and the setting
+    anonymous-scopes does. Below the table are the workers that prevent a step; --json names all.
     """
     provisioner_id, worker_type = pool.split("/") if pool else (None, None)
     query = {"since": since, "provisionerId": provisioner_id, "workerType": worker_type}
@@ -62,7 +63,10 @@ def _dry_run(report: Any) -> dict[str, Any]:
     ]
     refused = [claim for claim in claims if claim["missing"]]
     totals = {"claims": _count(claims), "refused": _count(refused), "by": refused}
-    return {**{name: value for name, value in report.items() if name != "workerTypes"}, **totals}
+    return {
+        **{name: value for name, value in report.items() if name not in ("workerTypes", "reads")},
+        **totals,
+    }
 
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
@@ -83,10 +87,10 @@ def _summary(report: Any) -> Iterable[str]:
     yield f"Callers from {report['since']} to {report['until']}, with all their calls on record"
     yield from _caveats(report)
     yield ""
-    if not report["workerTypes"]:
+    if report["workerTypes"]:
+        yield from aligned([_HEADS, *map(_row, report["workerTypes"])])
+    else:
         yield "No worker called pollTaskUrls, claimTask or claimWork."
-        return
-    yield from aligned([_HEADS, *map(_row, report["workerTypes"])])
     for pool in report["workerTypes"]:
         against = [f"  required:  {why}" for why in pool["required"]["inTheWay"] if _claims(pool)]
         against += [f"  claimWork: {why}" for why in pool["claimWork"]["inTheWay"]]
@@ -96,6 +100,14 @@ def _summary(report: Any) -> Iterable[str]:
         if to_be_moved and any(call["method"].startswith("claimWork") for call in pool["calls"]):
             more = f" and {len(to_be_moved) - _MAX_NAMES} more" if len(to_be_moved) > _MAX_NAMES else ""
             yield f"  still to be moved: {', '.join(to_be_moved[:_MAX_NAMES])}{more}"
+    if report.get("reads"):
+        yield "\nOnly anonymous-scopes allow these reads:"
+        yield from aligned([("CLIENT", "CALL", "READS", "LAST", "MISSING"), *map(_read_row, report["reads"])])
+
+
+def _read_row(read: Any) -> tuple[str, ...]:
+    client = read["caller"] or "no credentials"
+    return client, read["method"], str(read["count"]), read["last"], ", ".join(read["missing"])
 
 
 def _caveats(report: Any) -> Iterable[str]:

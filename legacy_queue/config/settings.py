@@ -136,6 +136,13 @@ class Settings:
         values.clients, (), "The clients: accessToken and scopes of each clientId; better in the file.", True
     )
     roles: Mapping[str, tuple[str, ...]] = _setting(values.roles, {}, "The roles: the scopes of each.")
+    anonymous_scopes: tuple[str, ...] = _setting(
+        values.anonymous_scopes,
+        "reads",
+        "What any caller may read, also without credentials: reads (all that needed no scope in 2018), none, "
+        "or scopes; may be repeated.",
+        multiple=True,
+    )
     signing_secrets: tuple[str, ...] = _setting(
         values.secrets, (), "The secrets of messages: the first signs, all verify.", True
     )

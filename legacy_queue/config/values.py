@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.ids import TASK_QUEUE_ID
-from legacy_queue.domain.scopes import is_scope
+from legacy_queue.domain.scopes import OPEN_READS, READS, covers, is_scope
 from legacy_queue.domain.times import parse_duration
 
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
@@ -146,6 +146,16 @@ def _scopes(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(is_scope(scope) for scope in value):
         raise ValueError("a list of scopes is accepted, each of printable ASCII characters")
     return tuple(value)
+
+
+def anonymous_scopes(value: Any) -> tuple[str, ...]:
+    if value in ("reads", "none"):
+        return OPEN_READS if value == "reads" else ()
+    scopes = _scopes(value.split(",") if isinstance(value, str) else value)
+    for scope in scopes:
+        if not covers(READS, [scope]):
+            raise ValueError(f"{scope!r}: reads, none, or scopes to read are accepted: {', '.join(READS)}")
+    return scopes
 
 
 def clients(value: Any) -> tuple[Client, ...]:

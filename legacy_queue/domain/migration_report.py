@@ -1,6 +1,7 @@
 """The calls for a worker type, and which of them prevent the policy ``required`` and a move to claimWork.
 
-A caller is ``workerGroup/workerId``, or the clientId for pollTaskUrls. Source: docs/explanation/protocols.md.
+Beside them, the reads that only the anonymous role allows. A caller is ``workerGroup/workerId``, or the
+clientId for pollTaskUrls and reads. Source: docs/explanation/protocols.md.
 """
 
 import re
@@ -11,7 +12,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import Calls, RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import READERS, Calls, RecordPath, WorkerRecord
 
 POLL_TASK_URLS = "pollTaskUrls"
 CLAIM_TASK = "claimTask"
@@ -44,21 +45,26 @@ def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) ->
     """The callers since then, by worker type, and the moves that their calls prevent: the body of
     ``GET /migration`` without the policies.
 
-    A caller counts if its last call was in that time, and then with all its calls since ``first``.
+    A caller counts if its last call was in that time, and then with all its calls since ``first``. ``reads``
+    are the reads that the scopes of their callers do not allow; ``missing`` are those scopes.
     ``recordedSince`` says from when on calls are on record, at the earliest ``since``; it is missing if there
     are none.
     """
     begins = []
     pools: dict[RecordPath, list[Use]] = defaultdict(list)
+    reads: list[Use] = []
     for record in records:
         for (method, missing), calls in record.calls.items():
-            begins.append(max(since, calls.first))
+            use = Use(method, missing, "/".join(record.path[2:]), calls)
+            if record.path[:2] != READERS:
+                begins.append(max(since, calls.first))
             if calls.last >= since:
-                pools[record.path[:2]].append(Use(method, missing, "/".join(record.path[2:]), calls))
+                (reads if record.path[:2] == READERS else pools[record.path[:2]]).append(use)
     times = {"since": since, "until": until, "recordedSince": min(begins, default=None)}
     return {
         **{name: format_time(time) for name, time in times.items() if time},
         "workerTypes": [_worker_type(pool, uses) for pool, uses in sorted(pools.items())],
+        "reads": [_wire(use) for use in sorted(reads, key=lambda use: (use.caller, use.method))],
     }
 
 
@@ -69,19 +75,20 @@ def _worker_type(pool: RecordPath, uses: Sequence[Use]) -> dict[str, Any]:
     return {
         "provisionerId": pool[0],
         "workerType": pool[1],
-        "calls": [
-            {
-                "method": use.method,
-                "missing": list(use.missing),
-                "caller": use.caller,
-                "count": use.calls.count,
-                "first": format_time(use.calls.first),
-                "last": format_time(use.calls.last),
-            }
-            for use in last_first
-        ],
+        "calls": [_wire(use) for use in last_first],
         "required": _required(of[CLAIM_TASK]),
         "claimWork": _claim_work(of),
+    }
+
+
+def _wire(use: Use) -> dict[str, Any]:
+    return {
+        "method": use.method,
+        "missing": list(use.missing),
+        "caller": use.caller,
+        "count": use.calls.count,
+        "first": format_time(use.calls.first),
+        "last": format_time(use.calls.last),
     }
 
 

@@ -15,6 +15,19 @@ from typing import Any, TypeAlias, TypeGuard
 Expression: TypeAlias = "str | AnyOf | AllOf | ForEach"
 Params: TypeAlias = Mapping[str, Any]  # of a name: a text, or a list of them for ForEach
 
+# what needed no scope in the queue of 2018: by default, callers without credentials may read it
+OPEN_READS = (
+    *("queue:get-task:*", "queue:status:*", "queue:list-task-group:*", "queue:list-dependent-tasks:*"),
+    *("queue:list-artifacts:*", "queue:get-artifact:public/*", "queue:pending-count:*"),
+    *("queue:list-provisioners", "queue:get-provisioner:*", "queue:list-worker-types:*"),
+    *("queue:get-worker-type:*", "queue:list-workers:*", "queue:get-worker:*"),
+)
+# all that can be read; the wider scopes cover those above
+READS = (
+    *OPEN_READS,
+    *("queue:get-artifact:*", "queue:claimed-count:*", "queue:pending-list:*", "queue:claimed-list:*"),
+    *("queue:list-task-queues", "queue:get-task-queue:*"),
+)
 _NO_SCOPE = "something that no scope gives"
 _NAMED = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
 
@@ -53,7 +66,24 @@ def reference(expression: Expression) -> Any:
     return {type(expression).__name__: [reference(part) for part in expression.parts]}
 
 
-def _holder(scopes: Iterable[str]) -> Callable[[str], bool]:
+def templates(expression: Expression) -> tuple[str, ...]:
+    """The scopes of the expression, with each ``<name>``."""
+    match expression:
+        case str():
+            return (expression,)
+        case ForEach(each=each):
+            return templates(each)
+    return tuple(template for part in expression.parts for template in templates(part))
+
+
+def may_satisfy(scopes: Iterable[str], template: str) -> bool:
+    """Whether one of the scopes may satisfy the template, for some parameters."""
+    begin = template.partition("<")[0]
+    return any(_is_within(begin, scope) or scope.startswith(begin) for scope in scopes)
+
+
+@lru_cache(maxsize=256)
+def _holder(scopes: tuple[str, ...]) -> Callable[[str], bool]:
     """A function that says whether a scope is satisfied; its cost hardly depends on the number of scopes."""
     exact = frozenset(scopes)
     prefixes = tuple(scope[:-1] for scope in exact if scope.endswith("*"))
@@ -63,7 +93,7 @@ def _holder(scopes: Iterable[str]) -> Callable[[str], bool]:
 
 def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
     """Whether the scopes satisfy every wanted scope."""
-    return all(map(_holder(scopes), wanted))
+    return all(map(_holder(tuple(scopes)), wanted))
 
 
 def missing(scopes: Iterable[str], expression: Expression, params: Params) -> str | None:
@@ -73,7 +103,7 @@ def missing(scopes: Iterable[str], expression: Expression, params: Params) -> st
     never satisfied: ``a:<worker>`` without a worker. Raises KeyError and TypeError for a mistake of an
     endpoint.
     """
-    return _lack(_holder(scopes), expression, params) or None
+    return _lack(_holder(tuple(scopes)), expression, params) or None
 
 
 def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) -> str:

@@ -16,8 +16,10 @@ from legacy_queue.domain.times import format_time, given, parse_time
 # provisionerId, then workerType, then workerGroup and workerId, or the caller name of a client that polls
 RecordPath = tuple[str, ...]
 Claimed = tuple[str, int]  # taskId and runId
-CallKind = tuple[str, tuple[str, ...]]  # the method, and the fields that a claimTask left out
+# the method, and the fields that a claimTask left out, or the scopes that a read needs
+CallKind = tuple[str, tuple[str, ...]]
 
+READERS = "", ""  # in place of provisionerId and workerType: of clients that read
 ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
 ACTION_CONTEXTS = ("provisioner", "worker-type", "worker")
@@ -118,9 +120,12 @@ class WorkerRecord:
 
     def called(self, kind: CallKind, now: datetime) -> Self:
         """The record with one call more of that kind."""
-        call = Calls(1, now, now)
-        calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > now}
-        return replace(self, calls={**calls, kind: calls[kind].plus(call) if kind in calls else call})
+        return self.counted(kind, Calls(1, now, now))
+
+    def counted(self, kind: CallKind, more: Calls) -> Self:
+        """The record with these calls more of that kind."""
+        calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}
+        return replace(self, calls={**calls, kind: calls[kind].plus(more) if kind in calls else more})
 
     def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
         """The record with a quarantine by this client, for the reason ``info``."""

@@ -16,6 +16,7 @@ from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hosts import Network
+from legacy_queue.domain.scopes import OPEN_READS
 from legacy_queue.http import (
     artifact_endpoints,
     group_endpoints,
@@ -116,6 +117,7 @@ def create_app(
     origins: Collection[str] = (),
     proxies: Sequence[Network] = (),
     shape: str = BY_PATH,
+    anonymous: Sequence[str] = OPEN_READS,
     is_development: bool = False,
     project: str = PROJECT,
     has_legacy_stubs: bool = False,
@@ -143,6 +145,7 @@ def create_app(
         injection,
         (journal, *(vars(control).values() if control else ())),
         shape=shape,
+        anonymous=anonymous,
     )
     views.add_to(app, prefixed, has_prefix=True)
     views.add_to(app, bare, has_prefix=False)

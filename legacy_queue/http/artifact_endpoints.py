@@ -42,7 +42,9 @@ _INFO, _CONTENT = (f"/task/<taskId>/runs/<runId>/artifact-{what}/<name>" for wha
 _LATEST_INFO, _LATEST_CONTENT = (f"/task/<taskId>/artifact-{what}/<name>" for what in ("info", "content"))
 _AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
 _AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
-_GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
+_GETTING = AllOf((ForEach("name", "names", "queue:get-artifact:<name>"),))
+_LISTING = "queue:list-artifacts:<taskId>:<runId>"
+_LISTING_LATEST = "queue:list-artifacts:<taskId>"
 _NAME = r"[ -~]{1,1024}"
 _MAX_LINKS = 30  # that are followed to an artifact
 _CHUNK = 256 * 1024  # bytes
@@ -90,14 +92,14 @@ def finish_artifact(call: Call[Artifacts]) -> Reply:
     return _empty(204)
 
 
-def _of_latest_run(of: Endpoint, name: str, route: str, title: str) -> Endpoint:
+def _of_latest_run(of: Endpoint, name: str, route: str, title: str, **changes: Any) -> Endpoint:
     description = f"As {of.name}, of the last run."
-    return replace(of, name=name, route=route, title=title, description=description)
+    return replace(of, name=name, route=route, title=title, description=description, **changes)
 
 
 @_getting(_ARTIFACT, "Get Artifact from Run")
 def get_artifact(call: Call[tuple[Artifacts, Objects]]) -> Response:
-    """Redirect to the artifact. Links are followed. A name that begins with public/ needs no scope.
+    """Redirect to the artifact. Links are followed: the scope is needed for each name on the way.
 
     The body has the storageType and the url, for clients that do not follow redirects.
     """
@@ -123,7 +125,7 @@ latest_artifact = _of_latest_run(
 )
 
 
-@endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
+@endpoint("GET", _INFO, "Get Artifact Information From Run", scopes=_LISTING, output="artifact-response")
 def artifact_info(call: Call[Artifacts]) -> Reply:
     """The artifact as in listArtifacts, without its content. A link is not followed."""
     artifacts = call.authorize()
@@ -131,18 +133,22 @@ def artifact_info(call: Call[Artifacts]) -> Reply:
 
 
 latest_artifact_info = _of_latest_run(
-    artifact_info, "latestArtifactInfo", _LATEST_INFO, "Get Artifact Information From Latest Run"
+    artifact_info,
+    "latestArtifactInfo",
+    _LATEST_INFO,
+    "Get Artifact Information From Latest Run",
+    scopes=_LISTING_LATEST,
 )
 
 
-@_listing(_OF_RUN, "Get Artifacts from Run")
+@_listing(_OF_RUN, "Get Artifacts from Run", scopes=_LISTING)
 def list_artifacts(call: Call[Artifacts]) -> Response:
     """The artifacts of a run, in pages like those of listTaskGroup."""
     ask = partial(call.authorize().list, call.task_id, call.run_id)
     return page_answer(call, "artifacts", _NAME, ask, _wire)
 
 
-@_listing(_OF_LATEST, "Get Artifacts from Latest Run")
+@_listing(_OF_LATEST, "Get Artifacts from Latest Run", scopes=_LISTING_LATEST)
 def list_latest_artifacts(call: Call[Artifacts]) -> Response:
     """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
     artifacts = call.authorize()
@@ -180,8 +186,7 @@ def _find(call: Call[tuple[Artifacts, Objects]]) -> tuple[Objects, ArtifactLocat
     names = [call.params["name"]]
     run_id = None
     while True:
-        private = [name for name in names if not name.startswith("public/")]
-        artifacts, objects = call.authorize(privateNames=private)
+        artifacts, objects = call.authorize(names=names)
         run_id = _run_id(call, artifacts) if run_id is None else run_id
         target = artifacts.find(call.task_id, run_id, names[-1])
         if not isinstance(target.artifact, LinkArtifact):

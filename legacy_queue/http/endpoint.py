@@ -14,7 +14,7 @@ from flask import Response
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.generations import SINCE_2018, TODAY, reshaped
-from legacy_queue.domain.scopes import AllOf, Expression, missing
+from legacy_queue.domain.scopes import AllOf, Expression, missing, templates
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services.groups import Groups
@@ -37,7 +37,8 @@ class Call(Generic[Needed]):
     A handler's signature says which services it needs: ``Call[Tasks]``, ``Call[tuple[Groups, Listing]]`` or
     ``Call[None]``. It gets them once the caller is authorized, and no others. ``is_todays``: the answer has
     today's shape, else that of 2018. Trust the ``identity`` only once the call is authorized. ``_failure``
-    says why the credentials are invalid, if they are.
+    says why the credentials are invalid, if they are. ``_anonymous`` are the scopes of every caller, () if
+    they cannot allow this call.
     """
 
     endpoint: "Endpoint"
@@ -48,6 +49,7 @@ class Call(Generic[Needed]):
     is_todays: bool
     identity: Identity | None
     _failure: AuthenticationFailed | None
+    _anonymous: tuple[str, ...]
     _tasks: Tasks
     _groups: Groups
     _needed: Needed
@@ -105,10 +107,16 @@ class Call(Generic[Needed]):
         """What the handler needs, if the caller has the endpoint's scopes; else raises InsufficientScopes.
 
         ``fields`` and the parameters of the route fill the scopes. Invalid credentials raise
-        AuthenticationFailed; they are ignored if the endpoint needs no scopes, as by the original queue.
+        AuthenticationFailed; they are ignored if no scopes of the caller's own are needed, as by the original
+        queue.
         """
-        if self.endpoint.scopes is not None:
-            lacking = missing(self.scopes, self.endpoint.scopes, {**self.params, **fields})
+        wanted = self.endpoint.scopes
+        if wanted is not None:
+            filled = {**self.params, **fields}
+            lacking = missing(self.scopes, wanted, filled)
+            if lacking is not None and self._anonymous:
+                lacking = missing((*self.scopes, *self._anonymous), wanted, filled)
+                record_of(self.environ).is_allowed_to_all = lacking is None
             if lacking is not None:
                 raise self._failure or self.endpoint.refusal(self.identity, lacking)
         if self._failure:
@@ -139,7 +147,7 @@ Handler = Callable[[Call[Any]], Reply]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``query`` names parameters, ``input`` and ``output`` schemas. Without ``scopes`` it is open to all.
+    """``query`` names parameters, ``input`` and ``output`` schemas. Without ``scopes`` it needs none.
 
     ``also`` is the route of later clients: ``<taskQueueId>``, one escaped segment, replaces
     ``<provisionerId>/<workerType>``. If two endpoints have the same method and route, ``by_body`` of the
@@ -176,6 +184,11 @@ class Endpoint:
         if get_origin(self.needs) is tuple:
             return tuple(services[needed] for needed in get_args(self.needs))
         return None if self.needs is type(None) else services[self.needs]
+
+    @cached_property
+    def scopes_named(self) -> tuple[str, ...]:
+        """The scopes, as declared."""
+        return () if self.scopes is None else templates(self.scopes)
 
     @cached_property
     def args(self) -> list[str]:

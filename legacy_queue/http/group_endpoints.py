@@ -42,7 +42,16 @@ _GROUP_PRIORITY = AnyOf(
 )
 
 
-@_listing("/tasks/status", "Get multiple task statuses", output="tasks-statuses-response")
+def _of_each(scope: str) -> AllOf:
+    return AllOf((ForEach("taskId", "taskIds", scope),))
+
+
+@_listing(
+    "/tasks/status",
+    "Get multiple task statuses",
+    scopes=_of_each("queue:status:<taskId>"),
+    output="tasks-statuses-response",
+)
 def statuses(call: Call[Listing]) -> Reply:
     """The statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
 
@@ -52,13 +61,24 @@ def statuses(call: Call[Listing]) -> Reply:
     return _tasks(call, "statuses", lambda task: {"taskId": task.task_id, "status": task.status()})
 
 
-@_listing("/tasks", "Get multiple task definitions", output="tasks-response")
+@_listing(
+    "/tasks",
+    "Get multiple task definitions",
+    scopes=_of_each("queue:get-task:<taskId>"),
+    output="tasks-response",
+)
 def tasks(call: Call[Listing]) -> Reply:
     """The definitions of up to 1,000 tasks, in pages like those of statuses."""
     return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
 
 
-@endpoint("GET", _GROUP, "Get Task Group", output="task-group-response")
+@endpoint(
+    "GET",
+    _GROUP,
+    "Get Task Group",
+    scopes="queue:list-task-group:<taskGroupId>",
+    output="task-group-response",
+)
 def get_task_group(call: Call[Groups]) -> Reply:
     """The schedulerId of a task group, when it expires, and when it was sealed, if it was."""
     return group_wire(call.authorize().load(call.params["taskGroupId"]))
@@ -163,8 +183,8 @@ def _may(call: Call[GroupChanges], direction: str) -> bool:
 
 
 def _tasks(call: Call[Listing], name: str, to_wire: Callable[[Task], Any]) -> Reply:
-    listing = call.authorize()
     task_ids = list(dict.fromkeys(call.body.get("taskIds", ())))
+    listing = call.authorize(taskIds=task_ids)
     ask = partial(listing.tasks, task_ids)
     return page_answer(call, name, "[0-9]{1,3}", ask, to_wire)
 

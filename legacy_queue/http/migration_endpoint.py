@@ -26,7 +26,8 @@ from legacy_queue.services.workers import Workers
 def migration(call: Call[tuple[Workers, Claims]]) -> Reply:
     """For each worker type, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
     (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
-    whatever its answer. A caller is listed with all its calls since ``first``.
+    whatever its answer. A caller is listed with all its calls since ``first``. ``reads`` are the reads that
+    only ``anonymous-scopes`` allow to their callers.
     """
     workers, claims = call.authorize()
     window = _window(call.query.get("since", "24h"))

@@ -43,8 +43,8 @@ class RequestRecord:
     body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and ``reason`` are those of Azure's
     errors. ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it gets no
     answer. ``queue`` is the work queue that the request is about, ``runs`` are taskId and runId of the runs
-    that a signed URL or claimWork is about, as far as they are known. ``facts`` are fields of the journal
-    alone.
+    that a signed URL or claimWork is about, as far as they are known. It ``is_allowed_to_all`` if the
+    anonymous role allows it, and the caller's own scopes do not. ``facts`` are fields of the journal alone.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -71,6 +71,7 @@ class RequestRecord:
         self.is_dropped = False
         self.queue: WorkQueue | None = None
         self.runs: Sequence[RunKey] = ()
+        self.is_allowed_to_all = False
         self.facts: dict[str, Any] = {}
         self.ms = 0.0  # from the request to the end of its answer
         self._begun = time.monotonic()

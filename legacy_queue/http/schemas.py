@@ -187,12 +187,16 @@ _REQUEST = object_of(
     taskIds=array(PROPERTIES["taskId"]),
     ms={"type": "number", "minimum": 0},
 )
-_CALLS = object_of("method missing caller count first last", method={"enum": [*METHODS]})
-_USES = array(object_of(f"{POOL} policy calls required claimWork", calls=array(_CALLS)))
+_CALLED = "method missing caller count first last"
+_CALLS = array(object_of(_CALLED, method={"enum": [*METHODS]}))
+_USES = array(object_of(f"{POOL} policy calls required claimWork", calls=_CALLS))
+_READS = array(object_of(_CALLED, method=STRING, missing=array(STRING)))
 
 SCHEMAS: dict[str, Schema] = {
     "ping-response": object_of("alive uptime"),
-    "migration-response": object_of("since until workerTypes", "recordedSince", workerTypes=_USES),
+    "migration-response": object_of(
+        "since until workerTypes reads", "recordedSince", workerTypes=_USES, reads=_READS
+    ),
     "scope-set": object_of("scopes"),
     "purge-requests-response": object_of("requests", requests=array({"type": "object"})),
     # tasks, and messages about them

@@ -47,13 +47,19 @@ def _on_task(verb: str) -> AnyOf:
     return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", f"queue:{verb}-in-project:<projectId>", legacy))
 
 
-@endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
+@endpoint("GET", "/task/<taskId>", "Get Task Definition", scopes="queue:get-task:<taskId>", output="task")
 def task(call: Call[Tasks]) -> Reply:
     """The definition of the task, with its defaults filled in."""
     return call.authorize().load(call.task_id).wire
 
 
-@endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
+@endpoint(
+    "GET",
+    "/task/<taskId>/status",
+    "Get Task Status",
+    scopes="queue:status:<taskId>",
+    output="task-status-response",
+)
 def status(call: Call[Tasks]) -> Reply:
     """The status structure of the task."""
     return _status(call.authorize().load(call.task_id))
@@ -95,7 +101,12 @@ def cancel_task(call: Call[Tasks]) -> Reply:
     return _status(_as_scheduler(call).cancel(call.task_id))
 
 
-@_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
+@_listing(
+    "/task-group/<taskGroupId>/list",
+    "List Task Group",
+    scopes="queue:list-task-group:<taskGroupId>",
+    output="list-task-group-response",
+)
 def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
     """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
     hold fewer and not be the last.
@@ -112,7 +123,12 @@ def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
     return page_answer(call, "tasks", TASK_ID, ask, _listed, beside)
 
 
-@_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
+@_listing(
+    "/task/<taskId>/dependents",
+    "List Dependent Tasks",
+    scopes="queue:list-dependent-tasks:<taskId>",
+    output="list-dependent-tasks-response",
+)
 def list_dependent_tasks(call: Call[Listing]) -> Reply:
     """The tasks that depend on a task, in pages like those of listTaskGroup."""
     ask = partial(call.authorize().dependents, call.task_id)

@@ -28,6 +28,7 @@ _listing = partial(endpoint, "GET", query=PAGED)
 @_getting(
     f"/pending/{_POOL}",
     "Get Number of Pending Tasks",
+    scopes=f"queue:pending-count:{_POOL}",
     output="pending-tasks-response",
     also="/pending/<taskQueueId>",
 )

@@ -5,7 +5,7 @@ Source: docs/explanation/http-contract.md#authentication.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +24,7 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.scopes import reference
+from legacy_queue.domain.scopes import OPEN_READS, may_satisfy, reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
@@ -51,8 +51,11 @@ class EndpointViews:
         further: Iterable[Any] = (),
         *,
         shape: str = BY_PATH,
+        anonymous: Sequence[str] = OPEN_READS,
     ) -> None:
-        """``further`` are services that handlers may need beside ``services``."""
+        """``further`` are services that handlers may need beside ``services``; ``anonymous`` are the scopes
+        of every caller, all of READS.
+        """
         self._tasks = services.tasks
         self._groups = services.groups
         self._clock = services.clock
@@ -61,6 +64,10 @@ class EndpointViews:
         self._by_type = {kind: service for service in provided for kind in type(service).__mro__}
         self._authenticator = authenticator
         self._shape = shape
+        self._anonymous = tuple(anonymous)
+        # the names of the endpoints that need such scopes: do these suffice?
+        self._helped: dict[str, bool] = {}
+        self._workers = services.workers
         self._injection = injection
 
     def add_to(self, app: Flask, endpoints: Iterable[Endpoint], *, has_prefix: bool) -> None:
@@ -71,6 +78,9 @@ class EndpointViews:
         routed: set[tuple[str, str, str]] = set()
         for endpoint in endpoints:
             needed = None if endpoint.disabled else endpoint.provided(self._by_type)
+            helped = [may_satisfy(self._anonymous, template) for template in endpoint.scopes_named]
+            if any(helped):
+                self._helped[endpoint.name] = all(helped)
             view = partial(self._answer, endpoint, needed)
             name = f"{endpoint.service}/{endpoint.name}"
             for route in endpoint.routes:
@@ -89,8 +99,11 @@ class EndpointViews:
 
     def _answer(self, endpoint: Endpoint, needed: Any, **segments: str) -> Response:
         environ = request.environ
-        call = self._checked(endpoint, needed, segments, environ, record_of(environ))
+        record = record_of(environ)
+        call = self._checked(endpoint, needed, segments, environ, record)
         answer = self._injection.handle(call)
+        if record.is_allowed_to_all:
+            self._workers.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
         if isinstance(answer, Response):
             return answer
         body = to_json(call.shaped(answer), is_sorted=True) + b"\n"
@@ -106,7 +119,8 @@ class EndpointViews:
     ) -> Call[Any]:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
-        A change without valid credentials is refused before its body is parsed: parsing may be expensive.
+        A call without valid credentials that the anonymous role cannot allow is refused before its body is
+        parsed: parsing may be expensive.
         Before the parameters are checked, an error shows only the beginning of each.
         """
         if endpoint.disabled:
@@ -129,8 +143,9 @@ class EndpointViews:
             identity = endpoint.sign_in(environ)
         record.client_id = identity.client_id if identity else None
         body = None
+        is_open = self._helped.get(endpoint.name)
         if endpoint.method != "GET" or endpoint.input:
-            if endpoint.scopes is not None and identity is None:
+            if endpoint.scopes is not None and identity is None and not is_open:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
@@ -147,6 +162,7 @@ class EndpointViews:
             is_todays,
             identity,
             failure,
+            () if is_open is None else self._anonymous,
             self._tasks,
             self._groups,
             needed,

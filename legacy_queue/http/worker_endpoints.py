@@ -39,7 +39,12 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
     return _experimental("PUT", route, title, scopes=scopes, input=request, output=response)
 
 
-@_listing(_PROVISIONERS, "Get a list of all active provisioners", output="list-provisioners-response")
+@_listing(
+    _PROVISIONERS,
+    "Get a list of all active provisioners",
+    scopes="queue:list-provisioners",
+    output="list-provisioners-response",
+)
 def list_provisioners(call: Call[Workers]) -> Reply:
     """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
 
@@ -48,7 +53,12 @@ def list_provisioners(call: Call[Workers]) -> Reply:
     return _page(call, "provisioners", WorkerRecord.to_wire)
 
 
-@_getting(_PROVISIONER, "Get an active provisioner", output="provisioner-response")
+@_getting(
+    _PROVISIONER,
+    "Get an active provisioner",
+    scopes="queue:get-provisioner:<provisionerId>",
+    output="provisioner-response",
+)
 def get_provisioner(call: Call[Workers]) -> Reply:
     """The record of a provisioner. lastDateActive may be half an hour old."""
     return _get(call)
@@ -64,13 +74,23 @@ def declare_provisioner(call: Call[Workers]) -> Reply:
     return _declare(call)
 
 
-@_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
+@_listing(
+    _WORKER_TYPES,
+    "Get a list of all active worker-types",
+    scopes="queue:list-worker-types:<provisionerId>",
+    output="list-workertypes-response",
+)
 def list_worker_types(call: Call[Workers]) -> Reply:
     """The known worker types of a provisioner, in pages like those of listProvisioners."""
     return _page(call, "workerTypes", WorkerRecord.to_wire)
 
 
-@_getting(_WORKER_TYPE, "Get a worker-type", output="workertype-response")
+@_getting(
+    _WORKER_TYPE,
+    "Get a worker-type",
+    scopes=f"queue:get-worker-type:{_OF_POOL}",
+    output="workertype-response",
+)
 def get_worker_type(call: Call[Workers]) -> Reply:
     """The record of a worker type, with the actions of its provisioner that are for worker types."""
     return _get(call)
@@ -89,6 +109,7 @@ def declare_worker_type(call: Call[Workers]) -> Reply:
     "GET",
     _WORKERS,
     "Get a list of all active workers of a workerType",
+    scopes=f"queue:list-workers:{_OF_POOL}",
     query=(*PAGED, "quarantined"),
     output="list-workers-response",
 )
@@ -101,7 +122,12 @@ def list_workers(call: Call[Workers]) -> Reply:
     return _page(call, "workers", _summary)
 
 
-@_getting(f"{_WORKERS}/{_OF_WORKER}", "Get a worker-type", output="worker-response")
+@_getting(
+    f"{_WORKERS}/{_OF_WORKER}",
+    "Get a worker-type",
+    scopes=f"queue:get-worker:{_OF_POOL}/{_OF_WORKER}",
+    output="worker-response",
+)
 def get_worker(call: Call[Workers]) -> Reply:
     """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
     return _get(call)

@@ -30,6 +30,7 @@ class Pace:
 
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)  # of the calls of workers
+    count: timedelta = timedelta(seconds=30)  # of reads
     check: timedelta = timedelta(seconds=1)  # of the broker
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
     watch: timedelta = timedelta(seconds=0.025)
@@ -66,6 +67,7 @@ class Background:
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
             partial(self._repeat, workers.flush, pace.flush),
+            partial(self._repeat, workers.note_counted, pace.count),
             partial(self._repeat, self._check_broker, pace.check),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]
@@ -98,6 +100,7 @@ class Background:
     def stop(self) -> None:
         """End the threads after their work under way, and leave the timers to other processes."""
         self._end()
+        self._workers.note_counted()
         self._workers.flush()
         _try(self._timers.hand_over)
         self._publisher.close()

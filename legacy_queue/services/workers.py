@@ -13,12 +13,14 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.migration_report import HOUR, report
+from legacy_queue.domain.migration_report import HOUR, caller_name, report
 from legacy_queue.domain.times import given, parse_time
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
     CALLS_KEPT,
+    READERS,
     CallKind,
+    Calls,
     Claimed,
     RecordPath,
     WorkerRecord,
@@ -61,6 +63,7 @@ class Workers:
         self._store = store
         self._clock = clock
         self._noted: dict[RecordPath, list[_Change]] = {}
+        self._counted: dict[tuple[RecordPath, CallKind], Calls] = {}
         self._lock = Lock()
         self._writes = Lock()
         # with the time when it was so
@@ -82,6 +85,26 @@ class Workers:
         """Note a call of a client."""
         with self.call(client, kind):
             pass
+
+    def record_read(self, client_id: str, kind: CallKind) -> None:
+        """Count a read that the client's own scopes do not allow, "" without credentials."""
+        self._count((*READERS, caller_name(client_id)), kind, 1)
+
+    def _count(self, path: RecordPath, kind: CallKind, count: int) -> None:
+        """Count what comes too often for a write of each."""
+        now = self._clock.now()
+        calls = Calls(count, now, now)
+        with self._lock:
+            earlier = self._counted.get((path, kind))
+            self._counted[path, kind] = earlier.plus(calls) if earlier else calls
+
+    def note_counted(self) -> None:
+        """Note what was counted since the last time. To be called twice a minute."""
+        with self._lock:
+            counted = self._counted
+            self._counted = {}
+        for (path, kind), calls in counted.items():
+            self._note(path, lambda record, kind=kind, calls=calls: record.counted(kind, calls))  # type: ignore[misc]
 
     def record_activity(self, worker: RecordPath) -> None:
         """Note that the worker is active, and with it its parents, once in each half hour."""
@@ -130,15 +153,17 @@ class Workers:
         """The calls in the time up to now, see ``migration_report.report``; None is any provisionerId or
         workerType. Raises ServiceUnavailable.
         """
+        self.note_counted()
         self.flush()
         until = self._clock.now()
         since = until - window
         return report(self._store.callers_since(since - HOUR, provisioner_id, worker_type), since, until)
 
     def callers(self) -> Sequence[WorkerRecord]:
-        """The workers and clients whose calls are on record, of all worker types."""
+        """The workers and clients whose calls for work are on record, of all worker types."""
         self.flush()
-        return self._store.callers_since(self._clock.now() - CALLS_KEPT, None, None)
+        callers = self._store.callers_since(self._clock.now() - CALLS_KEPT, None, None)
+        return [record for record in callers if record.path[:2] != READERS]
 
     def quarantine(
         self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""

@@ -10,6 +10,7 @@ import pytest
 
 from legacy_queue.config import values
 from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.scopes import OPEN_READS
 
 TOKEN = "t" * 22
 LONG = "t" * 128
@@ -47,6 +48,15 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.clients, client(), (Client("a", TOKEN, ("s",)),)),
         (values.clients, client(accessToken=LONG, scopes=[]), (Client("a", LONG, ()),)),
         (values.clients, {"a/b@c:d.e+f|g_-": client()["a"]}, (Client("a/b@c:d.e+f|g_-", TOKEN, ("s",)),)),
+        (values.anonymous_scopes, "reads", OPEN_READS),
+        (values.anonymous_scopes, "none", ()),
+        (values.anonymous_scopes, [], ()),
+        (values.anonymous_scopes, ["queue:status:a,b"], ("queue:status:a,b",)),
+        (
+            values.anonymous_scopes,
+            "queue:get-artifact:*,queue:list-provisioners",
+            ("queue:get-artifact:*", "queue:list-provisioners"),
+        ),
         (values.roles, '{"a:*": []}', {"a:*": ()}),
         (values.secrets, f"{TOKEN},{LONG}", (TOKEN, LONG)),
         (values.secrets, f"{TOKEN},", (TOKEN,)),
@@ -98,6 +108,16 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *(client(accessToken=token) for token in ("t" * 21, "t" * 129, 1, f"{TOKEN}\n", "\u00e4" * 22)),
         *(client(scopes=scopes) for scopes in ("*", [1], ["\u00e4"], None)),
         client(more=1),
+    ],
+    values.anonymous_scopes: [
+        "*",
+        "queue:*",
+        "queue:create-task:*",
+        ["queue:status:é"],
+        "",
+        "read",
+        {},
+        None,
     ],
     values.roles: [[], "x", {"a": "b"}, {"a": [1]}, {"a": {"scopes": []}}, None],
     values.secrets: [

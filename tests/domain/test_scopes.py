@@ -12,7 +12,9 @@ from legacy_queue.domain.scopes import (
     Roles,
     covers,
     is_scope,
+    may_satisfy,
     missing,
+    templates,
 )
 
 
@@ -74,6 +76,21 @@ def test_parameters_fill_the_scopes_and_an_empty_value_satisfies_none(
     assert missing([], expression, params) == words
     held = None if words != "something that no scope gives" else words
     assert missing(["*"], expression, params) == held
+
+
+@pytest.mark.parametrize(
+    ("scope", "may"),
+    [
+        *((scope, True) for scope in ("*", "a:*", "a:b:*", "a:b:c", "a:b:c/*")),
+        *((scope, False) for scope in ("b:*", "a:b", "a:bc:*")),
+    ],
+)
+def test_a_scope_may_satisfy_a_template_for_some_parameters(scope: str, may: bool) -> None:
+    assert may_satisfy(["x", scope], "a:b:<p>/<q>") is may
+
+
+def test_the_templates_of_an_expression_are_its_scopes() -> None:
+    assert templates(AllOf(("a", AnyOf(("b:<p>", FOR_EACH))))) == ("a", "b:<p>", "x:<one>:<p>")
 
 
 def test_for_each_stands_inside_any_of_or_all_of() -> None:

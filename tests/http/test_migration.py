@@ -8,6 +8,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.ids import slugid
 from tests.http.calls import (
     NOW,
     PROVISIONER,
@@ -98,6 +99,33 @@ def test_the_report_names_every_method_and_its_callers(queue: Queue) -> None:
             "toBeMoved": ["group/alice", "root"],
         },
     }
+
+
+def test_the_report_counts_the_reads_that_only_the_anonymous_role_allows() -> None:
+    scopes = "queue:status:*", "queue:migration"
+    queue = Queue(Client(TESTED.client_id, TESTED.access_token, scopes))
+    task_id = queue.create()
+    for credentials in (TESTED, TESTED, None, ROOT):
+        for name in ("task", "status"):
+            succeeded(queue.call(name, None, credentials, taskId=task_id))
+    refused(queue.call("task", None, TESTED, taskId=slugid()), 404, "ResourceNotFound")
+    report = answer(queue)
+    assert report["reads"] == [
+        call("status", "", ["queue:status:<taskId>"]),
+        call("task", "", ["queue:get-task:<taskId>"]),
+        call("task", TESTED.client_id, ["queue:get-task:<taskId>"], 2),
+    ]
+    assert report["workerTypes"] == []
+    assert answer(queue, f"?provisionerId={PROVISIONER}")["reads"] == []
+
+
+def test_without_the_anonymous_role_a_read_names_the_scope_that_is_missing() -> None:
+    queue = Queue(anonymous_scopes=())
+    lacking = f"`queue:status:{queue.create('VLdaX5vAQ0iW8JIr3sGQZw')}`"
+    refused(
+        queue.call("status", None, None, taskId="VLdaX5vAQ0iW8JIr3sGQZw"), 403, "InsufficientScopes", lacking
+    )
+    assert answer(queue)["reads"] == []
 
 
 @pytest.mark.parametrize("name", ["pollTaskUrls", "claimTask"])

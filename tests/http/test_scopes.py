@@ -7,12 +7,13 @@ which asks for the most scopes.
 import re
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, Params, expanded
+from legacy_queue.domain.scopes import OPEN_READS, AllOf, AnyOf, Expression, Params, covers, expanded
 from tests.http.calls import (
     DECLARED,
     GROUP_ID,
@@ -135,6 +136,25 @@ CONTRACT: dict[tuple[str, str], list[tuple[str, ...]]] = {
         (name, "lowest"): [(f"queue:get-artifact:{NAME}",)]
         for name in ("getArtifact", "getLatestArtifact", "artifact", "latestArtifact")
     },
+    **{
+        (name, "lowest"): [(scope,)]
+        for names, scope in [
+            (("task", "tasks"), f"queue:get-task:{TASK_ID}"),
+            (("status", "statuses"), f"queue:status:{TASK_ID}"),
+            (("listTaskGroup", "getTaskGroup"), f"queue:list-task-group:{GROUP_ID}"),
+            (("listDependentTasks",), f"queue:list-dependent-tasks:{TASK_ID}"),
+            (("listArtifacts", "artifactInfo"), f"queue:list-artifacts:{TASK_ID}:0"),
+            (("listLatestArtifacts", "latestArtifactInfo"), f"queue:list-artifacts:{TASK_ID}"),
+            (("pendingTasks",), f"queue:pending-count:{POOL}"),
+            (("listProvisioners",), "queue:list-provisioners"),
+            (("getProvisioner",), f"queue:get-provisioner:{PROVISIONER}"),
+            (("listWorkerTypes",), f"queue:list-worker-types:{PROVISIONER}"),
+            (("getWorkerType",), f"queue:get-worker-type:{POOL}"),
+            (("listWorkers",), f"queue:list-workers:{POOL}"),
+            (("getWorker",), f"queue:get-worker:{POOL}/{WORKER}"),
+        ]
+        for name in names
+    },
     ("reportCompleted", "lowest"): RESOLVING,
     ("reportFailed", "lowest"): RESOLVING,
     ("reportException", "lowest"): RESOLVING,
@@ -161,15 +181,21 @@ def declared(name: str, priority: str) -> set[frozenset[str]]:
 
 
 GUARDED = [name for name, endpoint in DECLARED.items() if endpoint.scopes is not None]
-OPEN = [name for name, endpoint in DECLARED.items() if endpoint.scopes is None]
+NEEDING_NO_SCOPE = [name for name, endpoint in DECLARED.items() if endpoint.scopes is None]
+# what needed no scope in 2018: by default all callers have the scopes of these
+OPEN = [
+    name
+    for name, verb in ((name, CONTRACT[name, "lowest"][0][0]) for name in GUARDED)
+    if name not in ("taskQueueCounts", "taskQueueCountsBatch") and covers(OPEN_READS, [verb])
+]
 OF_RUN_HOLDERS = [name for name in GUARDED if f"assume:worker-id:{WORKER}" in CONTRACT[name, "lowest"][-1]]
 
 TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
 
 
-def holding(*scopes: str) -> Queue:
+def holding(*scopes: str, **settings: Any) -> Queue:
     """A server that knows a client with exactly these scopes."""
-    return Queue(Client(TESTED.client_id, TESTED.access_token, scopes))
+    return Queue(Client(TESTED.client_id, TESTED.access_token, scopes), **settings)
 
 
 @pytest.mark.parametrize("name", GUARDED)
@@ -178,18 +204,9 @@ def test_the_declared_scopes_are_those_of_the_contract(name: str) -> None:
         assert declared(name, priority) == set(map(frozenset, CONTRACT[name, priority]))
 
 
-def test_the_endpoints_without_scopes_are_those_of_the_contract() -> None:
-    of_tasks = [
-        "ping",
-        "lbheartbeat",
-        "heartbeat",
-        "version",
-        "task",
-        "status",
-        "listTaskGroup",
-        "listDependentTasks",
-        "pendingTasks",
-    ]
+def test_the_endpoints_without_scopes_and_those_open_by_default_are_those_of_the_contract() -> None:
+    assert {*NEEDING_NO_SCOPE} == {"ping", "lbheartbeat", "heartbeat", "version"}
+    of_tasks = ["task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
     of_groups = ["statuses", "tasks", "getTaskGroup"]
     of_artifacts = ["artifactInfo", "latestArtifactInfo", "listArtifacts", "listLatestArtifacts"]
     of_workers = [
@@ -205,6 +222,7 @@ def test_each_alternative_suffices_but_not_with_a_scope_missing(name: str) -> No
         queue = Queue(
             *(Client(client_id, TESTED.access_token, fewer) for client_id, fewer in held.items()),
             Client(TESTED.client_id, TESTED.access_token, scopes),
+            anonymous_scopes=(),
         )
         example = scene(name)
         example.prepare(queue)
@@ -218,7 +236,7 @@ def test_each_alternative_suffices_but_not_with_a_scope_missing(name: str) -> No
 
 @pytest.mark.parametrize("name", GUARDED)
 def test_a_caller_without_valid_credentials_is_refused_where_scopes_are_needed(name: str) -> None:
-    queue, example = holding(), scene(name)
+    queue, example = holding(anonymous_scopes=()), scene(name)
     example.prepare(queue)
     answer = queue.call(name, example.body, None, **example.params)
     refused(answer, 403, "InsufficientScopes", "without credentials", "queue:")
@@ -234,8 +252,8 @@ def test_a_caller_without_valid_credentials_is_refused_where_scopes_are_needed(n
     refused(answer, 401, "AuthenticationFailed", "check the credentials")
 
 
-@pytest.mark.parametrize("name", OPEN)
-def test_an_endpoint_without_scopes_answers_any_caller(name: str) -> None:
+@pytest.mark.parametrize("name", [*NEEDING_NO_SCOPE, *OPEN])
+def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_each_open_read(name: str) -> None:
     """It ignores invalid credentials, as the original queue did, and the log says so."""
     queue, example = holding(), scene(name)
     example.prepare(queue)
@@ -246,6 +264,33 @@ def test_an_endpoint_without_scopes_answers_any_caller(name: str) -> None:
     [line] = [line for line in logs if line["event"] == "authentication-ignored"]
     assert (line["log_level"], line["endpoint"]) == ("info", name)
     assert (line["client_id"], line["reason"]) == ("nobody", "no such client")
+
+
+def test_by_default_a_caller_without_credentials_is_refused_all_but_the_open_reads() -> None:
+    for name in {*GUARDED} - {*OPEN}:
+        queue, example = Queue(), scene(name)
+        example.prepare(queue)
+        answer = queue.call(name, "no object" if example.body else None, None, **example.params)
+        refused(answer, 403, "InsufficientScopes", "without credentials", "queue:")
+
+
+def test_a_caller_has_its_own_scopes_and_those_of_the_anonymous_role() -> None:
+    counts = [f"queue:{what}-count:{POOL}" for what in ("pending", "claimed")]
+    queue = holding(counts[0], anonymous_scopes=(counts[1],))
+    for name in ("taskQueueCounts", "taskQueueCountsBatch"):
+        example = scene(name)
+        succeeded(queue.call(name, example.body, TESTED, **example.params))
+        answer = queue.call(name, example.body, None, **example.params)
+        refused(answer, 403, "InsufficientScopes", "queue:pending-count:")
+
+
+def test_public_artifacts_need_a_scope_too_once_the_anonymous_role_has_none() -> None:
+    task = {"taskId": TASK_ID, "runId": "0", "name": "public/a"}
+    for queue in (Queue(), Queue(anonymous_scopes=())):
+        queue.running(TASK_ID)
+        succeeded(queue.artifact(TASK_ID, "public/a"))
+    answer = queue.call("getArtifact", None, None, **task)
+    refused(answer, 403, "InsufficientScopes", "`queue:get-artifact:public/a`")
 
 
 BEFORE = {

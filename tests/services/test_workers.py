@@ -343,6 +343,23 @@ def test_a_wrong_signature_of_a_quarantined_worker_offers_nothing(harness: Harne
 # --- how they call
 
 
+def test_reads_are_written_together_and_are_no_calls_for_work(harness: Harness) -> None:
+    recorder = CallRecorder()
+    kind = "status", ("queue:status:<taskId>",)
+    services = harness.replica(recorder)
+    for number in range(50):
+        services.workers.record_read("reader", kind)
+        services.workers.record_read("", kind)
+        services.workers.flush()
+        assert recorder.names == [], number
+    assert {(read["caller"], read["count"]) for read in services.workers.report_calls(DAY)["reads"]} == {
+        ("reader", 50),
+        ("", 50),
+    }
+    assert recorder.names.count("worker.insert") == 2
+    assert services.workers.callers() == []
+
+
 def reported(services: Services) -> dict[tuple[str, ...], int]:
     """How often each call is reported for the last day: the method, the caller, and what was missing."""
     (pool,) = services.workers.report_calls(DAY)["workerTypes"]
