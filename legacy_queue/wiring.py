@@ -184,7 +184,7 @@ def _build(
         ),
     )
     account = storage.account
-    queues = azure_queue_api(storage, clock, injection)
+    queues = azure_queue_api(storage, clock, injection, services.workers.record_poll)
     blobs = azure_blob_api(account, clock, upload_slots, injection)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
@@ -308,7 +308,7 @@ def _own_key(settings: Settings) -> bytes:
 def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
     """The gateway before an Azure account."""
     url = f"{root_url}{_AZURE_API_PATH}/{_GATEWAY}"
-    return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode())
+    return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode(), is_own=True)
 
 
 def _broker(settings: Settings, observe: Observe) -> Broker | None:

@@ -8,6 +8,7 @@ from typing import Any
 from azure.storage.blob import generate_blob_sas
 from azure.storage.queue import UserDelegationKey, generate_queue_sas
 
+from legacy_queue.domain.poll_caller import poll_policy
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.queue import SignedUrls
@@ -20,7 +21,9 @@ class UrlSigner:
     endpoint: SigningEndpoint
     delegation_key: Callable[[datetime], UserDelegationKey] | None = None
 
-    def queue_urls(self, name: str, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
+    def queue_urls(
+        self, name: str, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str
+    ) -> SignedUrls:
         """As ``Queue.signed_urls``."""
         sas = generate_queue_sas(
             self.endpoint.account,
@@ -28,6 +31,7 @@ class UrlSigner:
             permission="p",  # to receive and delete, neither to put nor to peek
             start=start,
             expiry=expiry,
+            policy_id=poll_policy(caller) if caller and self.endpoint.is_own else None,
             **self._common(expiry),
         )
         messages = f"{self._base}/{name}/messages"

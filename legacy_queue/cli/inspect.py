@@ -68,7 +68,12 @@ def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Repor
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="No more pools.")
 @reporting
 def pools(queue: CalledQueue, limit: int) -> Report:
-    """List the worker types with tasks or callers: how many tasks, messages, and who asked last for work."""
+    """List the worker types with tasks or callers: how many tasks, messages, and who asked last for work.
+
+    LAST ASKED is how long ago a worker or client called pollTaskUrls, claimTask or claimWork, or polled a URL
+    of this server; a poll of another server counts after half a minute. Polls of Azure and Azurite are not
+    seen.
+    """
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
     heads = ("POOL", "PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY")
     rows = (_pool_row(pool, parse_time(answer["now"])) for pool in answer["pools"])
@@ -80,7 +85,11 @@ def pools(queue: CalledQueue, limit: int) -> Report:
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Of no more pools.")
 @reporting
 def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
-    """List the workers, and the clients that poll: their last call, quarantine and last task."""
+    """List the workers: their last call, quarantine and last task.
+
+    A poll counts as pollTaskUrls. A client is listed itself as long as it has claimed for no worker, or for
+    several: the queue cannot know which of them polled.
+    """
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
     found = [
         {"taskQueueId": each["taskQueueId"], **caller}

@@ -6,7 +6,7 @@ sentence is what to act on first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
@@ -14,10 +14,11 @@ from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import FIRST_LOOK, next_look
 from legacy_queue.domain.times import duration_words, format_time
-from legacy_queue.domain.worker_record import CALLS_KEPT, WorkerRecord
+from legacy_queue.domain.worker_record import CALLS_KEPT, RecordPath, WorkerRecord
 
 _UNRESOLVED = ("unscheduled", "pending", "running")
 _MAX_NAMES = 5  # in a sentence
+_MAY_COME = timedelta(minutes=5)  # after it has asked, a worker without a task is taken for alive
 _SIMILAR = 0.8  # of difflib's ratio: my-wroker is 0.9 of my-worker
 
 
@@ -27,7 +28,9 @@ class Facts:
 
     ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
     ``callers`` are the workers and clients of all worker types that have called, ``queue`` the messages of
-    the task's worker type, ``open_tasks`` how many tasks of it are pending or running.
+    the task's worker type, ``open_tasks`` how many tasks of it are pending or running. ``last_runs`` has the
+    taskId and the run that a worker of it claimed last. ``sees_polls``: workers poll this server, and not
+    Azure.
     """
 
     now: datetime
@@ -36,6 +39,8 @@ class Facts:
     queue: Peeked
     open_tasks: int
     is_proof_required: bool
+    last_runs: Mapping[RecordPath, tuple[str, Run]] = field(default_factory=dict)
+    sees_polls: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,11 +129,33 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
         until = min(end for end in ends if end)
         why = f"Each worker that claimed for {pool} is quarantined: {names}, until {format_time(until)}"
         yield Wait("quarantined", f"{why} at the earliest.", until)
+    yield from _misled(pool, workers, facts)
     refused = _refused(workers, run.scheduled)
     if facts.is_proof_required and refused:
         names = ", ".join(refused[:_MAX_NAMES])
         why = f"{pool} has the policy required, and refused claims since this run is pending: {names}."
         yield Wait("proof-required", why)
+
+
+def _misled(pool: str, workers: Sequence[WorkerRecord], facts: Facts) -> Iterator[Wait]:
+    """The workers that run what was canceled, unless another worker may come."""
+    shown: list[str] = []
+    ends: list[datetime] = []
+    for record in workers:
+        task_id, run = facts.last_runs.get(record.path, ("", None))
+        if run and run.state == "running":
+            return
+        resolved, until = (run.resolved, run.taken_until) if run else (None, None)
+        is_canceled = run and run.reason_resolved in ("canceled", "deadline-exceeded")
+        if is_canceled and resolved and until and record.last_call <= resolved and facts.now < until:
+            shown.append(f"{_name(record)} runs {task_id}")
+            ends.append(until)
+        elif facts.now - record.last_call < _MAY_COME:
+            return
+    if shown:
+        what = "a task that was canceled, or is past its deadline"
+        why = f"The workers of {pool} still run {what}: {', '.join(shown[:_MAX_NAMES])}."
+        yield Wait("running-canceled", f"{why} They learn it by their next reclaim or report.", max(ends))
 
 
 def _refused(workers: Sequence[WorkerRecord], since: datetime) -> list[str]:
@@ -186,7 +213,8 @@ def _last_call(task: Task, facts: Facts) -> Iterator[Wait]:
         record = max(callers, key=lambda record: record.last_call)
         ago = _left(facts.now - record.last_call)
         pool = task.work_queue.task_queue_id
-        yield Wait("polled", f"{_name(record)} was the last to ask for {pool}, {ago} ago.")
+        unseen = "" if facts.sees_polls else " Polls of Azure are not shown."
+        yield Wait("polled", f"{_name(record)} was the last to ask for {pool}, {ago} ago.{unseen}")
 
 
 def _left(duration: timedelta) -> str:

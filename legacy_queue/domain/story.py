@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.task import Run, Task
@@ -24,14 +24,14 @@ class Moment(NamedTuple):
 
 
 def story(task: Task, requests: Iterable[Mapping[str, Any]] = ()) -> list[Moment]:
-    """The life of the task. ``requests`` are those of it in the journal, which have the same clock.
+    """The life of the task. ``requests`` are those of it in the journal, which have the same clock; each has
+    the time of its begin.
 
     Equal requests in a row are one moment, with their number.
     """
-    # a request has the time of its answer, and comes before what it has changed
-    asked = [(_begin(request), Moment(request["time"], request_words(request))) for request in requests]
-    changed = [(moment.time, moment) for moment in _moments(task)]
-    moments = [moment for _, moment in sorted([*asked, *changed], key=itemgetter(0))]
+    # a request comes before what it has changed
+    asked = [Moment(_begin(request), request_words(request)) for request in requests]
+    moments = sorted([*asked, *_moments(task)], key=attrgetter("time"))
     same = [list(moments) for _, moments in groupby(moments, lambda moment: moment.what)]
     return [
         Moment(first.time, first.what + f" ({len(more) + 1} times)" * bool(more)) for first, *more in same

@@ -72,6 +72,7 @@ class WorkerRecord:
     recent_claims: tuple[Claimed, ...] = ()
     quarantine_until: datetime | None = None
     quarantine_details: tuple[Mapping[str, str], ...] = ()  # the last changes, as in answers
+    client: str = ""  # of a worker: the caller name of the client of its last claimTask
     # of a worker or a client: the calls of the last ten days, which no answer of a worker shows
     calls: Mapping[CallKind, Calls] = field(default_factory=dict)
 
@@ -106,7 +107,11 @@ class WorkerRecord:
 
     def alive(self, now: datetime) -> Self:
         """The record, or a new one with the same calls if it has expired."""
-        return self if self.kept_until > now else replace(self.new(self.path, now), calls=self.calls)
+        return (
+            self
+            if self.kept_until > now
+            else replace(self.new(self.path, now), calls=self.calls, client=self.client)
+        )
 
     def active(self, now: datetime, claims: Sequence[Claimed] = ()) -> Self:
         """The record after activity that claimed these runs. It never expires earlier than before."""
@@ -193,6 +198,21 @@ class WorkerRecord:
             quarantine_until=parse_time(wire["quarantineUntil"]) if "quarantineUntil" in wire else None,
             quarantine_details=tuple(wire.get("quarantineDetails", ())),
         )
+
+
+def with_polls(records: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+    """The records; a client that claimed for one worker only is left out, and its calls are the worker's."""
+    workers: dict[RecordPath, list[WorkerRecord]] = {}
+    for record in records:
+        if record.is_worker and record.client:
+            workers.setdefault((*record.path[:2], record.client), []).append(record)
+    alone = {path: found[0].path for path, found in workers.items() if len(found) == 1}
+    polls = {alone[record.path]: record.calls for record in records if record.path in alone}
+    return [
+        replace(record, calls={**polls.get(record.path, {}), **record.calls})
+        for record in records
+        if record.path not in alone
+    ]
 
 
 def _life(path: RecordPath) -> timedelta:

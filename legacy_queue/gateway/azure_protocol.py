@@ -31,7 +31,7 @@ from legacy_queue.ports.queue import QueuedMessage
 # the fields that are signed after the resource, in this order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
 _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
-_NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
+_NEVER_GRANTED = ("sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
 _MAX_PARAMETERS = 50
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -149,11 +149,12 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observe
 
 
 def authenticated(resource: str, permission: str, key: str, now: datetime) -> dict[str, str]:
-    """Check the SAS for this resource and permission; the other parameters of the request.
+    """Check the SAS for this resource and permission; the other parameters of the request, and the ``si`` of
+    a queue's URL, which names who asked for it.
 
     ``resource`` is ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``, ``key`` is base64.
-    Raises AzureError, also for a signed stored access policy (``si``), range of addresses (``sip``), response
-    header (``rsct`` and so on), snapshot or encryption scope: this server issues none. ``rscd=attachment`` is
+    Raises AzureError, also for a signed range of addresses (``sip``), response header (``rsct`` and so on),
+    snapshot or encryption scope, and a blob's ``si``: this server issues none. ``rscd=attachment`` is
     accepted, since every answer is an attachment. Decoded values are checked, because clients may encode them
     differently.
     """
@@ -167,13 +168,15 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     if not _is_valid(parameters, now):
         reason = f"the URL is valid only from {second or 'ever'} until {third}"
         raise AzureError("AuthenticationFailed", reason=reason)
-    if not _is_granted(parameters):
+    is_queue = signed_fields == _QUEUE_FIELDS
+    if not _is_granted(parameters) or (parameters.get("si") and not is_queue):
         raise AzureError(
             "AuthenticationFailed", reason="the URL is signed for options that this server never grants"
         )
     if permission not in first:
         raise AzureError("AuthorizationPermissionMismatch")
-    return {name: value for name, value in parameters.items() if name not in _SAS_FIELDS.union(signed_fields)}
+    hidden = _SAS_FIELDS.union(signed_fields) - {"si" if is_queue else ""}
+    return {name: value for name, value in parameters.items() if name not in hidden}
 
 
 def _parameters() -> dict[str, str]:

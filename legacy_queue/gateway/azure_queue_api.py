@@ -6,7 +6,7 @@ module never logs them.
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from urllib.parse import unquote
@@ -17,6 +17,8 @@ from werkzeug.http import http_date
 
 from legacy_queue.domain.fault import DELETE, RECEIVE
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.poll_caller import poll_caller
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.gateway.azure_protocol import (
     AzureError,
     Observer,
@@ -42,11 +44,17 @@ _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 
 
-def azure_queue_api(storage: Storage, clock: Clock, observer: Observer) -> Blueprint:
+def azure_queue_api(
+    storage: Storage,
+    clock: Clock,
+    observer: Observer,
+    record_poll: Callable[[WorkQueue, str], None] = lambda _queue, _caller: None,
+) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
     Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
-    ends TLS, the application must know the original scheme. ``observer`` may cause faults.
+    ends TLS, the application must know the original scheme. ``observer`` may cause faults; ``record_poll``
+    gets the queue of a poll and who asked for its URL.
     """
     account = storage.account
     name = account.public_queues.account
@@ -61,9 +69,13 @@ def azure_queue_api(storage: Storage, clock: Clock, observer: Observer) -> Bluep
         if segments[0] != name or not queue_name:
             raise AzureError("AuthenticationFailed", reason="the URL is of another account")
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
-        observer.concern(request.environ, storage.work_queues.named(queue_name))
+        caller = _caller(parameters.pop("si", ""))
+        polled = storage.work_queues.named(queue_name)
+        observer.concern(request.environ, polled)
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
+                if polled and caller:
+                    record_poll(polled, caller)
                 return _receive(account.queue(queue_name), parameters, faulty)
             case "DELETE", ["messages", message_id]:
                 return _delete(account.queue(queue_name), message_id, parameters, faulty)
@@ -73,6 +85,13 @@ def azure_queue_api(storage: Storage, clock: Clock, observer: Observer) -> Bluep
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
     return blueprint_of("azure_queue_api", "/<path:path>", serve, observer)
+
+
+def _caller(policy: str) -> str:
+    try:
+        return policy and poll_caller(policy)
+    except ValueError as error:
+        raise AzureError("AuthenticationFailed", reason=f"the URL's policy is unknown: {error}") from None
 
 
 def _receive(source: queue.Queue, parameters: Mapping[str, str], faulty: FaultyMessages) -> Response:

@@ -100,7 +100,7 @@ def claim_task(call: Call[Claims]) -> Reply:
     )
     # Go clients send unset fields as empty strings
     proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
-    return claims.claim(task, call.run_id, worker, proof)
+    return claims.claim(task, call.run_id, worker, proof, call.client_id)
 
 
 @endpoint(

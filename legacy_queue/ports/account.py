@@ -15,11 +15,15 @@ class UnusableStorage(Exception):
 
 @dataclass(frozen=True)
 class SigningEndpoint:
-    """Where clients reach a service of the account, and the base64 key that verifies its signed URLs."""
+    """Where clients reach a service of the account, and the base64 key that verifies its signed URLs.
+
+    ``is_own``: this server answers there.
+    """
 
     url: str
     account: str
     key: str = field(repr=False)
+    is_own: bool = False
 
 
 class StorageAccount(Protocol):

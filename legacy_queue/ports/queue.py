@@ -91,8 +91,12 @@ class Queue(Protocol):
     def remove(self) -> None:
         """Delete the queue and its messages. Safe to repeat."""
 
-    def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
+    def signed_urls(
+        self, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str = ""
+    ) -> SignedUrls:
         """URLs, valid between the two times, at which clients receive and delete messages.
+
+        Those that this server answers name the ``caller``.
 
         ``poll`` hides what it receives for that long and takes an appended ``&numofmessages=N``; ``delete``
         has the placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other brace.

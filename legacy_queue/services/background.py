@@ -30,7 +30,7 @@ class Pace:
 
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)  # of the calls of workers
-    count: timedelta = timedelta(seconds=30)  # of reads
+    count: timedelta = timedelta(seconds=30)  # of reads and polls
     check: timedelta = timedelta(seconds=1)  # of the broker
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
     watch: timedelta = timedelta(seconds=0.025)

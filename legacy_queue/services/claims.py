@@ -89,7 +89,9 @@ class Claims:
             "required" if f"{provisioner_id}/{worker_type}" in self._settings.proof_required else "optional"
         )
 
-    def claim(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
+    def claim(
+        self, task: Task, run_id: int, worker: Worker, proof: ClaimProof, client_id: str = ""
+    ) -> Mapping[str, Any]:
         """Claim the run until takenUntil; returns the body that claimTask answers.
 
         ``task`` may be old: only its definition is used. The answer says which run was claimed: see
@@ -99,7 +101,7 @@ class Claims:
         """
         queue = task.work_queue
         path = worker_path(queue.provisioner_id, queue.worker_type, worker)
-        with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing))) as call:
+        with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing)), client_id) as call:
             self._check(task, run_id, proof)
             self._check_quarantine(task, run_id, call, worker, proof)
             claim = self._claim(task.task_id, run_id, worker, proof)

@@ -1,14 +1,16 @@
 """What the queue is doing and why, for a person: read from what is stored. Nothing is recorded for it."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.explanation import Facts, Wait, explain
 from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.task import Task
-from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.domain.task import Run, Task
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.dependencies import Dependencies
@@ -18,6 +20,8 @@ from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores.backlog import Load
+
+_MAX_WORKERS = 20  # whose last task is read for an explanation
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,28 @@ class Inspection:
         """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
         task = self._tasks.load(task_id)
         pool = task.work_queue.provisioner_id, task.work_queue.worker_type
+        callers = self._workers.callers() if task.state == "pending" else []
         facts = Facts(
             now=self._clock.now(),
             required={} if task.runs else self._dependencies.states(task.waits_for),
-            callers=self._workers.callers() if task.state == "pending" else [],
+            callers=callers,
             queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
             open_tasks=sum(*self._task_queues.counts([task.work_queue.task_queue_id])),
             is_proof_required=self._claims.policy(*pool) == "required",
+            last_runs=dict(self._last_runs([record for record in callers if record.path[:2] == pool])),
+            sees_polls=self._peeking.sees_polls,
         )
         return task, explain(task, facts)
+
+    def _last_runs(self, callers: Sequence[WorkerRecord]) -> Iterator[tuple[RecordPath, tuple[str, Run]]]:
+        """Of the workers that called last."""
+        claimed = sorted(
+            (record for record in callers if record.recent_claims), key=lambda record: record.last_call
+        )
+        for record in claimed[-_MAX_WORKERS:]:
+            task_id, run_id = record.recent_claims[-1]
+            with suppress(ResourceNotFound):
+                yield record.path, (task_id, self._tasks.load(task_id).run(run_id))
 
     def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
         """Up to ``limit`` worker types behind the name ``after``, in the order of their names.

@@ -18,6 +18,11 @@ class Peeking:
         self._queues = queues
         self._clock = clock
 
+    @property
+    def sees_polls(self) -> bool:
+        """Whether workers poll this server, and not Azure."""
+        return self._queues.sees_polls
+
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
         """The messages of all priorities. Raises ServiceUnavailable."""
         queues = work_queues(provisioner_id, worker_type)

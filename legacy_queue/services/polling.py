@@ -37,12 +37,12 @@ class Polling:
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers: signed URLs, highest priority first."""
-        client = provisioner_id, worker_type, caller_name(client_id)
-        self._workers.record_call(client, (POLL_TASK_URLS, ()))
+        caller = caller_name(client_id)
+        self._workers.record_call((provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
         now = self._clock.wall_time()
         expires = now + self._sas_life
         queues = work_queues(provisioner_id, worker_type)
-        urls = self._queues.signed_urls(queues, now - _CLOCK_DRIFT, expires, self._poll_visibility)
+        urls = self._queues.signed_urls(queues, now - _CLOCK_DRIFT, expires, self._poll_visibility, caller)
         return {
             "queues": [{"signedPollUrl": url.poll, "signedDeleteUrl": url.delete} for url in urls],
             "expires": format_time(expires),

@@ -5,6 +5,7 @@ A failure to write a call never fails the call: in the original it failed claims
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial, reduce
 from threading import Lock
@@ -13,7 +14,8 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.migration_report import HOUR, caller_name, report
+from legacy_queue.domain.migration_report import HOUR, POLL_TASK_URLS, caller_name, report
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import given, parse_time
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
@@ -25,6 +27,7 @@ from legacy_queue.domain.worker_record import (
     RecordPath,
     WorkerRecord,
     parents,
+    with_polls,
 )
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page
@@ -71,15 +74,24 @@ class Workers:
         self._known = SharedLruCache(_MAX_KNOWN)
 
     @contextmanager
-    def call(self, worker: RecordPath, kind: CallKind) -> Iterator[WorkerCall]:
-        """A context for a call of the worker; at its end the call is noted, also if it fails."""
+    def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[WorkerCall]:
+        """A context for a call of the worker; at its end the call is noted, also if it fails.
+
+        ``client_id`` is that of a client that may have polled for the worker.
+        """
         call = WorkerCall(worker, self)
         self.record_activity(worker)
         try:
             yield call
         finally:
             now = self._clock.now()
-            self._note(worker, lambda record: record.active(now, call.claims).called(kind, now))
+            client = caller_name(client_id)
+            self._note(
+                worker,
+                lambda record: replace(
+                    record.active(now, call.claims).called(kind, now), client=client or record.client
+                ),
+            )
 
     def record_call(self, client: RecordPath, kind: CallKind) -> None:
         """Note a call of a client."""
@@ -89,6 +101,10 @@ class Workers:
     def record_read(self, client_id: str, kind: CallKind) -> None:
         """Count a read that the client's own scopes do not allow, "" without credentials."""
         self._count((*READERS, caller_name(client_id)), kind, 1)
+
+    def record_poll(self, queue: WorkQueue, caller: str) -> None:
+        """Count a poll by a signed URL that the caller got from pollTaskUrls, as a sign of its life."""
+        self._count((queue.provisioner_id, queue.worker_type, caller), (POLL_TASK_URLS, ()), 0)
 
     def _count(self, path: RecordPath, kind: CallKind, count: int) -> None:
         """Count what comes too often for a write of each."""
@@ -160,10 +176,13 @@ class Workers:
         return report(self._store.callers_since(since - HOUR, provisioner_id, worker_type), since, until)
 
     def callers(self) -> Sequence[WorkerRecord]:
-        """The workers and clients whose calls for work are on record, of all worker types."""
+        """The workers and clients whose calls for work are on record, of all worker types: see
+        ``with_polls``.
+        """
+        self.note_counted()
         self.flush()
         callers = self._store.callers_since(self._clock.now() - CALLS_KEPT, None, None)
-        return [record for record in callers if record.path[:2] != READERS]
+        return with_polls([record for record in callers if record.path[:2] != READERS])
 
     def quarantine(
         self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""

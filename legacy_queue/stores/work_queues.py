@@ -72,10 +72,20 @@ class WorkQueues:
         return 0
 
     def signed_urls(
-        self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta
+        self,
+        queues: Sequence[WorkQueue],
+        start: datetime,
+        expiry: datetime,
+        visibility: timedelta,
+        caller: str = "",
     ) -> list[SignedUrls]:
         """URLs, valid between the two times, that receive and delete messages: see ``Queue.signed_urls``."""
-        return [self._use(queue).signed_urls(start, expiry, visibility) for queue in queues]
+        return [self._use(queue).signed_urls(start, expiry, visibility, caller) for queue in queues]
+
+    @property
+    def sees_polls(self) -> bool:
+        """Whether workers poll this server, and not Azure."""
+        return self._account.public_queues.is_own
 
     def named(self, name: str) -> WorkQueue | None:
         """The work queue with that name; None where there is no such queue. Costs a call the first time."""

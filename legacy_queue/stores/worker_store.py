@@ -95,7 +95,7 @@ def _values(record: WorkerRecord) -> Mapping[str, Value]:
         [method, missing, calls.count, format_time(calls.first), format_time(calls.last)]
         for (method, missing), calls in record.calls.items()
     ]
-    values = json_values("record", {**record.to_wire(), "calls": calls})
+    values = json_values("record", {**record.to_wire(), "calls": calls, "client": record.client})
     values |= {"keptUntil": record.kept_until, "expires": record.kept_until}
     if not calls:
         return values
@@ -114,4 +114,4 @@ def _record(row: Row) -> WorkerRecord:
         (method, tuple(missing)): Calls(count, parse_time(first), parse_time(last))
         for method, missing, count, first, last in wire["calls"]
     }
-    return replace(WorkerRecord.from_wire(wire), calls=calls)
+    return replace(WorkerRecord.from_wire(wire), calls=calls, client=wire.get("client", ""))

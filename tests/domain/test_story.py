@@ -12,7 +12,8 @@ from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.story import request_words, story
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import CLAIM_TIMEOUT, HOUR, MINUTE, NOW, TASK_ID, pending, running
+from legacy_queue.domain.worker_record import WorkerRecord
+from tests.domain.tasks import CLAIM_TIMEOUT, HOUR, MINUTE, NOW, SECOND, TASK_ID, pending, running
 
 MS = timedelta(milliseconds=1)
 
@@ -62,6 +63,22 @@ def test_a_request_is_said_in_one_line(fields: dict[str, Any], words: str | None
 def test_a_request_comes_before_what_it_has_changed() -> None:
     whats = [what for _, what in told(pending(), request(endpoint="createTask", time=format_time(NOW + MS)))]
     assert whats[0] == "createTask: 200"
+
+
+def test_the_lines_of_a_story_are_in_the_order_of_their_times() -> None:
+    slow = request(endpoint="claimWork", time=format_time(NOW + 20 * SECOND), ms=15_000.0)
+    times = [moment.time for moment in story(running(), [slow, request(time=format_time(NOW + HOUR))])]
+    assert times == sorted(times)
+    assert times[-2] == format_time(NOW + 5 * SECOND)
+
+
+def test_the_last_worker_may_poll_unseen_where_azure_is_polled() -> None:
+    caller = WorkerRecord.new(("provisioner", "worker-Type_1", "client"), NOW).called(
+        ("pollTaskUrls", ()), NOW
+    )
+    facts = Facts(NOW, {}, [caller], Peeked([], 1), 1, is_proof_required=False, sees_polls=False)
+    [polled] = [wait.sentence for wait in explain(pending(), facts) if wait.situation == "polled"]
+    assert polled.endswith(" ago. Polls of Azure are not shown.")
 
 
 def test_a_message_that_azure_does_not_show_is_not_called_missing() -> None:

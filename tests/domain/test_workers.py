@@ -10,10 +10,11 @@ from legacy_queue.domain.worker_record import (
     Calls,
     RecordPath,
     WorkerRecord,
+    with_polls,
 )
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 PROVISIONER: RecordPath = ("provisioner",)
 WORKER_TYPE: RecordPath = ("provisioner", "type")
 WORKER: RecordPath = ("provisioner", "type", "group", "worker")
@@ -105,6 +106,20 @@ def test_calls_are_counted_by_kind_until_ten_days_after_the_last() -> None:
     assert record.calls == {kinds[0]: Calls(3, NOW, NOW + SECOND), kinds[1]: Calls(1, NOW, NOW)}
     again = record.called(kinds[1], NOW + 10 * DAY)
     assert again.calls == {**record.calls, kinds[1]: Calls(1, NOW + 10 * DAY, NOW + 10 * DAY)}
+
+
+def test_the_polls_of_a_client_are_those_of_the_only_worker_that_it_claims_for() -> None:
+    polls: dict[CallKind, Calls] = {("pollTaskUrls", ()): Calls(1, NOW, NOW + HOUR)}
+    client, elsewhere = (
+        replace(WorkerRecord.new((*pool, "client"), NOW), calls=polls) for pool in (WORKER_TYPE, ("p", "w"))
+    )
+    worker = replace(WorkerRecord.new(WORKER, NOW).called(("claimTask", ()), NOW), client="client")
+    other = replace(worker, path=(*WORKER_TYPE, "group", "other"), client="another")
+    merged = with_polls([client, elsewhere, worker, other])
+    assert merged == [elsewhere, replace(worker, calls={**polls, **worker.calls}), other]
+    assert merged[1].last_call == NOW + HOUR
+    shared = [client, worker, replace(other, client="client")]
+    assert with_polls(shared) == shared
 
 
 def test_an_expired_record_begins_anew_with_its_calls() -> None:

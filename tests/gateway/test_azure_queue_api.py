@@ -5,7 +5,9 @@ JavaScript SDK recorded in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-que
 """
 
 import base64
+import re
 from datetime import UTC, timedelta
+from urllib.parse import unquote
 
 import pytest
 import requests
@@ -13,6 +15,8 @@ from azure.storage.queue import QueueClient
 from flask import Flask
 
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.poll_caller import poll_policy
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
@@ -187,6 +191,26 @@ def test_a_queue_that_was_removed_has_no_messages(urls: SignedUrls) -> None:
     polled, refused = client.get(f"/azure{path}"), client.delete(f"/azure{deleted}")
     assert (polled.status_code, polled.data) == (200, BOM + DECLARATION + b"<QueueMessagesList />")
     assert (refused.status_code, refused.headers["x-ms-error-code"]) == (404, "QueueNotFound")
+
+
+def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
+    storage: Storage, clock: FakeClock
+) -> None:
+    caller = "a/client@c:d.e+f|g_-é?&=%"
+    polls: list[tuple[WorkQueue, str]] = []
+    app = Flask("named")
+    api = azure_queue_api(storage, clock, Unobserved(), lambda *poll: polls.append(poll))
+    app.register_blueprint(api, url_prefix="/azure")
+    (urls,) = storage.work_queues.signed_urls([QUEUE], NOW - HOUR, NOW + HOUR, HOUR, caller)
+    target = urls.poll.partition("/azure")[2] + "&numofmessages=32"
+    client = app.test_client()
+    for written in (target, unquote(target).replace("+", "%2B")):
+        assert client.get(f"/azure{written}").status_code == 200
+    assert polls == [(QUEUE, caller)] * 2
+    other = re.sub("si=[^&]*", f"si={poll_policy('another')}", target)
+    assert client.get(f"/azure{other}").status_code == 403
+    client.delete("/azure" + delete_url(urls.delete, put(storage)).partition("/azure")[2])
+    assert len(polls) == 2
 
 
 def test_an_encoded_path_is_served(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:

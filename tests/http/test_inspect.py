@@ -12,6 +12,7 @@ from tests.http.calls import (
     NOW,
     POOL,
     PROVISIONER,
+    ROOT_URL,
     WORKER,
     WORKER_TYPE,
     Credentials,
@@ -82,9 +83,12 @@ def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control:
     ]
     wanted = [entry for entry in story if control or (": 200" not in entry[1] and ": 409" not in entry[1])]
     told = inspected(queue, f"task/{task_id}")["story"]
-    assert [moment["time"] for moment in told] == [format_time(NOW + at * MINUTE) for at, _ in wanted]
-    for moment, (_, words) in zip(told, wanted, strict=True):
+    times = [moment["time"] for moment in told]
+    assert times == sorted(times)
+    for moment, (at, words) in zip(told, wanted, strict=True):
         assert moment["what"].startswith(words)
+        if " by root: " not in words and "claimTask" not in words:  # these have the time of their begin
+            assert moment["time"] == format_time(NOW + at * MINUTE)
 
 
 def test_equal_requests_in_a_row_are_one_moment_of_the_story(queue: Queue) -> None:
@@ -136,14 +140,43 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
     assert another["priorities"][2] == high
     assert [message["priority"] for message in another["messages"]] == ["high", "high"]
     assert (pool["pendingTasks"], pool["claimedTasks"], pool["policy"]) == (0, 1, "optional")
-    client, worker = pool["callers"]
+    (worker,) = pool["callers"]
     assert worker == {
         "caller": "/".join(WORKER.values()),
-        "method": "claimTask",
-        "last": format_time(NOW + MINUTE),
+        "method": "pollTaskUrls",
+        "last": format_time(NOW + 2 * MINUTE),
         "recentTasks": [{"taskId": claimed, "runId": 0}],
     }
+    (client,) = idle["callers"]
     assert (client["caller"], client["method"]) == ("root", "pollTaskUrls")
+
+
+def callers(queue: Queue) -> dict[str, str]:
+    """When each caller asked last for work."""
+    (pool,) = inspected(queue, "pools")["pools"]
+    return {caller["caller"]: caller["last"] for caller in pool["callers"]}
+
+
+def test_a_poll_is_a_sign_of_life_of_its_worker_and_in_all_processes() -> None:
+    queue = Queue()
+    storage = queue.server.storage
+    other = Queue(clock=queue.clock, storage=storage)
+    target = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][0]["signedPollUrl"]
+    target = target.removeprefix(ROOT_URL)
+    queue.clock.advance(MINUTE)
+    succeeded(queue.send("GET", target, credentials=None))
+    assert callers(queue) == {"root": format_time(NOW + MINUTE)}, "it has no other name yet"
+    queue.running()
+    queue.clock.advance(MINUTE)
+    succeeded(other.send("GET", target, credentials=None))
+    other.server.services.workers.note_counted()
+    other.server.services.workers.flush()
+    worker = "/".join(WORKER.values())
+    assert callers(queue) == {worker: format_time(NOW + 2 * MINUTE)}
+    succeeded(queue.claim(queue.create(), workerId="another"))
+    assert callers(queue) == dict.fromkeys(
+        ("root", f"{WORKER['workerGroup']}/another"), format_time(NOW + 2 * MINUTE)
+    ) | {worker: format_time(NOW + MINUTE)}
 
 
 def test_pools_come_in_pages(queue: Queue) -> None:

@@ -55,7 +55,7 @@ def test_the_counts_of_each_task_queue_need_its_scopes() -> None:
         for task_queue_id in ("a/b", "a/c")
     ]
     caller = Credentials("counts", "the-access-token-of-a-client-that-counts")
-    queue = Queue(Client(caller.client_id, caller.access_token, tuple(scopes)))
+    queue = Queue(Client(caller.client_id, caller.access_token, tuple(scopes)), anonymous_scopes=())
     succeeded(queue.call("taskQueueCountsBatch", {"taskQueueIds": ["a/b", "a/c"]}, caller))
     answer = queue.call("taskQueueCountsBatch", {"taskQueueIds": ["a/b", "a/d"]}, caller)
     refused(answer, 403, "InsufficientScopes", "`queue:pending-count:a/d`", "`queue:claimed-count:a/d`")

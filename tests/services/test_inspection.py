@@ -197,6 +197,38 @@ def test_a_task_whose_only_worker_is_quarantined(harness: Harness) -> None:
     assert explained(harness, task_id)[0] == VISIBLE
 
 
+def test_a_task_whose_only_workers_run_what_was_canceled(harness: Harness) -> None:
+    running = [harness.claimed(), harness.create()]
+    harness.claim(harness.receive_one(), BOB)
+    task_id = harness.create()
+    harness.clock.advance(MINUTE)
+    for canceled in running:
+        assert explained(harness, task_id)[0] == VISIBLE, "a worker runs a task"
+        harness.services.tasks.cancel(canceled)
+    situation, sentence, until = explained(harness, task_id)[0]
+    names = f"group/alice runs {running[0]}, group/bob runs {running[1]}"
+    assert situation == "running-canceled"
+    assert f"The workers of {POOL} still run a task that was canceled" in sentence
+    assert all(name in sentence for name in names.split(", "))
+    assert until == CLAIM_TIMEOUT
+    harness.clock.advance(SECOND)
+    ask_for_work(harness, BOB)  # it has noticed
+    assert explained(harness, task_id)[0] == VISIBLE
+    harness.clock.advance(6 * MINUTE)  # and went away
+    assert explained(harness, task_id)[0][0] == "running-canceled"
+    harness.clock.advance(CLAIM_TIMEOUT)
+    assert explained(harness, task_id)[0] == VISIBLE, "Alice has reclaimed, or is gone too"
+
+
+def test_a_worker_whose_last_task_is_gone_runs_nothing(harness: Harness) -> None:
+    gone = harness.claimed()
+    harness.services.tasks.cancel(gone)
+    harness.sweep(400 * DAY)
+    ask_for_work(harness, ALICE)
+    task_id = harness.create(created=format_time(harness.clock.now()))
+    assert explained(harness, task_id)[0][0] == "visible"
+
+
 def test_a_task_whose_claims_lack_proof() -> None:
     harness = Harness(required=[POOL])
     task_id = harness.create()

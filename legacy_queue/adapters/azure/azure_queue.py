@@ -93,8 +93,10 @@ class AzureQueue(Queue):
     def remove(self) -> None:
         self._service.find(Request("DELETE", f"/{self.name}"), whole)
 
-    def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
-        return self._signer.queue_urls(self.name, start, expiry, hidden_for)
+    def signed_urls(
+        self, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str = ""
+    ) -> SignedUrls:
+        return self._signer.queue_urls(self.name, start, expiry, hidden_for, caller)
 
     @property
     def _properties(self) -> Request:

@@ -45,7 +45,7 @@ class EmbeddedAccount(StorageAccount):
         key = key or (file.signing_key() if file else secrets.token_bytes(64))
         text = base64.b64encode(key).decode()
         self.public_queues, self.public_blobs = (
-            SigningEndpoint(f"{url.rstrip('/')}/{_NAME}", _NAME, text)
+            SigningEndpoint(f"{url.rstrip('/')}/{_NAME}", _NAME, text, is_own=True)
             for url in (queue_url, blob_url or queue_url)
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}

@@ -154,8 +154,10 @@ class EmbeddedQueue(Queue):
 
         self._database.transaction(delete)
 
-    def signed_urls(self, start: datetime, expiry: datetime, hidden_for: timedelta) -> SignedUrls:
-        return self._signer.queue_urls(self.name, start, expiry, hidden_for)
+    def signed_urls(
+        self, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str = ""
+    ) -> SignedUrls:
+        return self._signer.queue_urls(self.name, start, expiry, hidden_for, caller)
 
     def _key(self, lease: MessageLease) -> tuple[str, str, str]:
         """Text from JSON may have lone surrogates, which no stored text has."""
