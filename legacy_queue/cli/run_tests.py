@@ -44,6 +44,8 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     """
     settings = _settings(options)
     if not shutil.which(words[0]):
+        if os.path.dirname(words[0]) and os.path.exists(words[0]):
+            raise _NotRun(126, f"{words[0]!r} cannot be run: it is a directory, or not executable")
         raise _NotRun(127, f"there is no command {words[0]!r}")
     # until the command runs, a signal ends this process in order, with the exit code of a shell
     handle_stop(lambda number, _frame: sys.exit(_SIGNALLED + number))

@@ -63,7 +63,8 @@ def move_clock(call: Call[ClockControl]) -> Reply:
 
     ``advance`` lets everything that becomes due in that time happen in its order before it answers, events
     included; then waiting requests of claimWork look for work. Signatures, credentials and signed URLs keep
-    the real time. 409 if the clock cannot be moved: it can with ``--storage memory``.
+    the real time. 409 if the clock cannot be moved: it can with ``--storage embedded`` and
+    ``memory``.
     """
     clock = call.authorize()
     match call.body:

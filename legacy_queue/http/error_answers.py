@@ -4,6 +4,7 @@ Source: docs/explanation/http-contract.md#errors.
 """
 
 import json
+import re
 import uuid
 
 import structlog
@@ -24,6 +25,9 @@ from legacy_queue.http.request_log import RequestRecord
 from legacy_queue.ports import Clock, Corrupt
 
 log = structlog.get_logger()
+
+_SERVED = ("queue", "object")
+_SERVICE = re.compile("/api/([A-Za-z0-9_-]{1,50})(?:/|$)")
 
 
 def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
@@ -49,6 +53,12 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     if error.code == 413:
         return InputTooLarge(f"the body is larger than {MAX_BODY} bytes: no larger body is accepted")
     if error.code in (404, 405):
+        service = _SERVICE.match(record.path)
+        if service and service[1] not in _SERVED:
+            return ResourceNotFound(
+                f"{service[1]} is another service: this server answers for {' and '.join(_SERVED)}, and with "
+                "--legacy-stubs for some calls to auth and purge-cache"
+            )
         return ResourceNotFound(
             f"there is no {record.method} {record.path[:200]}; "
             "/references/queue/v1/api.json lists the endpoints"

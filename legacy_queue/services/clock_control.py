@@ -55,7 +55,8 @@ class ClockControl:
     def state(self) -> ClockState:
         if self._movable:
             return ClockState(self._clock.now(), self._movable.offset, self._movable.is_frozen)
-        reason = "the storage has a clock of its own, which cannot be moved: use --storage memory"
+        usable = "--storage embedded or --storage memory"
+        reason = f"the storage has a clock of its own, which cannot be moved: use {usable}"
         return ClockState(self._clock.now(), timedelta(0), is_frozen=False, reason=reason)
 
     def freeze(self) -> None:

@@ -71,7 +71,7 @@ def test_a_clock_that_cannot_be_moved_says_why() -> None:
     queue = Queue(control=True, storage=Queue().server.storage)
     answer = clock(queue)
     assert not answer["movable"]
-    assert "--storage memory" in answer["reason"]
+    assert "--storage embedded or --storage memory" in answer["reason"]
 
 
 def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:

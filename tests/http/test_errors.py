@@ -241,3 +241,13 @@ def test_only_the_answers_of_a_server_in_development_have_the_development_header
             answer = queue.http.get(path)
             assert ("x-legacy-queue-development" in answer.headers) is is_development
             answer.close()
+
+
+@pytest.mark.parametrize("service", ["hooks", "worker-manager", "auth"])
+def test_another_service_is_named_as_such(service: str) -> None:
+    for path in (f"/api/{service}/v1/nothing", f"/api/{service}"):
+        answer = Queue().send("GET", path, credentials=None)
+        refused(answer, 404, "ResourceNotFound", f"{service} is another service", "queue and object")
+    for path in ("/api/queue/v1/nothing", "/api/object/v1/nothing", "/api/"):
+        answer = Queue().send("GET", path, credentials=None)
+        refused(answer, 404, "ResourceNotFound", f"there is no GET {path}; ")

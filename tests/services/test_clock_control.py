@@ -196,7 +196,7 @@ def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None
 def test_only_the_clock_of_memory_storage_can_be_moved() -> None:
     harness = Harness()
     control = harness.services.clock_control()
-    assert "--storage memory" in control.state().reason
+    assert "--storage embedded or --storage memory" in control.state().reason
     for move in (control.freeze, control.release, lambda: control.advance(HOUR)):
         with pytest.raises(RequestConflict, match="--storage memory"):
             move()
