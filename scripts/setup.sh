@@ -179,7 +179,7 @@ apt_install() {
 }
 
 # What the image is built with and on in the tests, which ask no registry of images: this Debian's own packages.
-# Needs root; where it is not to be had, the tests of the image fail and say so.
+# Needs root, overlays and /sys; where they are not to be had, the tests of the image fail and say so, and no others.
 install_podman() {
     local home="$root/.containers" pins
     pins="$root $(cat /etc/os-release "$root/tests/containers/podman" | fingerprint)"
@@ -191,10 +191,12 @@ install_podman() {
     awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
     # netavark starts iptables
-    { apt_install podman runc mmdebstrap netavark aardvark-dns iptables &&
-        make_debian_image "$root/tests/containers/podman" >&2 </dev/null; } ||
-        fail "podman could not be installed, or its image of Debian's packages could not be made"
-    printf '%s\n' "$pins" >"$home/.installed"
+    if apt_install podman runc mmdebstrap netavark aardvark-dns iptables &&
+        make_debian_image "$root/tests/containers/podman" >&2 </dev/null; then
+        printf '%s\n' "$pins" >"$home/.installed"
+    else
+        say "podman cannot be installed or cannot run here: the tests of the image will fail"
+    fi
 }
 
 make_debian_image() {

@@ -73,7 +73,7 @@ def build_images(folder: Path) -> None:
     """Build IMAGE, and images of Azurite and RabbitMQ: no registry of images is asked."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
-        "podman or its base image is missing: run scripts/install --services"
+        "podman or its base image is missing: scripts/install --services makes them, or says why it cannot"
     )
     (folder / "Containerfile").write_text(_RABBITMQ)
     _build("--tag", "localhost/rabbitmq:4", folder)
