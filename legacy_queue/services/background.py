@@ -30,7 +30,6 @@ class Pace:
 
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)  # of the calls of workers
-    count: timedelta = timedelta(seconds=30)  # of reads and polls
     check: timedelta = timedelta(seconds=1)  # of the broker
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
     watch: timedelta = timedelta(seconds=0.025)
@@ -67,7 +66,6 @@ class Background:
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
             partial(self._repeat, workers.flush, pace.flush),
-            partial(self._repeat, workers.note_counted, pace.count),
             partial(self._repeat, self._check_broker, pace.check),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]

@@ -38,6 +38,7 @@ log = structlog.get_logger()
 
 _MAX_ATTEMPTS = 10
 _MAX_AGE = timedelta(seconds=5)  # of what a call knows of its worker
+_COUNTED_FOR = timedelta(seconds=30)
 _MAX_KNOWN = 10_000  # records
 _MAX_NOTED = 1000  # calls of a worker
 
@@ -67,6 +68,7 @@ class Workers:
         self._clock = clock
         self._noted: dict[RecordPath, list[_Change]] = {}
         self._counted: dict[tuple[RecordPath, CallKind], Calls] = {}
+        self._noted_at = clock.wall_time()
         self._lock = Lock()
         self._writes = Lock()
         # with the time when it was so
@@ -115,8 +117,9 @@ class Workers:
             self._counted[path, kind] = earlier.plus(calls) if earlier else calls
 
     def note_counted(self) -> None:
-        """Note what was counted since the last time. To be called twice a minute."""
+        """Note what was counted since the last time."""
         with self._lock:
+            self._noted_at = self._clock.wall_time()
             counted = self._counted
             self._counted = {}
         for (path, kind), calls in counted.items():
@@ -135,7 +138,12 @@ class Workers:
                 self._note(path, active)
 
     def flush(self) -> None:
-        """Write what was noted. Raises nothing: while storage is away, it is kept."""
+        """Write what was noted, and what was counted in half a minute.
+
+        Raises nothing: while storage is away, it is kept.
+        """
+        if not timedelta(0) <= self._clock.wall_time() - self._noted_at < _COUNTED_FOR:
+            self.note_counted()
         with self._writes:
             with self._lock:
                 noted = self._noted

@@ -357,6 +357,10 @@ def test_reads_are_written_together_and_are_no_calls_for_work(harness: Harness) 
         ("", 50),
     }
     assert recorder.names.count("worker.insert") == 2
+    services.workers.record_read("reader", kind)
+    harness.clock.advance(30 * SECOND)
+    services.workers.flush()
+    assert recorder.names.count("worker.replace") == 1
     assert services.workers.callers() == []
 
 
