@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,9 @@ from click.core import ParameterSource
 from legacy_queue.config import SERVER_FILE, load
 from legacy_queue.config.values import without_secrets
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
+from legacy_queue.domain.hosts import is_loopback
 from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
+from legacy_queue.private_folder import NotOurs, check_folder, read_private
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials
 
@@ -153,16 +156,33 @@ pool_argument = click.argument("pool", callback=_pool)
 pool_option = click.option("--pool", callback=_pool, show_default="all", help="Only this pool.")
 
 
+def _is_ours(pid: Any) -> bool:
+    """Whether the process lives and is this user's."""
+    if type(pid) is not int or not 0 < pid < 2**31:
+        return False
+    os.kill(pid, 0)
+    return not Path("/proc/self").exists() or os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+
+
 def local_server() -> Mapping[str, Any]:
     """What the server of this data directory has written: its ready line. Empty where none runs.
 
+    It is followed only if this user's own server, on loopback, has written it; else a sentence says why not.
     The clients of this process trust its certificate from now on.
     """
     settings, _ = load({}, os.environ)
+    path = settings.data_dir / SERVER_FILE
     try:
-        ready: dict[str, Any] = json.loads((settings.data_dir / SERVER_FILE).read_text())
-        os.kill(ready["pid"], 0)
-    except (OSError, ValueError, KeyError):
+        check_folder(settings.data_dir)
+        ready: dict[str, Any] = json.loads(read_private(path))
+        if not _is_ours(ready["pid"]):
+            return {}
+        if not is_loopback(urlsplit(ready["rootUrl"]).hostname or ""):
+            raise NotOurs(path, f"{ready['rootUrl']} is not on loopback")
+    except NotOurs as error:
+        click.echo(f"{error.filename} is not followed: {error.strerror}", err=True)
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     for name, value in trust_variables(ready).items():
         os.environ.setdefault(name, value)

@@ -1,17 +1,26 @@
 """The development client and signing secret, generated if the operator configures none."""
 
 import json
-import os
-import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+
+import structlog
 
 from legacy_queue.config import values
 from legacy_queue.config.settings import Settings, SettingsError
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
-from legacy_queue.private_folder import make_private, private_opener, tighten
+from legacy_queue.private_folder import (
+    NotOurs,
+    is_open,
+    make_private,
+    private_opener,
+    read_private,
+    tighten,
+)
+
+log = structlog.get_logger()
 
 DEVELOPMENT = "development"  # the clientId
 DEVELOPMENT_FILE = "development.json"
@@ -22,17 +31,20 @@ def complete(settings: Settings) -> Settings:
     """The settings with at least one client and one signing secret.
 
     Generated values are stored in ``<data-dir>/development.json``, readable by its owner alone: credentials
-    and messages stay valid after a restart. With memory storage nothing is stored. A data directory with
-    tasks or an authority's key is made private too. Raises SettingsError if directory or file cannot
-    be used.
+    and messages stay valid after a restart. With memory storage nothing is stored. A data directory that is
+    there, or will have tasks or an authority's key, is made private too. Raises SettingsError if directory or
+    file cannot be used, or are another user's.
     """
     has_all = bool(settings.clients and settings.signing_secrets)
+    folder = settings.data_dir
     try:
-        if settings.storage in ("azurite", "embedded") or settings.tls == "auto":
-            make_private(settings.data_dir)
+        if settings.storage in ("azurite", "embedded") or settings.tls == "auto" or folder.exists():
+            make_private(folder)
+            if is_open(folder):
+                log.warning("data-directory-open", path=str(folder), why="other users may write into it")
         stored = {} if has_all else _generated()
         if stored and settings.storage != "memory":
-            stored = _stored_development(settings.data_dir / DEVELOPMENT_FILE)
+            stored = _stored_development(folder / DEVELOPMENT_FILE)
     except OSError as error:
         raise SettingsError(
             f"{error.filename} cannot be written and read: {error.strerror}; use another --data-dir"
@@ -53,14 +65,13 @@ def _stored_development(path: Path) -> dict[str, str]:
     make_private(path.parent)
     with suppress(FileExistsError), open(path, "x", opener=private_opener) as file:
         file.write(json.dumps(_generated(), indent=2) + "\n")
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
-            raise SettingsError(
-                f"{path} belongs to another user, or every user may write to it: they may know its "
-                "secrets; remove it, and new development credentials are made"
-            )
-        text = file.read()
+    try:
+        text = read_private(path)
+    except NotOurs:
+        raise SettingsError(
+            f"{path} belongs to another user, or every user may write to it: they may know its "
+            "secrets; remove it, and new development credentials are made"
+        ) from None
     tighten(path)
     try:
         stored: dict[str, str] = json.loads(text)

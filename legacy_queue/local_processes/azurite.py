@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from legacy_queue.ports.account import UnusableStorage
-from legacy_queue.private_folder import UMASK, InUse, lock_private, private_opener, write_private
+from legacy_queue.private_folder import (
+    UMASK,
+    InUse,
+    lock_private,
+    private_opener,
+    read_private,
+    write_private,
+)
 
 ACCOUNT = "devstoreaccount1"
 # Azurite's documented key, the same everywhere: it protects nothing
@@ -171,8 +178,8 @@ class Azurite:
     def _last_start(self) -> tuple[str, Ports | None]:
         """The key and the ports of the last start over this folder; a new key, and None, without one."""
         key = base64.b64encode(secrets.token_bytes(64)).decode()
-        with suppress(OSError, ValueError):  # missing or damaged
-            last = self._connection_file.read_text()
+        with suppress(OSError, ValueError):  # missing, damaged or another user's
+            last = read_private(self._connection_file).decode()
             ports = Ports(*map(int, re.findall(r"Endpoint=http://[^:]+:(\d+)/", last)))
             last_key = re.search(r"AccountKey=([\w+/]{86}==);", last)
             if last_key and last_key[1] != DEFAULT_KEY:
@@ -305,7 +312,7 @@ def find_running(folder: Path) -> str:
     Raises UnusableStorage for none.
     """
     try:
-        return (folder / CONNECTION_STRING).read_text().strip()
+        return read_private(folder / CONNECTION_STRING).decode().strip()
     except OSError:
         raise UnusableStorage(
             f"no Azurite was ever started over {folder}: start `legacy-queue serve` first."

@@ -22,7 +22,7 @@ from filelock import FileLock
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.config.certificate_names import names_in
-from legacy_queue.private_folder import make_private, write_private
+from legacy_queue.private_folder import make_private, read_private, write_private
 
 log = structlog.get_logger()
 
@@ -43,11 +43,11 @@ class Issued(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Those of a file; None if it is missing. Raises OSError, and ValueError if it is damaged."""
-        if not path.exists():
-            return None
-        text = path.read_bytes()
         try:
+            text = read_private(path)
             return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificate(text))
+        except FileNotFoundError:
+            return None
         except ValueError:
             raise ValueError(f"{path} is damaged: remove it") from None
 
@@ -124,9 +124,7 @@ class LocalAuthority:
     def _write(self, path: Path, text: str) -> None:
         """Replace the file atomically, unless it has this text."""
         if not path.is_file() or path.read_bytes() != text.encode():
-            new = path.with_suffix(".new")
-            write_private(new, text)
-            new.replace(path)
+            write_private(path, text)
 
 
 def _permitted(authority: x509.Certificate) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -56,7 +57,7 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
     with ExitStack() as stack:
         stack.enter_context(served_file(settings))
         settings = complete(settings)
-        stack.callback((settings.data_dir / SERVER_FILE).unlink, missing_ok=True)
+        stack.callback(_remove, settings.data_dir / SERVER_FILE)
         tls = ServerTls(settings) if settings.has_tls else None
         listener = _listen(settings)
         azurite = None
@@ -80,6 +81,11 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         application = _Application(settings, root_url, server, listener, connections, tls)
         # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
         Arbiter(application, azurite, settings.storage == "memory").run()
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def _end(azurite: Azurite) -> None:
@@ -171,8 +177,12 @@ class _Application(BaseApplication):
             gevent.spawn(self._tls.keep_fresh)
         if worker.age == 1:
             line = json.dumps(self._ready_line(worker.ppid))
-            if self._settings.data_dir.is_dir():
-                write_private(self._settings.data_dir / SERVER_FILE, line)
+            path = self._settings.data_dir / SERVER_FILE
+            try:
+                if path.parent.is_dir():  # before the line: who reads that finds the file
+                    write_private(path, line)
+            except OSError as error:
+                log.warning("server-file-not-written", path=str(path), error=error.strerror)
             print(line, flush=True)  # noqa: T201
 
     def _ready_line(self, pid: int) -> dict[str, Any]:

@@ -6,9 +6,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.domain.authentication import Client
+from tests.other_user import give_away
 
 CLIENT = Client("a/client", "an-access-token-of-some-length", ("*",))
 SECRET = "a-signing-secret-of-some-length"
@@ -58,9 +60,11 @@ def test_the_data_directory_of_azurite_is_private_although_clients_and_secrets_a
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_directory_that_all_may_write_to_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_directory_that_all_may_write_to_keeps_its_mode_and_is_logged(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    complete(Settings(data_dir=tmp_path))
+    with capture_logs() as logged:
+        complete(Settings(data_dir=tmp_path))
+    assert [line["event"] for line in logged] == ["data-directory-open"]
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
@@ -110,6 +114,14 @@ def test_a_file_of_another_user_or_that_every_user_may_write_to_is_refused(setti
         path.symlink_to("/etc/passwd")
     with pytest.raises(SettingsError, match=r"belongs to another user, .*: .*remove it"):
         complete(settings)
+
+
+@pytest.mark.parametrize("storage", ["memory", "embedded", "azurite", "azure"])
+def test_a_data_directory_of_another_user_is_refused_by_each_storage(tmp_path: Path, storage: str) -> None:
+    give_away(tmp_path)
+    with pytest.raises(SettingsError, match=r"belongs to another user; use another --data-dir$"):
+        complete(Settings(storage=storage, data_dir=tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_in_the_place_of_the_file_and_a_file_in_that_of_the_directory_are_refused(

@@ -1,0 +1,78 @@
+"""``server.json`` leads commands to the server of this data directory, and to no other user's."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.cli.queue_options import local_server
+from legacy_queue.config import SERVER_FILE
+from tests.other_user import OTHER, give_away
+
+READY = {"rootUrl": "http://127.0.0.1:1", "pid": os.getpid()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LEGACY_QUEUE_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir(0o700)
+    return tmp_path / "data"
+
+
+def planted(folder: Path, **changed: Any) -> Path:
+    path = folder / SERVER_FILE
+    path.write_text(json.dumps(READY | changed))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("root_url", ["http://127.0.0.1:1", "https://localhost:1", "http://[::1]:1"])
+def test_it_is_followed_to_a_living_server_of_ours_on_loopback(folder: Path, root_url: str) -> None:
+    planted(folder, rootUrl=root_url)
+    assert local_server()["rootUrl"] == root_url
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**22 + 1, 2**40, True, "1", None])
+def test_it_is_not_followed_without_a_living_process(folder: Path, pid: Any) -> None:
+    planted(folder, pid=pid)
+    assert local_server() == {}
+
+
+def test_it_is_not_followed_to_a_process_of_another_user(folder: Path) -> None:
+    path = planted(folder)
+    give_away(path)  # only where that can be
+    with subprocess.Popen(["sleep", "1000"], user=OTHER) as other:
+        path.unlink()
+        planted(folder, pid=other.pid)
+        try:
+            assert local_server() == {}
+        finally:
+            other.kill()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: give_away(path),
+        lambda path: give_away(path.parent),
+        lambda path: path.chmod(0o620),
+        lambda path: path.write_text(json.dumps(READY | {"rootUrl": "http://queue.example.com"})),
+    ],
+    ids=["file", "folder", "mode", "root URL"],
+)
+def test_it_is_not_followed_where_another_user_may_have_written_it(
+    folder: Path, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(planted(folder))
+    assert local_server() == {}
+    assert "is not followed: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": 1}'])
+def test_a_damaged_one_is_not_followed(folder: Path, text: str) -> None:
+    planted(folder).write_text(text)
+    assert local_server() == {}

@@ -1,0 +1,34 @@
+"""Another user of the machine, whom only root can play."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+OTHER = 65534
+
+
+def give_away(*paths: Path) -> None:
+    """The paths, and no link's target, belong to the other user from now on."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    for path in paths:
+        os.chown(path, OTHER, OTHER, follow_symlinks=False)
+
+
+@contextmanager
+def as_other_user() -> Iterator[Path]:
+    """Be the other user, beside a folder of root's in which all may write."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        if os.geteuid() != 0:
+            pytest.skip("only root can be another user")
+        os.seteuid(OTHER)
+        try:
+            yield folder
+        finally:
+            os.seteuid(0)
