@@ -25,6 +25,7 @@ from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import (
     UMASK,
     InUse,
+    NotOurs,
     lock_private,
     private_opener,
     read_private,
@@ -313,6 +314,8 @@ def find_running(folder: Path) -> str:
     """
     try:
         return read_private(folder / CONNECTION_STRING).decode().strip()
+    except NotOurs as error:
+        raise UnusableStorage(f"{error.filename} is not used: {error.strerror}.") from None
     except OSError:
         raise UnusableStorage(
             f"no Azurite was ever started over {folder}: start `legacy-queue serve` first."

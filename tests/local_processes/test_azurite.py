@@ -22,6 +22,7 @@ from azure.storage.queue import QueueClient
 from legacy_queue.adapters.azure.rest import QUEUE
 from legacy_queue.local_processes.azurite import DEFAULT_KEY, Azurite, find_running
 from legacy_queue.ports.account import UnusableStorage
+from tests.other_user import give_away
 from tests.system.processes import wait_until
 
 API_VERSION = QUEUE.version
@@ -203,6 +204,18 @@ def test_what_is_missing_is_named_with_a_remedy(
     (tmp_path / "data").write_text("a file")
     with pytest.raises(UnusableStorage, match=r"^The data folder \S+/data cannot be used: File exists\.$"):
         made().start()
+
+
+def test_a_folder_or_key_of_another_user_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    planted = tmp_path / "data" / "connection-string"
+    planted.parent.mkdir()
+    planted.write_text("AccountName=theirs")
+    give_away(planted, planted.parent)
+    with pytest.raises(UnusableStorage, match="it belongs to another user"):
+        find_running(planted.parent)
+    with pytest.raises(UnusableStorage, match="it belongs to another user"):
+        made().start()
+    assert planted.read_text() == "AccountName=theirs"
 
 
 def test_a_version_gets_only_the_options_that_it_declares(

@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
+from tests.other_user import give_away
+
 from .http_queue import Queue, definition, slugid
 from .processes import (
     LONG,
@@ -19,6 +21,7 @@ from .processes import (
     azurite_of,
     processes_of,
     read_all,
+    run,
     serve,
     wait_until,
 )
@@ -229,6 +232,27 @@ def is_made(folder: Path) -> bool:
         folder.mkdir()
         return True
     return False
+
+
+def test_a_server_that_cannot_write_its_discovery_file_is_ready(tmp_path: Path) -> None:
+    """``serve`` waits for its ready line."""
+    (tmp_path / "data" / "server.json").mkdir(parents=True)
+    with serve(tmp_path, "--storage", "memory") as server:
+        assert ready(server) == 200
+        assert "server-file-not-written" in server.errors
+        assert server.end() == 0
+
+
+@pytest.mark.parametrize("storage", ["embedded", "azurite", "memory"])
+def test_nothing_is_served_in_a_directory_of_another_user(tmp_path: Path, storage: str) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    give_away(data_dir)
+    with run(tmp_path, "serve", "--storage", storage, "--port", "0", "--data-dir", str(data_dir)) as refused:
+        assert refused.wait() == 1
+        [sentence] = refused.errors.splitlines()
+        assert "it belongs to another user; use another --data-dir" in sentence
+    assert list(data_dir.iterdir()) == []
 
 
 # Secrets and the log
