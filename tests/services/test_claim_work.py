@@ -294,3 +294,11 @@ def test_a_message_signed_with_an_unknown_secret_is_removed() -> None:
     harness.storage.work_queues.put(QUEUE, message_text(task_id, 0, b"not-a-secret-of-ours"), HOUR, NO_DELAY)
     assert finds_nothing(harness)
     assert (harness.states(task_id), harness.messages()) == (["pending"], [])
+
+
+def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back() -> None:
+    harness = Harness()
+    task_id = harness.create()
+    harness.clock.advance(-HOUR)
+    [claim] = claim_work(harness.services)
+    assert claim["status"]["taskId"] == task_id

@@ -32,7 +32,16 @@ _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a messa
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
 _REMOVED = 500  # expired messages at once
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
-_VISIBLE = "FROM messages WHERE queue = ? AND visible <= ? ORDER BY visible, rank LIMIT ?"
+_ALWAYS = 0  # when a message without a delay is visible, whatever becomes of the clock
+# the ids of the first visible messages of both kinds, each found in the order of an index
+_VISIBLE = f"""SELECT id FROM (
+    SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible = {_ALWAYS}
+      ORDER BY rank LIMIT ?)
+    UNION ALL
+    SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible > {_ALWAYS} AND visible <= ?
+      ORDER BY visible, rank LIMIT ?)
+  ) ORDER BY rank LIMIT ?"""
+_ANY_VISIBLE = "SELECT 1 FROM messages WHERE queue = ? AND visible <= ? LIMIT 1"
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
 
 
@@ -70,7 +79,7 @@ class EmbeddedQueue(Queue):
                 text,
                 now,
                 expires,
-                now + _milliseconds(hidden_for),
+                _visible(now, hidden_for),
                 rank,
                 self.name,
             ),
@@ -80,37 +89,40 @@ class EmbeddedQueue(Queue):
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         now = self._now()
-        visible, asked = now + _milliseconds(hidden_for), (self.name, now, count)
-        find = f"SELECT id {_VISIBLE}"
+        visible = now + _milliseconds(hidden_for)
+
+        def first(count: int) -> tuple[Any, ...]:
+            return self.name, count, self.name, now, count, count
 
         def take(db: sqlite3.Connection) -> list[Any]:
             update = (
                 "UPDATE messages SET receipt = ?, visible = ?, dequeued = dequeued + 1, rank = ? "
                 f"WHERE id = ? AND expires > ? RETURNING {_COLUMNS}"
             )
-            found = db.execute(find, asked).fetchall()
+            found = db.execute(_VISIBLE, first(count)).fetchall()
             taken = []
             for (message_id,) in found:
                 values = _receipt(), visible, self._database.rank(), message_id, now
                 taken += db.execute(update, values).fetchall()
             if len(taken) < len(found):  # others have expired, and maybe many behind them
-                remove = f"DELETE FROM messages WHERE id IN (SELECT id {_VISIBLE}) AND expires <= ?"
-                db.execute(remove, (self.name, now, _REMOVED, now))
+                remove = f"DELETE FROM messages WHERE id IN ({_VISIBLE}) AND expires <= ?"
+                db.execute(remove, (*first(_REMOVED), now))
             return taken
 
-        while self._database.rows(find, asked):  # an empty queue costs no write
+        while self._database.rows(_ANY_VISIBLE, (self.name, now)):  # an empty queue costs no write
             if taken := self._database.transaction(take):
-                return [_message(*message) for message in taken]
+                return [_message(now, *message) for message in taken]
         self._require()
         return []
 
     def messages(self) -> list[QueuedMessage]:
         """The messages, visible or not, in the order of visibility; up to 5,000. Raises QueueNotFound."""
         self._require()
+        now = self._now()
         sql = (
             f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
         )
-        return [_message(*found) for found in self._database.rows(sql, (self.name, self._now(), MAX_COUNT))]
+        return [_message(now, *found) for found in self._database.rows(sql, (self.name, now, MAX_COUNT))]
 
     def peek(self) -> Sequence[QueuedMessage]:
         now = self._clock.now()
@@ -127,11 +139,12 @@ class EmbeddedQueue(Queue):
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         check_text(text)
-        visible, renewed = self._now() + _milliseconds(hidden_for), MessageLease(lease.message_id, _receipt())
+        now, renewed = self._now(), MessageLease(lease.message_id, _receipt())
+        end = now + _milliseconds(hidden_for)
         if not self._database.change(
             f"UPDATE messages SET text = ?, receipt = ?, visible = ?, rank = ? WHERE {_LEASED}",
             # Azure refuses to hide a message until it expires
-            (text, renewed.receipt, visible, self._database.rank(), *self._key(lease), visible),
+            (text, renewed.receipt, _visible(now, hidden_for), self._database.rank(), *self._key(lease), end),
         ):
             raise self._refusal(lease)
         return renewed
@@ -187,6 +200,11 @@ class EmbeddedQueue(Queue):
         return epoch_milliseconds(self._clock.now())
 
 
+def _visible(now: int, hidden_for: timedelta) -> int:
+    """From when on a message is visible."""
+    return now + _milliseconds(hidden_for) if hidden_for else _ALWAYS
+
+
 def _milliseconds(duration: timedelta) -> int:
     """Azure counts in whole seconds, rounded up."""
     return whole_seconds(duration) * 1000
@@ -198,7 +216,15 @@ def _receipt() -> str:
 
 
 def _message(
-    message_id: str, receipt: str, text: str, inserted: int, expires: int, visible: int, dequeued: int
+    now: int,
+    message_id: str,
+    receipt: str,
+    text: str,
+    inserted: int,
+    expires: int,
+    visible: int,
+    dequeued: int,
 ) -> QueuedMessage:
     lease, added = MessageLease(message_id, receipt), from_epoch(inserted)
-    return QueuedMessage(lease, text, added, from_epoch(expires), from_epoch(visible), dequeued)
+    since = from_epoch(visible or min(inserted, now))
+    return QueuedMessage(lease, text, added, from_epoch(expires), since, dequeued)

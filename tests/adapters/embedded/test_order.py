@@ -1,0 +1,71 @@
+"""The order of messages, and which are visible, while the clock is set back."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
+from tests.memory_server import FakeClock
+
+NO_TIME, SECOND, HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "file"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[EmbeddedQueue]:
+    file = StorageFile(tmp_path) if request.param == "file" else None
+    if file:
+        file.prepare()
+    account = EmbeddedAccount(file, clock, "http://127.0.0.1:1", "q")
+    queue = account.queue("q")
+    queue.create({})
+    yield queue
+    account.close()
+
+
+def received(queue: EmbeddedQueue, count: int = 32) -> list[str]:
+    return [message.text for message in queue.receive(count, HOUR)]
+
+
+def test_messages_without_a_delay_stay_visible_in_their_order_when_the_clock_is_set_back(
+    queue: EmbeddedQueue, clock: FakeClock
+) -> None:
+    queue.put("released", NO_TIME)
+    queue.put("held", NO_TIME)
+    queue.put("first", NO_TIME)
+    [message, _] = queue.receive(2, HOUR)
+    queue.update(message.lease, "released", NO_TIME)
+    clock.advance(-HOUR)
+    queue.put("second", NO_TIME)
+    visible = ["first", "released", "second"]
+    assert [message.text for message in queue.peek() if message.next_visible is None] == visible
+    assert received(queue) == visible
+
+
+def test_a_message_that_is_visible_again_does_not_wait_for_all_new_ones(
+    queue: EmbeddedQueue, clock: FakeClock
+) -> None:
+    queue.put("again", NO_TIME)
+    queue.put("delayed", SECOND)
+    assert received(queue, 1) == ["again"]
+    queue.put("new", NO_TIME)
+    clock.advance(HOUR)
+    queue.put("newest", NO_TIME)
+    assert received(queue) == ["delayed", "again", "new", "newest"]
+
+
+def test_a_delayed_message_is_not_visible_early_when_the_clock_is_set_back(
+    queue: EmbeddedQueue, clock: FakeClock
+) -> None:
+    queue.put("delayed", SECOND)
+    clock.advance(-HOUR)
+    assert received(queue) == []
+    clock.advance(HOUR + SECOND)
+    assert received(queue) == ["delayed"]
