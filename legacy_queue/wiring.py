@@ -21,7 +21,7 @@ from legacy_queue.adapters.azure.connection import MAX_IDLE
 from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
-from legacy_queue.config import DEVELOPMENT_FILE, Settings, SettingsError
+from legacy_queue.config import DEVELOPMENT_FILE, SERVER_FILE, Settings, SettingsError
 from legacy_queue.config.certificate_names import names_in
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
@@ -219,8 +219,8 @@ def app() -> Flask:
 def served_file(settings: Settings) -> Iterator[None]:
     """Make or check the file of embedded storage, and lock it for this process and its forks.
 
-    At the end this process, not a fork, writes the WAL back. It comes before the development credentials are
-    made: these without a file mean that the file was lost. Raises UnusableStorage.
+    At the end this process, not a fork, writes the WAL back. It comes before anything else is written beside
+    the file: that without a file means that the file was lost. Raises UnusableStorage.
     """
     file = storage_file(settings)
     if file is None:
@@ -228,17 +228,17 @@ def served_file(settings: Settings) -> Iterator[None]:
         return
     owner = os.getpid()
     azurite = settings.data_dir / "azurite"
-    credentials = settings.data_dir / DEVELOPMENT_FILE
     if azurite.is_dir() and not file.path.exists():
         raise UnusableStorage(
             f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
             "with another --data-dir"
         )
-    file.lock()
-    if file.is_missing and credentials.exists():
+    left = file.lock()
+    left += [name for name in (SERVER_FILE, DEVELOPMENT_FILE) if (settings.data_dir / name).exists()]
+    if file.is_missing and left:
         raise UnusableStorage(
-            f"{file.path} is missing or empty, and {DEVELOPMENT_FILE} beside it is of an earlier start: "
-            f"put a backup in its place, or remove {DEVELOPMENT_FILE} too to begin anew"
+            f"{file.path} is missing or empty, and beside it is of an earlier start: {', '.join(left)}. "
+            "Restore a backup with `legacy-queue restore FILE`, or remove all that to begin anew"
         )
     file.prepare()
     try:
@@ -251,6 +251,14 @@ def served_file(settings: Settings) -> Iterator[None]:
 def storage_file(settings: Settings) -> StorageFile | None:
     """The file of embedded storage; None with any other storage."""
     return StorageFile(settings.data_dir) if settings.storage == "embedded" else None
+
+
+def required_file(settings: Settings) -> StorageFile:
+    """The file of embedded storage; raises UnusableStorage with any other storage."""
+    file = storage_file(settings)
+    if file is None:
+        raise UnusableStorage(f"--storage {settings.storage} has no file: this is for embedded storage")
+    return file
 
 
 def check_account(settings: Settings) -> None:

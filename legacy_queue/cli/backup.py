@@ -1,11 +1,11 @@
-"""legacy-queue backup: a copy of the file of embedded storage."""
+"""legacy-queue backup and restore: a copy of the file of embedded storage, and its return."""
 
 from pathlib import Path
 
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.wiring import storage_file
+from legacy_queue.wiring import required_file
 
 
 @click.command()
@@ -14,15 +14,24 @@ from legacy_queue.wiring import storage_file
 def backup(file: Path, **options: str | None) -> None:
     """Copy the embedded storage to FILE, and its artifacts to FILE-artifacts, while it is served or not.
 
-    FILE must not exist. It is private as the storage itself: it holds the key that signs URLs. To restore it,
-    stop the server, copy FILE over storage.sqlite in the data directory, FILE-artifacts over artifacts, and
-    remove storage.sqlite-wal and storage.sqlite-shm. Takes the options of serve.
+    FILE must not exist. It is private as the storage itself: it holds the key that signs URLs. `restore`
+    puts it back. Takes the options of serve.
     """
     settings, _ = settings_of(options)
-    storage = storage_file(settings)
-    if storage is None:
-        raise click.ClickException(
-            f"--storage {settings.storage} has no file: backup is for embedded storage"
-        )
-    storage.back_up(file)
+    required_file(settings).back_up(file)
     click.echo(f"The storage of {settings.data_dir} is in {file}, its artifacts are in {file}-artifacts.")
+
+
+@click.command()
+@setting_options
+@click.argument("file", type=click.Path(path_type=Path, exists=True))
+def restore(file: Path, **options: str | None) -> None:
+    """Put the backup FILE and FILE-artifacts in the place of the embedded storage, which is lost.
+
+    The server must be stopped. Takes the options of serve.
+    """
+    settings, _ = settings_of(options)
+    missing = required_file(settings).restore(file)
+    click.echo(f"The storage of {settings.data_dir} is that of {file}.")
+    if missing:
+        click.echo(f"{missing} of its artifacts are not in {file}-artifacts: they are lost.", err=True)

@@ -46,6 +46,7 @@ _SECTIONS = {
         "config": "Print the settings in force, with secrets masked.",
         "queues": "Print the names of the Azure queues behind a worker type.",
         "backup": "Copy the file of embedded storage while it is served.",
+        "restore": "Put a backup in the place of the file of embedded storage.",
         "ca": "Print the path of --tls auto's authority, and how to trust it.",
     },
 }
@@ -57,6 +58,7 @@ _MODULES = {
         ("cancel", "group", "log", "open", "peek", "pools", "rerun", "status", "tasks", "workers"), "inspect"
     ),
     "clock": "control",
+    "restore": "backup",
     "reset": "control",
     "test": "run_tests",  # pytest collects modules named test*
 }

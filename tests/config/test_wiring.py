@@ -1,10 +1,13 @@
 """The server that ``build`` makes of settings. Nothing is sent to storage; tests/http has its answers."""
 
 import base64
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,9 @@ from werkzeug.test import Client
 
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Client as HawkClient
-from legacy_queue.wiring import build
+from legacy_queue.ports.account import UnusableStorage
+from legacy_queue.private_folder import lock_private
+from legacy_queue.wiring import build, served_file
 
 SETTINGS = Settings(
     storage="memory",
@@ -106,3 +111,32 @@ def test_an_invalid_s3_endpoint_is_refused_without_its_secret() -> None:
     with pytest.raises(SettingsError, match="s3-endpoint cannot be used") as refused:
         build(settings, "http://h:1")
     assert "S3CRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock", "development.json"],
+)
+def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) -> None:
+    """Whatever is left of it says so, although clients are configured."""
+    settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path / "data")
+    with served_file(settings):
+        account = build(settings, "http://h:1").storage.account
+        account.check()
+        for name in ("server.json", "development.json"):
+            (settings.data_dir / name).touch()
+        after = replace(settings, data_dir=tmp_path / "after")
+        after.data_dir.mkdir()
+        kept = settings.data_dir / left
+        (shutil.copytree if kept.is_dir() else shutil.copy)(kept, after.data_dir / left)
+        account.close()
+    with pytest.raises(UnusableStorage, match=f": {left}. Restore .*, or remove all that to begin anew"):
+        served_file(after).__enter__()
+    assert not (after.data_dir / "storage.sqlite").exists()
+
+
+def test_a_start_that_failed_before_it_made_the_file_can_be_repeated(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
+    os.close(lock_private(tmp_path / "storage.lock"))
+    with served_file(settings):
+        assert (tmp_path / "storage.sqlite").exists()

@@ -1,6 +1,8 @@
 """Servers on embedded storage: killed, on a full disk, several processes on one file, and refused starts."""
 
 import os
+import shutil
+import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +11,10 @@ from pathlib import Path
 
 import requests
 
+from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
+
 from .http_queue import Queue, definition, slugid
-from .processes import COMMAND, LONG, Server, environment, serve, wait_until
+from .processes import COMMAND, LONG, Server, environment, processes_of, run, serve, wait_until
 
 MIB = 1024 * 1024
 
@@ -133,3 +137,66 @@ def test_a_disk_that_is_full_at_a_start_is_not_called_damage(tmp_path: Path) -> 
     assert len(sentences) == 2, ended.stderr
     assert "damaged" not in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknowledged(
+    tmp_path: Path, worker_type: str
+) -> None:
+    """The process that takes its place would share other memory, and write over the changes of the rest."""
+    with serve(tmp_path, "--workers", "2") as server:
+        queue, acknowledged = Queue(server), list[str]()
+
+        def create() -> int:
+            task_id = slugid()
+            with suppress(requests.ConnectionError):
+                answer = queue.send("PUT", f"/task/{task_id}", definition(worker_type))
+                acknowledged.extend([task_id] if answer.status_code == 200 else [])
+                return answer.status_code
+            return 0
+
+        for _ in range(10):
+            create()
+        (server.data_dir / "storage.sqlite-shm").unlink()
+        os.kill(max(processes_of(server.data_dir)), signal.SIGKILL)
+        for _ in range(50):
+            create()
+        wait_until(lambda: ready(server) == 503)
+        wait_until(lambda: create() == 503)
+        assert "storage-file-removed" in server.errors
+        server.end()
+    with serve(tmp_path) as server:
+        for task_id in acknowledged:
+            assert Queue(server).status(task_id)["state"] == "pending"
+    assert len(acknowledged) >= 10
+
+
+def test_a_server_whose_file_was_replaced_ends_with_an_error(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        file = server.data_dir / "storage.sqlite"
+        shutil.copy(file, tmp_path / "copy")
+        (tmp_path / "copy").replace(file)
+        assert server.end() == 1
+        assert "was removed or replaced while it was served" in server.errors
+
+
+def test_a_killed_server_whose_wal_is_removed_is_not_started_until_a_backup_is_restored(
+    tmp_path: Path, worker_type: str
+) -> None:
+    data_dir = tmp_path / "data"
+    where = ("--data-dir", str(data_dir))
+    with serve(tmp_path) as server:
+        saved = Queue(server).create(definition(worker_type))
+        subprocess.run([COMMAND, "backup", "monday", *where], cwd=tmp_path, env=environment(), check=True)
+        lost = Queue(server).create(definition(worker_type))
+        wait_until(lambda: NEEDS_WAL.encode() in (data_dir / "storage.sqlite").read_bytes())
+        server.kill()
+    (data_dir / "storage.sqlite-wal").unlink()
+    with run(tmp_path / "refused", "serve", "--port", "0", *where) as refused:
+        assert refused.wait() == 1
+        [sentence] = refused.errors.splitlines()
+        assert "storage.sqlite-wal was removed" in sentence
+        assert "legacy-queue restore FILE" in sentence
+    subprocess.run([COMMAND, "restore", "monday", *where], cwd=tmp_path, env=environment(), check=True)
+    with serve(tmp_path) as server:
+        assert Queue(server).status(saved)["state"] == "pending"
+        assert Queue(server).send("GET", f"/task/{lost}/status").status_code == 404

@@ -36,7 +36,12 @@ class Database:
     def __init__(
         self, file: StorageFile | None, clock: Clock, synchronous: str = "normal", observe: Observe = ignore
     ) -> None:
-        """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint."""
+        """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint.
+
+        Raises UnusableStorage.
+        """
+        if file:
+            file.watch()  # before a fork
         self.file = file
         self._clock = clock
         self._synchronous = synchronous
@@ -75,8 +80,8 @@ class Database:
 
     def check(self) -> None:
         """Return if the file is in its place and can be written."""
-        if self._upkeep:
-            self._upkeep.look_at_file()
+        if self.file:
+            self.file.look()
         self.change("INSERT OR REPLACE INTO meta VALUES ('checked', ?)", [self.rank()])
 
     def close(self) -> None:
@@ -126,6 +131,8 @@ class Database:
     def _open(self) -> sqlite3.Connection | None:
         with self._lock:
             if self._pid != os.getpid() and not self._is_closed:
+                if self.file and not self.file.look():
+                    raise ServiceUnavailable("the file of the storage was removed")
                 self._connection = connect(self.file.path if self.file else None, self._synchronous)
                 weakref.finalize(self, self._connection.close).atexit = False
                 if self.file:

@@ -15,6 +15,7 @@ Result = TypeVar("Result")
 
 _PAGE_SIZE = 2048  # bytes: a change writes whole pages
 _CACHE = 16_000  # KiB
+_READ_TIMEOUT = 5.0  # seconds, while another process recovers the WAL
 
 
 def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 0) -> sqlite3.Connection:
@@ -23,7 +24,7 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
     ``path`` is absolute. ``synchronous`` is SQLite's. ``busy_timeout`` is in milliseconds: the connection of
     the loop must not wait.
     """
-    name = f"file://{quote(os.fsencode(path))}?mode=rw" if path else ":memory:"
+    name = f"{_url(path)}?mode=rw" if path else ":memory:"
     connection = sqlite3.connect(
         name, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -44,6 +45,19 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
         connection.close()
         raise
     return connection
+
+
+def read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
+    """A connection that changes neither file nor WAL; raises sqlite3.Error.
+
+    ``alone``: it reads the file without the WAL, and makes nothing beside it.
+    """
+    name = f"{_url(path)}?mode=ro{'&immutable=1' if alone else ''}"
+    return sqlite3.connect(name, timeout=_READ_TIMEOUT, uri=True)
+
+
+def _url(path: Path) -> str:
+    return f"file://{quote(os.fsencode(path))}"
 
 
 def create_tables(connection: sqlite3.Connection) -> None:

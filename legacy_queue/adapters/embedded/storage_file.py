@@ -1,19 +1,29 @@
-"""The file of embedded storage: locked, made or checked, and brought to this version before it is served."""
+"""The file of embedded storage: locked, and made or checked before it is served; copied, and put back."""
 
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import structlog
 
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, VERSION
-from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables
+from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, read_only
 from legacy_queue.ports.account import UnusableStorage
-from legacy_queue.private_folder import InUse, lock_private, tighten
+from legacy_queue.private_folder import (
+    InUse,
+    NotOurs,
+    check_file,
+    check_folder,
+    lock_private,
+    make_private,
+    private_opener,
+    read_private,
+    tighten,
+)
 
 log = structlog.get_logger()
 
@@ -34,25 +44,45 @@ _NETWORK = {
     "smb3",
 }
 _CLOCK_SKEW = 60  # seconds
-LAST_TIME = "last time"  # of the queue, in meta
+IS_AHEAD = "the clock was set back, or moved before: what waits for a time waits longer"
+_SERVED = b"served\n"  # in the lock, once the file was made
+# in meta
+LAST_TIME = "last time"  # of the queue
+NEEDS_WAL = "needs its wal"  # see Upkeep
+_IS_BACKUP = "backup"  # nobody has written to this copy yet
+_RESTORE = "restore a backup with `legacy-queue restore FILE`"
 _UNWRITABLE = "{path} cannot be written: make it and its folder writable, or use another --data-dir"
-_DAMAGED = "{path} is damaged ({error}): put a backup in its place, or use another --data-dir"
+_DAMAGED = f"{{path}} with its -wal is damaged ({{error}}): {_RESTORE}, or use another --data-dir"
 _SENTENCES = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
     sqlite3.SQLITE_FULL: "{path} cannot be written: its disk is full, free 2 MB at least",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}): its disk is full, or fails",
     sqlite3.SQLITE_BUSY: "{path} is locked by another program: end that, or use another --data-dir",
-    sqlite3.SQLITE_NOTADB: "{path} is no SQLite file: put a backup in its place, or use another --data-dir",
+    sqlite3.SQLITE_NOTADB: f"{{path}} is no SQLite file: {_RESTORE}, or use another --data-dir",
 }
+
+Identity = tuple[int, int] | None  # device and inode
 
 
 class StorageFile:
-    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of its server."""
+    """``<folder>/storage.sqlite``, and beside it ``artifacts/`` and ``storage.lock`` of its server.
+
+    Where ``storage.sqlite`` is a link, the lock is beside its target: two links to one file are one storage.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.path = (folder / "storage.sqlite").resolve()  # SQLite puts its other files beside it
-        self.artifacts, self._lock_path = folder / "artifacts", folder / "storage.lock"
+        self._folder = folder
+        self._name = folder / "storage.sqlite"
+        self.path = self._name.resolve()  # SQLite puts its other files beside it
+        self.wal, self._shm, self._journal = (
+            self.path.with_name(f"{self.path.name}-{kind}") for kind in ("wal", "shm", "journal")
+        )
+        self.artifacts, self._lock_path = folder / "artifacts", self.path.with_name("storage.lock")
+        self._lock: int | None = None
+        self._prepared: Identity = None
+        self._watched: list[Identity] = []
+        self.is_replaced = False
 
     @property
     def is_missing(self) -> bool:
@@ -62,25 +92,36 @@ class StorageFile:
         return True
 
     def require(self) -> None:
-        """Raises UnusableStorage if no server has made the file."""
+        """Raises UnusableStorage if no server has made the file, if it lacks its WAL, or is not ours."""
         if self.is_missing:
             raise UnusableStorage(
                 f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
             )
-
-    def lock(self) -> None:
-        """Be the only server of this file until this process and its forks end; raises UnusableStorage."""
         with self._translated():
+            self._check_owner()
+            self._check_wal()
+
+    def lock(self) -> list[str]:
+        """Be the only server of this file until this process and its forks end; raises UnusableStorage.
+
+        Returns the names of what earlier servers of a file have left beside it.
+        """
+        with self._translated():
+            make_private(self._folder)
+            left = [path.name for path in (self.wal, self._shm, self.artifacts) if path.exists()]
+            with suppress(OSError):
+                left += [self._lock_path.name] if _SERVED in read_private(self._lock_path) else []
             try:
-                lock_private(self._lock_path)  # never closed
+                self._lock = lock_private(self._lock_path)  # never closed
             except InUse as holder:
                 raise UnusableStorage(
                     f"{self._lock_path.parent} is in use by process {holder}: stop it, or choose another "
                     "--data-dir"
                 ) from None
+        return left
 
     def prepare(self) -> None:
-        """Make the file or check it, and bring it to this version; raises UnusableStorage."""
+        """Make the file or check it; raises UnusableStorage, and then the file is as it was."""
         mounts = _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
         if kind := network_file_system(self.path.parent, mounts):
             raise UnusableStorage(
@@ -88,33 +129,65 @@ class StorageFile:
                 "choose a --data-dir on a disk of this machine, or --storage azure for several machines"
             )
         with self._translated():
+            self._check_owner()
+            if not self.is_missing:
+                self._check_wal()
+                with closing(read_only(self.path, alone=not self.wal.exists())) as connection:
+                    self._check(connection)
             # SQLite gives its other files this mode
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(private_opener(str(self.path), os.O_CREAT | os.O_RDWR))
             tighten(self.path)
-        with self._opened() as connection:
-            self._check(connection)
-            create_tables(connection)
-            last = connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME]).fetchone()
-            if last and last[0] / 1000 > time.time() + _CLOCK_SKEW:
-                ahead = round(last[0] / 1000 - time.time())
-                log.warning(
-                    "storage-is-ahead", seconds=ahead, why="its clock was moved: new tasks come first"
-                )
+            with self._opened() as connection:
+                create_tables(connection)
+                _begin(connection)
+                last = connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME]).fetchone()
+            make_private(self.artifacts)
+            self._prepared = _identity(self.path)
+            if self._lock is not None:
+                os.write(self._lock, _SERVED)
+        if last and last[0] / 1000 > time.time() + _CLOCK_SKEW:
+            log.warning("storage-is-ahead", seconds=round(last[0] / 1000 - time.time()), why=IS_AHEAD)
 
     def signing_key(self) -> bytes:
         """The random key that signs URLs, as old as the file; raises UnusableStorage."""
         self.require()
-        with self._opened() as connection:
+        with self._translated(), closing(read_only(self.path)) as connection:
             (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
             return bytes(key)
 
+    def watch(self) -> None:
+        """Remember which file, WAL and shared memory these are, before any process has opened them.
+
+        A process that finds others must not write: it would not see the changes of those before it. Raises
+        UnusableStorage.
+        """
+        with self._translated():
+            for path in (self.wal, self._shm):  # SQLite would make them when the first process opens the file
+                os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
+        self._watched = self._identities()
+
+    def look(self) -> bool:
+        """Whether file, WAL and shared memory are those of ``watch``; once they are not, never again."""
+        if not self.is_replaced and self._identities() != self._watched:
+            log.error("storage-file-removed", path=str(self.path))
+            self.is_replaced = True
+        return not self.is_replaced
+
+    def _identities(self) -> list[Identity]:
+        return [_identity(path) for path in (self.path, self.wal, self._shm)]
+
     def finish(self) -> None:
         """Write the WAL back, once no process serves the file; raises UnusableStorage, as on a full disk."""
-        if self.is_missing:
-            raise UnusableStorage(f"{self.path} was removed while it was served: put a backup in its place")
-        with self._opened() as connection:
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if _identity(self.path) != self._prepared:
+            raise UnusableStorage(
+                f"{self.path} was removed or replaced while it was served: {_RESTORE}, or start what is there"
+            )
+        with self._translated():
+            self._check_wal()
+            with self._opened() as connection:
+                _begin(connection)
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def back_up(self, target: Path) -> None:
         """Copy the file to ``target`` and its artifacts beside that, while it is served.
@@ -123,56 +196,112 @@ class StorageFile:
         """
         self.require()
         target = target.absolute()  # SQLite takes some names for other things
-        folder = target.with_name(f"{target.name}-artifacts")
-        try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            folder.mkdir(0o700)
-        except OSError as error:
-            raise UnusableStorage(f"{error.filename} cannot be made: {error.strerror}") from error
-        try:
-            self._copy_to(target, folder)
-        except (OSError, sqlite3.Error) as error:
-            target.unlink()
-            shutil.rmtree(folder)
-            raise UnusableStorage(f"{self.path} could not be copied to {target}: {error}") from error
+        folder = artifacts_of(target)
+        with ExitStack() as undo:
+            try:
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                undo.callback(target.unlink)
+                folder.mkdir(0o700)
+                undo.callback(shutil.rmtree, folder)
+            except OSError as error:
+                raise UnusableStorage(f"{error.filename} cannot be made: {error.strerror}") from error
+            with _copying(self.path, target), closing(read_only(self.path)) as file:
+                for name in _copy(file, target, is_backup=True):
+                    with suppress(FileNotFoundError):  # not written yet, or removed since
+                        _copy_artifact(self.artifacts / name, folder / name)
+            undo.pop_all()
 
-    def _copy_to(self, target: Path, folder: Path) -> None:
-        with closing(connect(self.path)) as source, closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
-            files = copy.execute("SELECT file FROM contents WHERE file IS NOT NULL").fetchall()
-        for (name,) in files:
-            with suppress(FileNotFoundError):  # not written yet, or removed since
-                shutil.copyfile(self.artifacts / name, folder / name)
-                tighten(folder / name)
+    def restore(self, source: Path) -> int:
+        """Put a backup, or this file as it is, in the place of the file and its WAL; and its artifacts.
+
+        Returns how many artifacts are missing. Raises UnusableStorage, and then the file is as it was.
+        """
+        self.lock()
+        source = source.resolve()
+        alone = not source.with_name(f"{source.name}-wal").exists()
+        new = self.path.with_name(f"{self.path.name}.new")
+        with (
+            self._translated(source),
+            closing(read_only(source, alone=alone)) as file,
+            ExitStack() as undo,
+        ):
+            self._check(file, source)
+            undo.callback(new.unlink, missing_ok=True)
+            with _copying(source, self.path):
+                new.unlink(missing_ok=True)
+                os.close(private_opener(str(new), os.O_CREAT | os.O_EXCL | os.O_RDWR))
+                names = _copy(file, new, is_backup=False)
+                make_private(self.artifacts)
+                for name in names - _names(self.artifacts):
+                    with suppress(FileNotFoundError):
+                        _copy_artifact(artifacts_of(source) / name, self.artifacts / name)
+                for path in (self.wal, self._shm, self._journal):
+                    path.unlink(missing_ok=True)
+                new.replace(self.path)
+        found = _names(self.artifacts)
+        for name in found - names:
+            with suppress(OSError):
+                (self.artifacts / name).unlink()
+        return len(names - found)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        with self._translated(), closing(connect(self.path, busy_timeout=5000)) as connection:
+        with closing(connect(self.path, busy_timeout=5000)) as connection:
             yield connection
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, path: Path | None = None) -> Iterator[None]:
         """Errors of the file become UnusableStorage."""
+        path = path or self.path
         try:
             yield
+        except NotOurs as error:
+            raise UnusableStorage(
+                f"{error.filename} is not used: {error.strerror}; use another --data-dir"
+            ) from error
         except OSError as error:
             raise UnusableStorage(
-                f"{self.path} cannot be written and read: {error.strerror}; use another --data-dir"
+                f"{path} cannot be written and read: {error.strerror}; use another --data-dir"
             ) from error
         except (sqlite3.Error, TypeError) as error:  # TypeError: a row is missing
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             sentence = _SENTENCES.get(code, _DAMAGED)
-            raise UnusableStorage(sentence.format(path=self.path, error=error)) from error
+            raise UnusableStorage(sentence.format(path=path, error=error)) from error
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check_owner(self) -> None:
+        """Raises OSError."""
+        for folder in {self._folder, self.path.parent}:
+            check_folder(folder)
+        for path in (self._name, self.wal, self._shm, self._journal):
+            check_file(path)
+        if not self.is_missing and self.path.stat().st_nlink > 1:
+            raise UnusableStorage(
+                f"{self.path} has a second name (a hard link), under which another server may use it: copy it"
+            )
+
+    def _check_wal(self) -> None:
+        """Raises UnusableStorage if the file was left without its WAL, or beside that of another file."""
+        names: list[str] = []
+        with suppress(sqlite3.Error), closing(read_only(self.path, alone=True)) as file:  # amid a checkpoint
+            names = [name for (name,) in file.execute("SELECT name FROM meta")]
+        if not self.wal.exists() and NEEDS_WAL in names:
+            raise UnusableStorage(
+                f"{self.wal} was removed with the last changes in it: {_RESTORE}, or begin anew with another "
+                f"--data-dir; `legacy-queue restore {self.path}` goes on without them"
+            )
+        if _IS_BACKUP in names and self.wal.exists() and self.wal.stat().st_size:
+            raise UnusableStorage(f"{self.wal} is of another file than the backup beside it: {_RESTORE}")
+
+    def _check(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+        path = path or self.path
         (kind,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if kind != APPLICATION_ID and (kind or tables):
-            raise UnusableStorage(f"{self.path} is a file of another program: choose another --data-dir")
+            raise UnusableStorage(f"{path} is a file of another program: choose another --data-dir")
         if version not in (0, VERSION):
             raise UnusableStorage(
-                f"{self.path} was written by another version of legacy-queue: use that, or another --data-dir"
+                f"{path} was written by another version of legacy-queue: use that, or another --data-dir"
             )
         end = time.monotonic() + _CHECK_TIMEOUT
         connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)
@@ -185,6 +314,51 @@ class StorageFile:
         connection.set_progress_handler(None, 0)
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+
+
+def artifacts_of(backup: Path) -> Path:
+    """The folder with the artifacts of a backup."""
+    return backup.with_name(f"{backup.name}-artifacts")
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """What the file said of its WAL holds no more."""
+    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", [NEEDS_WAL, _IS_BACKUP])
+
+
+def _copy(file: sqlite3.Connection, target: Path, *, is_backup: bool) -> set[str]:
+    """Copy the file with its WAL to an empty file; the names of its artifacts."""
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        file.backup(copy)
+        _begin(copy)
+        if is_backup:
+            copy.execute("INSERT INTO meta VALUES (?, 1)", [_IS_BACKUP])
+        return {name for (name,) in copy.execute("SELECT file FROM contents WHERE file IS NOT NULL")}
+
+
+@contextmanager
+def _copying(source: Path, target: Path) -> Iterator[None]:
+    """What fails becomes UnusableStorage."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise UnusableStorage(f"{source} could not be copied to {target}: {error}") from error
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def _copy_artifact(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    tighten(target)
+
+
+def _identity(path: Path) -> Identity:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
 
 
 def network_file_system(folder: Path, mountinfo: str) -> str | None:

@@ -19,7 +19,7 @@ from gevent import monkey
 from gevent.util import wrap_errors
 
 from legacy_queue.adapters.embedded.sqlite_connection import connect, in_transaction
-from legacy_queue.adapters.embedded.storage_file import LAST_TIME, StorageFile
+from legacy_queue.adapters.embedded.storage_file import IS_AHEAD, LAST_TIME, NEEDS_WAL, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
@@ -39,6 +39,7 @@ _LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
 _ROUND = 500  # rows of a kind that a round removes
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)  # errors: requests log the latter
 
 
 class Upkeep:
@@ -48,10 +49,10 @@ class Upkeep:
         self._file = file
         self._clock = clock
         self._synchronous = synchronous
-        self._wal = file.path.with_name(f"{file.path.name}-wal")
-        self._identity = self._identities()
-        self._is_removed = False
-        self._begun_wal = 0  # its length when nothing else is in it
+        self._wal = file.wal
+        self._has_failed = False  # the last checkpoint
+        self._last_time = clock.now()
+        self._begun_wal = -1  # its length when nothing else is in it
         self._due_at = _SHORT_WAL_GROWTH  # the length at which a checkpoint is due
         self._changes = 0
         self._warned: set[str] = set()
@@ -64,10 +65,13 @@ class Upkeep:
     def before_change(self) -> None:
         """Wake it for a long WAL, which its checkpoint then bounds: the last part of one holds up writers.
 
-        Raises ServiceUnavailable if the file was removed at the last look, which is taken every second.
+        Raises ServiceUnavailable if the file was removed at the last look, which is taken every second, and
+        while the disk does not take what was written.
         """
-        if self._is_removed:
+        if self._file.is_replaced:
             raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
+        if self._has_failed:
+            raise ServiceUnavailable("the disk of the storage fails, try again")
         self._changes += 1
         if not self._changes % _LOOK_AFTER and _length(self._wal) > self._due_at:
             self._wake.set()
@@ -82,31 +86,22 @@ class Upkeep:
         self._wake.set()
         self._thread.join()
 
-    def look_at_file(self) -> None:
-        """From now on changes are refused if the file was removed or replaced."""
-        if not self._is_removed and self._identities() != self._identity:
-            log.error("storage-file-removed", path=str(self._file.path))
-            self._is_removed = True
-
-    def _identities(self) -> list[tuple[int, int] | None]:
-        """Of the file and of its WAL, which is there as long as any process has the file open."""
-        return [_identity(path) for path in (self._file.path, self._wal)]
-
     def _run(self) -> None:
         has_more = False
         while not self._is_stopped:
             try:
-                has_more = outside_loop(self._round)
+                has_more = self._file.look() and outside_loop(self._round)
             except Exception as error:  # noqa: BLE001 - the thread must go on
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                has_more = code == sqlite3.SQLITE_BUSY
-                if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):  # requests log the latter
+                has_more = _code(error) == sqlite3.SQLITE_BUSY
+                if _code(error) not in _PASSING:
                     log.error("storage-upkeep-failed", error=_name(error))
-            self.look_at_file()
             self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()
         if self._connection:
+            if self._file.look():
+                with suppress(sqlite3.Error):  # a process that was killed may have left it
+                    self._connection.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
             self._connection.close()
 
     def _round(self) -> bool:
@@ -119,6 +114,9 @@ class Upkeep:
         db = self._connection
         now = self._clock.now()
         wall = self._clock.wall_time()
+        self._last_time = max(self._last_time, now)
+        behind = round((self._last_time - now).total_seconds())
+        self._warn("storage-is-ahead", behind > 0, seconds=behind, why=IS_AHEAD)
         try:
             has_more = in_transaction(db, lambda db: remove_expired(db, now, wall, self._file.artifacts))
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
@@ -126,21 +124,39 @@ class Upkeep:
                 db.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES})")  # execute would free one page
                 has_more = True
         finally:  # also on a full disk, where it may be all that helps
-            if _length(self._wal) != self._begun_wal:
+            if _length(self._wal) != self._begun_wal or self._has_failed:
                 self._checkpoint(db, now)
         return has_more
 
     def _checkpoint(self, db: sqlite3.Connection, now: datetime) -> None:
-        """Write back all that no reader needs, beside writers; where that is all, begin a new WAL."""
+        """As ``_write_back``. After an error of the disk, changes are refused until all is written back."""
+        try:
+            if self._write_back(db, now):
+                self._has_failed = False
+        except sqlite3.Error as error:
+            self._has_failed |= _code(error) not in _PASSING
+            raise
+
+    def _write_back(self, db: sqlite3.Connection, now: datetime) -> bool:
+        """Write back all that no reader needs, beside writers; where that is all, begin a new WAL.
+
+        A start must notice that a WAL was removed. So the file alone has a mark, which the first change in
+        the new WAL takes back: with its WAL, or once that is written back, the file has none.
+        """
         _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if done < frames:  # a reader needs the rest, or another process is at it
-            return
-        was_busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if not was_busy:
+            return False
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", [NEEDS_WAL])
+        try:
+            was_busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
             # the first write in a WAL waits for the disk: better here than in the loop
+            db.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
+        if not was_busy:
             values = LAST_TIME, epoch_milliseconds(now)
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
             self._begun_wal = _length(self._wal)
+        return True
 
     def _look_at_space(self) -> None:
         folder, free = str(self._file.path.parent), _LOW_SPACE
@@ -210,11 +226,8 @@ def _length(path: Path) -> int:
     return 0
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
-    return None
+def _code(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0) & 0xFF)
 
 
 def _name(error: Exception) -> str:

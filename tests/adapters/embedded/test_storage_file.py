@@ -1,6 +1,7 @@
 """The file of embedded storage: what a start accepts, and the sentence for what it does not."""
 
 import os
+import shutil
 import sqlite3
 import stat
 from contextlib import closing
@@ -12,10 +13,11 @@ from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.schema import VERSION
-from legacy_queue.adapters.embedded.storage_file import network_file_system
+from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, network_file_system
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from tests.memory_server import FakeClock
+from tests.other_user import give_away
 from tests.system.processes import wait_until
 
 MOUNTS = """21 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
@@ -59,12 +61,25 @@ def test_a_new_file_is_private_with_all_beside_it_and_keeps_its_random_key(
     assert other.signing_key() != key
 
 
-def test_a_file_of_another_program_is_refused(file: StorageFile) -> None:
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_file_of_another_program_is_refused_and_left_as_it_is(file: StorageFile, mode: str) -> None:
     with closing(sqlite3.connect(file.path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
         connection.execute("CREATE TABLE theirs (x)")
+    file.path.chmod(0o644)
+    content = file.path.read_bytes()
     assert "another program" in refusal(file)
-    with closing(sqlite3.connect(file.path)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+    assert (file.path.read_bytes(), stat.S_IMODE(file.path.stat().st_mode)) == (content, 0o644)
+    assert list(file.path.parent.iterdir()) == [file.path]
+
+
+def test_a_file_of_another_program_that_uses_it_is_refused_and_left_as_it_is(file: StorageFile) -> None:
+    with closing(sqlite3.connect(file.path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("CREATE TABLE theirs (x)")
+        before = file.path.read_bytes(), file.wal.read_bytes()
+        assert "another program" in refusal(file)
+        assert (file.path.read_bytes(), file.wal.read_bytes()) == before
 
 
 def test_a_file_of_another_version_is_refused(file: StorageFile) -> None:
@@ -124,8 +139,8 @@ def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
     assert file.is_missing
 
 
-@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal"])
-def test_a_file_or_wal_removed_while_it_is_served_is_noticed(file: StorageFile, name: str) -> None:
+@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-shm"])
+def test_a_file_removed_while_it_is_served_is_noticed(file: StorageFile, name: str) -> None:
     file.prepare()
     opened = account(file)
     opened.check()
@@ -137,12 +152,138 @@ def test_a_file_or_wal_removed_while_it_is_served_is_noticed(file: StorageFile, 
     opened.close()
 
 
+@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-shm"])
+def test_a_process_that_begins_after_that_does_not_touch_the_file(file: StorageFile, name: str) -> None:
+    """It would make another WAL or shared memory than that of the processes before it."""
+    file.prepare()
+    first, second = account(file), account(file)  # before a fork
+    first.table("t").insert("p", "k", {})
+    file.path.with_name(name).unlink()
+    with pytest.raises(ServiceUnavailable, match="removed"):
+        second.table("t").get("p", "k")
+    assert not file.path.with_name(name).exists()
+    first.close()
+    second.close()
+
+
 def test_a_file_that_was_removed_is_not_made_again_at_the_end(file: StorageFile) -> None:
     file.prepare()
     file.path.unlink()
     with pytest.raises(UnusableStorage, match="removed"):
         file.finish()
     assert file.is_missing
+
+
+def test_a_file_that_was_replaced_is_not_written_to_at_the_end(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    file.back_up(tmp_path / "copy")
+    (tmp_path / "copy").replace(file.path)
+    content = file.path.read_bytes()
+    with pytest.raises(UnusableStorage, match="replaced"):
+        file.finish()
+    assert file.path.read_bytes() == content
+
+
+# --- a file without its WAL
+
+
+def killed(file: StorageFile, target: Path) -> StorageFile:
+    """What a kill leaves of a server that has acknowledged a row."""
+    file.prepare()
+    opened = account(file)
+    opened.check()
+    wait_until(lambda: NEEDS_WAL.encode() in file.path.read_bytes())
+    opened.table("t").insert("p", "k", {"text": "acknowledged"})
+    target.mkdir()
+    for path in file.path.parent.glob("storage.sqlite*"):
+        shutil.copy(path, target)
+    opened.close()
+    return StorageFile(target)
+
+
+def has_row(file: StorageFile) -> bool:
+    file.prepare()
+    opened = account(file)
+    row = opened.table("t").get("p", "k")
+    opened.close()
+    return row is not None
+
+
+def test_a_file_whose_wal_was_removed_is_refused(file: StorageFile, tmp_path: Path) -> None:
+    left = killed(file, tmp_path / "left")
+    left.wal.unlink()
+    assert "storage.sqlite-wal was removed with the last changes in it" in refusal(left)
+    for use in (left.require, left.signing_key, left.finish):
+        with pytest.raises(UnusableStorage, match="removed"):
+            use()
+    assert not left.wal.exists()
+    left.restore(left.path)
+    assert not has_row(left)
+
+
+def test_a_file_that_was_killed_goes_on_with_its_wal(file: StorageFile, tmp_path: Path) -> None:
+    assert has_row(killed(file, tmp_path / "left"))
+
+
+def test_a_file_whose_wal_another_program_has_written_back_goes_on(file: StorageFile, tmp_path: Path) -> None:
+    left = killed(file, tmp_path / "left")
+    with closing(sqlite3.connect(left.path)) as connection:
+        connection.execute("SELECT count(*) FROM rows").fetchall()
+    assert not left.wal.exists()
+    assert has_row(left)
+
+
+def test_a_backup_put_back_by_hand_is_refused_beside_the_wal_of_another_file(
+    file: StorageFile, tmp_path: Path
+) -> None:
+    left = killed(file, tmp_path / "left")
+    file.back_up(tmp_path / "monday")
+    shutil.copy(tmp_path / "monday", left.path)
+    assert "is of another file than the backup" in refusal(left)
+    left.wal.unlink()
+    assert has_row(left)
+
+
+def test_the_sentence_of_a_damaged_file_names_its_wal(file: StorageFile) -> None:
+    file.prepare()
+    file.path.write_bytes(file.path.read_bytes()[:2048] + b"\xa5" * 20_000)
+    assert "-wal is damaged" in refusal(file)
+
+
+# --- who may use the file
+
+
+def test_two_directories_that_link_to_one_file_are_refused(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("disk", "one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    StorageFile(folders[0]).prepare()
+    for folder in folders[1:]:
+        (folder / "storage.sqlite").symlink_to(folders[0] / "storage.sqlite")
+    StorageFile(folders[1]).lock()
+    with pytest.raises(UnusableStorage, match="in use by process"):
+        StorageFile(folders[2]).lock()
+    (folders[2] / "storage.sqlite").unlink()
+    os.link(folders[0] / "storage.sqlite", folders[2] / "storage.sqlite")
+    assert "hard link" in refusal(StorageFile(folders[2]))
+
+
+@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-journal"])
+def test_a_file_that_another_user_has_planted_is_refused(file: StorageFile, name: str) -> None:
+    file.prepare()
+    planted = file.path.with_name(name)
+    planted.touch(0o600)
+    give_away(planted)
+    assert f"{planted} is not used: it belongs to another user" in refusal(file)
+    with pytest.raises(UnusableStorage, match="belongs to another user"):
+        file.require()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    give_away(tmp_path)
+    with pytest.raises(UnusableStorage, match=f"{tmp_path} is not used: it belongs to another user"):
+        StorageFile(tmp_path).lock()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
@@ -205,11 +346,84 @@ def names(file: StorageFile) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM meta")}
 
 
-def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path) -> None:
+def test_a_backup_replaces_nothing_and_leaves_nothing_where_it_fails(
+    file: StorageFile, tmp_path: Path
+) -> None:
+    copy, artifacts = tmp_path / "copy", tmp_path / "copy-artifacts"
     with pytest.raises(UnusableStorage, match="there is no"):
-        file.back_up(tmp_path / "copy")
+        file.back_up(copy)
     file.prepare()
-    (tmp_path / "copy").write_text("mine")
+    copy.write_text("mine")
     with pytest.raises(UnusableStorage, match="File exists"):
-        file.back_up(tmp_path / "copy")
-    assert (tmp_path / "copy").read_text() == "mine"
+        file.back_up(copy)
+    assert (copy.read_text(), artifacts.exists()) == ("mine", False)
+    copy.unlink()
+    artifacts.mkdir()
+    with pytest.raises(UnusableStorage, match="File exists"):
+        file.back_up(copy)
+    assert (copy.exists(), artifacts.exists()) == (False, True)
+
+
+def test_a_backup_is_restored_with_its_artifacts_in_the_place_of_all_that_came_later(
+    file: StorageFile, tmp_path: Path
+) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.table("t").insert("p", "k", {})
+    opened.container.put("large", b"." * 100_000, "text/plain", None)
+    file.back_up(tmp_path / "monday")
+    opened.table("t").insert("p", "later", {})
+    opened.container.put("later", b"," * 100_000, "text/plain", None)
+    left = StorageFile(tmp_path / "left")
+    shutil.copytree(file.artifacts, left.artifacts)
+    for path in tmp_path.glob("storage.sqlite*"):
+        shutil.copy(path, tmp_path / "left")
+    opened.close()
+    for path in left.artifacts.iterdir():
+        path.unlink()
+    (left.artifacts / "later").touch()
+    assert left.restore(tmp_path / "monday") == 0
+    assert has_row(left)
+    again = account(left)
+    blob = again.container.read("large")
+    assert blob
+    assert b"".join(blob[1]) == b"." * 100_000
+    assert again.table("t").get("p", "later") is None
+    assert again.container.read("later") is None
+    assert len(list(left.artifacts.iterdir())) == 1
+    again.close()
+    beside = {path.name for path in tmp_path.iterdir()}
+    assert beside == {"monday", "monday-artifacts", "left", "storage.sqlite", "artifacts"}
+
+
+def test_artifacts_that_a_restored_backup_lacks_are_counted(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.container.put("large", b"." * 100_000, "text/plain", None)
+    file.back_up(tmp_path / "monday")
+    opened.close()
+    shutil.rmtree(tmp_path / "monday-artifacts")
+    assert StorageFile(tmp_path / "other").restore(tmp_path / "monday") == 1
+
+
+def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with closing(sqlite3.connect(tmp_path / "foreign")) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("something else" * 1000)
+    for name in ("foreign", "empty", "text", "missing"):
+        with pytest.raises(UnusableStorage, match=str(tmp_path / name)):
+            StorageFile(tmp_path).restore(tmp_path / name)
+        for path in (tmp_path / name, tmp_path / "storage.lock"):
+            path.unlink(missing_ok=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_storage_that_is_served_is_not_replaced(file: StorageFile, tmp_path: Path) -> None:
+    file.lock()
+    file.prepare()
+    file.back_up(tmp_path / "monday")
+    with pytest.raises(UnusableStorage, match="in use by process"):
+        StorageFile(tmp_path).restore(tmp_path / "monday")

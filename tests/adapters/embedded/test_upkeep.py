@@ -4,11 +4,12 @@ import resource
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -19,7 +20,7 @@ from tests.system.processes import wait_until
 
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 LARGE = b"." * 70_000
-MAX_WAL = 1024 * 1024
+MIB = MAX_WAL = 1024 * 1024
 
 
 @pytest.fixture
@@ -168,17 +169,64 @@ def test_a_program_that_reads_for_long_does_not_hold_up_writes(
     wait_until(lambda: wal.stat().st_size < MAX_WAL)
 
 
-def test_a_file_that_does_not_fit_is_not_left(account: EmbeddedAccount, file: StorageFile) -> None:
+@contextmanager
+def refusing(size: int) -> Iterator[None]:
+    """The disk refuses to write behind the first bytes of any file."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10 * 1024 * 1024, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
-        with pytest.raises(ServiceUnavailable):
-            account.container.put("name", bytes(20 * 1024 * 1024), "text/plain", None)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_file_that_does_not_fit_is_not_left(account: EmbeddedAccount, file: StorageFile) -> None:
+    with refusing(10 * MIB), pytest.raises(ServiceUnavailable):
+        account.container.put("name", bytes(20 * MIB), "text/plain", None)
     assert stored(file) == []
+
+
+def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads_go_on(
+    account: EmbeddedAccount, file: StorageFile
+) -> None:
+    """The WAL takes the changes, and is not synced: a power failure would take them all."""
+    table = account.table("t")
+    for number in range(4 * 1024):
+        table.put("p", f"{number:05}", {"text": "x" * 1000})
+    wait_until(lambda: file.path.stat().st_size > 4 * MIB and file.wal.stat().st_size < MIB)
+
+    def is_refused(act: Callable[[], object]) -> bool:
+        with suppress(ServiceUnavailable):
+            act()
+            return False
+        return True
+
+    with refusing(3 * MIB), capture_logs() as logged:
+        table.put("p", "04000", {"text": "acknowledged"})  # far behind in the file
+        wait_until(lambda: "storage-upkeep-failed" in [line["event"] for line in logged])
+        assert is_refused(lambda: table.put("p", "00000", {}))
+        assert is_refused(account.check)
+        row = table.get("p", "04000")
+        assert row
+        assert row.values == {"text": "acknowledged"}
+    wait_until(lambda: not is_refused(account.check))
+    table.put("p", "00000", {})
+
+
+def test_a_clock_that_is_set_back_is_logged_once(account: EmbeddedAccount, clock: FakeClock) -> None:
+    with capture_logs() as logged:
+        account.check()
+        clock.advance(-HOUR)
+        wait_until(lambda: logged)
+        for number in range(3):
+            clock.advance(timedelta(seconds=1))
+            account.table("t").put("p", str(number), {})
+        account.close()
+    behind = [line["seconds"] for line in logged if line["event"] == "storage-is-ahead"]
+    assert len(behind) == 1
+    assert 3600 - 3 <= behind[0] <= 3600
 
 
 def test_a_reader_of_a_removed_file_is_told_so(
