@@ -6,6 +6,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from threading import Event as Flag
 from typing import Any
+from urllib.parse import parse_qs
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.domain.fault import Fault, RunKey, Target
@@ -61,8 +62,10 @@ class FaultInjection:
         record_of(environ).endpoint = endpoint
 
     def concern(self, environ: Environ, queue: WorkQueue | None) -> None:
-        """Record which queue a signed URL is of."""
-        record_of(environ).queue = queue
+        """Record which queue a signed URL is of, and when it expires."""
+        record = record_of(environ)
+        record.queue = queue
+        record.facts["expires"] = parse_qs(environ["QUERY_STRING"]).get("se", [None])[0]
 
     def received(self, environ: Environ, messages: Sequence[QueuedMessage]) -> None:
         """Record the messages that a signed URL has received."""

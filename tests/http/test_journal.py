@@ -117,6 +117,7 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
         r"/azure/embedded/lq-[a-z0-9-]+-1/messages\?visibilitytimeout=300&numofmessages=2&\*\*\*",
         polled.pop("path"),
     )
+    assert polled.pop("expires") in target.replace("%3A", ":")
     [message] = polled.pop("messages")
     assert (message["taskId"], message["runId"], message["dequeueCount"]) == (waiting, 0, 1)
     assert polled == {
@@ -161,6 +162,8 @@ def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(queue:
 def test_the_urls_of_an_answer_are_recorded_with_their_end(queue: Queue) -> None:
     answer = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
     assert last(queue)["expires"] == answer["expires"]
+    queue.send("GET", answer["queues"][0]["signedPollUrl"].removeprefix(ROOT_URL))
+    assert last(queue)["expires"][:19] == answer["expires"][:19]
 
 
 def test_requests_of_control_and_of_event_streams_are_not_recorded(queue: Queue) -> None:
