@@ -14,7 +14,7 @@ from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
-ClaimProtocol = Literal["claimWork", "draft", "deployed"]
+ClaimProtocol = Literal["claimwork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
 
 

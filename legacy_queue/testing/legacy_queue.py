@@ -134,20 +134,20 @@ class LegacyQueue(QueueServer):
         *,
         provisioner_id: str | None = None,
         task_queue_id: str | None = None,
-        protocol: ClaimProtocol = "claimWork",
+        protocol: ClaimProtocol = "claimwork",
         worker_group: str = WORKER_GROUP,
         worker_id: str = WORKER_ID,
     ) -> ClaimedRun | None:
         """Claim a task as a worker does; None if there is no work.
 
-        ``claimWork`` calls claimWork. ``draft`` and ``deployed`` poll the Azure queues and then call
+        ``claimwork`` calls claimWork. ``draft`` and ``deployed`` poll the Azure queues and then call
         claimTask: ``draft`` sends the message's id, receipt and signature, ``deployed`` deletes the message
         afterwards.
         """
         require_one_of(ClaimProtocol, "protocol", protocol)
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         worker = {"workerGroup": worker_group, "workerId": worker_id}
-        if protocol == "claimWork":
+        if protocol == "claimwork":
             run = claim_work(self._http, pool, worker)
         else:
             run = poll(self._http, pool, worker, is_draft=protocol == "draft")
@@ -345,8 +345,8 @@ class LegacyQueue(QueueServer):
     def conform(self, command: Sequence[str], protocol: str | None = None, **options: Any) -> "Report":
         """Judge whether a worker follows the protocol: as ``legacy-queue conform``, with other queues.
 
-        ``options`` are ``payloads`` and ``rules``. ``held()`` of the report is False if a rule is broken; its
-        text says which, and why. Raises ValueError for an option that is not known.
+        ``options`` are ``payloads``, ``rules`` and ``claim``, a timedelta. ``held()`` of the report is False
+        if a rule is broken; its text says which, and why. Raises ValueError for an option that is not known.
         """
         from legacy_queue.testing.conform import conform
 

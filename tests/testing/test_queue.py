@@ -9,7 +9,7 @@ import requests
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol, Resolution
 
-PROTOCOLS: list[ClaimProtocol] = ["claimWork", "draft", "deployed"]
+PROTOCOLS: list[ClaimProtocol] = ["claimwork", "draft", "deployed"]
 
 
 def test_a_dead_worker_is_replaced(legacy_queue: LegacyQueue) -> None:
@@ -70,7 +70,7 @@ def test_an_unknown_state_protocol_or_resolution_is_refused_at_once(
     task_id = legacy_queue.create_task()
     with pytest.raises(ValueError, match="state is 'done': one of unscheduled, pending, running, completed"):
         legacy_queue.wait_for(task_id, "done")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="protocol is 'azure': one of claimWork, draft, deployed is"):
+    with pytest.raises(ValueError, match="protocol is 'azure': one of claimwork, draft, deployed is"):
         legacy_queue.claim(protocol="azure")  # type: ignore[arg-type]
     run = legacy_queue.claim()
     assert run
