@@ -2,12 +2,14 @@
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, called_queue, pool_option, root_url_option
+from legacy_queue.cli.queue_options import CalledQueue, called_queue, parsed, pool_option, root_url_option
+from legacy_queue.domain.times import parse_duration
 from legacy_queue.testing import conform as conformance
 from legacy_queue.worker import Credentials
 
@@ -35,6 +37,12 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
     if value and not value.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(value.parent)!r}")
     return value
+
+
+class _NotJudged(click.ClickException):
+    """The worker cannot be judged."""
+
+    exit_code = 2
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -66,6 +74,13 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
     "--torture", "seed", type=int, metavar="SEED", help="Random steps instead, the same for a seed."
 )
 @click.option("--steps", type=click.IntRange(1), default=200, show_default=True, help="Of --torture.")
+@click.option(
+    "--claim",
+    callback=parsed(parse_duration),
+    metavar="DURATION",
+    show_default="12s, or 3m40s for --payload generic-worker",
+    help="How long a claim lasts. All takes twice as long, and half a minute.",
+)
 @click.option("--observe", is_flag=True, help="Start no worker: judge what a running queue has seen.")
 @pool_option
 @root_url_option
@@ -78,11 +93,14 @@ def conform(
     file: Path | None,
     seed: int | None,
     steps: int,
+    claim: timedelta | None,
     observe: bool,
     pool: str | None,
     root_url: str | None,
 ) -> None:
-    """Judge a worker by the sentences of the protocol's documents. Exit code 1: a rule is broken.
+    """Judge a worker by the sentences of the protocol's documents.
+
+    Exit code 1: a rule is broken, or none is shown. 2: the worker cannot be judged.
 
     Starts COMMAND in about 20 situations, each with a queue of its own in memory. Its environment has
     TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN, LEGACY_QUEUE_BASE_URL,
@@ -93,17 +111,17 @@ def conform(
         raise click.UsageError("give the command of a worker behind --, or --observe")
     try:
         if observe:
-            report = conformance.observe(_journal(root_url), pool)
+            reports = conformance.observe(_journal(root_url), pool)
         elif seed is not None:
-            report = conformance.torture(words, payloads, seed, steps, _say)
+            reports = [conformance.torture(words, payloads, seed, steps, _say)]
         else:
-            report = conformance.conform(words, protocol, payloads, rules, _say)
+            reports = [conformance.conform(words, protocol, payloads, rules, _say, claim)]
     except (ValueError, conformance.ServerFailed) as error:
-        raise click.ClickException(str(error)) from None
+        raise _NotJudged(str(error)) from None
     if file:
-        file.write_text(report.written(file.suffix))
-    click.echo(str(report))
-    if not report.held():
+        file.write_text(conformance.written(reports, file.suffix))
+    click.echo("\n\n".join(map(str, reports)))
+    if not all(report.held() for report in reports):
         raise SystemExit(1)
 
 

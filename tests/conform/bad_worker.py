@@ -1,5 +1,7 @@
 """The sample worker with one fault, which breaks one rule: ``bad_worker.py RULE POOL GROUP ID PROTOCOL``.
 
+``generic-worker`` in place of a rule makes it one that reclaims as generic-worker does.
+
 The queue and the credentials are in the environment, as ``legacy-queue conform`` sets it.
 """
 
@@ -36,6 +38,7 @@ Queue: Any = polled_queue.PolledQueue
 Held: Any = held_claim.HeldClaim
 TaskRun: Any = task_run.TaskRun
 Http: Any = http_client.Http
+Running: Any = task_run
 
 FAULTS: dict[str, Callable[[], object]] = {}
 settings: dict[str, Any] = {}
@@ -304,11 +307,9 @@ def use_the_newest_credentials() -> None:
 
 @fault
 def stop_on_a_409() -> None:
-    def release(_: Any) -> bool:
-        time.sleep(1)  # after the answer
-        return True
-
-    Held.release = release
+    """The script runs on, and is reported."""
+    around(TaskRun, "kill", lambda _original, _self: None)
+    Held.release = lambda _: True
 
 
 @fault
@@ -414,9 +415,35 @@ def upload_before_the_report() -> None:
     around(Client, "report", report)
 
 
+def generic_worker() -> None:
+    """No fault: it reclaims three minutes before takenUntil, unless that is less than half a minute away.
+
+    A claim below 3m30s makes version 8 panic.
+    """
+    minutes = timedelta(minutes=3)
+    half = timedelta(seconds=30)
+    held_claim.reclaim_delay = lambda left: left - minutes if left - minutes >= half else timedelta(days=1)
+
+    def keep(original: Any, self: Any) -> None:
+        if self.claim.taken_until - WorkerClock().now() < minutes + half - timedelta(seconds=5):
+            os._exit(2)
+        original(self)
+
+    around(Held, "keep", keep)
+    around(
+        Running.Payload,
+        "from_wire",
+        lambda original, wire: (
+            original({**wire, "command": (wire["command"] or [1])[0]})
+            if isinstance(wire["command"], list)
+            else original(wire)
+        ),
+    )
+
+
 def main() -> None:
     rule, pool, group, worker_id, protocol = sys.argv[1:]
-    FAULTS[rule]()
+    {**FAULTS, "generic-worker": generic_worker}[rule]()
     clock = settings.pop("clock", None)
     ends_at_once = settings.pop("ends_at_once", False)
     credentials = Credentials(os.environ["TASKCLUSTER_CLIENT_ID"], os.environ["TASKCLUSTER_ACCESS_TOKEN"])

@@ -173,7 +173,7 @@ def test_a_running_server_is_observed(legacy_queue: LegacyQueue) -> None:
     legacy_queue.create_task(worker_type="other")
     legacy_queue.claim("other", protocol="draft")
     refused = run("--observe", **variables)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "test-provisioner/observed, test-provisioner/other" in refused.stderr
     assert run("--observe", "--pool", "test-provisioner/observed", **variables).returncode == 0
 
@@ -205,6 +205,51 @@ def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:
     assert report.protocol == "draft"
 
 
+def test_generic_worker_gets_claims_that_it_can_keep() -> None:
+    program = Path(__file__).with_name("bad_worker.py")
+    names = ["{provisionerId}/{workerType}", "{workerGroup}", "{workerId}", "deployed"]
+    worker = [sys.executable, str(program), "generic-worker", *names]
+    words = ["--payload", "generic-worker", "--rule", "report-the-result"]
+    ended = run(*words, "--", *worker)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "the worker has ended: exit code 2" in run(*words, "--claim", "12s", "--", *worker).stdout
+
+
+@pytest.mark.parametrize("more", [[], ["--torture", "1"]])
+def test_a_command_that_cannot_be_started_is_named_once(more: list[str]) -> None:
+    ended = run(*more, "--", "no-such-command")
+    assert ended.returncode == 2
+    said = "Error: 'no-such-command' cannot be started: No such file or directory"
+    assert ended.stderr.splitlines()[-1] == said
+    assert ended.stderr.count("cannot be started") == 1
+
+
+def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
+    legacy_queue: LegacyQueue, tmp_path: Path
+) -> None:
+    for worker, protocol in (("a", "draft"), ("b", "claimwork")):
+        legacy_queue.create_task()
+        claim = legacy_queue.claim(protocol=protocol, worker_id=worker)  # type: ignore[arg-type]
+        claim.report("completed")  # type: ignore[union-attr]
+    variables = {**legacy_queue.env, "LEGACY_QUEUE_ROOT_URL": legacy_queue.root_url}
+    workers = [
+        "test-group/a of test-provisioner/test-worker-type",
+        "test-group/b of test-provisioner/test-worker-type",
+    ]
+    for suffix in (".json", ".xml", ".html"):
+        file = tmp_path / f"report{suffix}"
+        ended = run("--observe", "--report", str(file), **variables)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert all(worker in file.read_text() for worker in workers)
+    reports = json.loads((tmp_path / "report.json").read_text())
+    assert [(each["worker"], each["protocol"]) for each in reports] == [
+        (workers[0], "draft"),
+        (workers[1], "claimwork"),
+    ]
+    assert [suite.tag for suite in etree.parse(tmp_path / "report.xml").getroot()] == ["testsuite"] * 2
+    assert all(f"{worker}:" in ended.stdout.splitlines() for worker in workers)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -214,8 +259,12 @@ def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:
         (["--payload", "nothing", "--", "true"], "'nothing' is no file with a JSON object"),
         (["--report", "report.txt", "--", "true"], "a name that ends in .html, .json, .xml is accepted"),
         (
-            ["--rule", "report-once", "--", "no-such-command"],
-            "'no-such-command' cannot be started: No such",
+            ["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"],
+            "'encode-the-receipt' is no rule of the protocol draft",
+        ),
+        (
+            ["--rule", "encode-the-receipt", "--", *WORKER],
+            "'encode-the-receipt' is no rule of the protocol draft",
         ),
         (
             ["--protocol", "draft", "--rule", "report-once", "--", "false"],
@@ -230,5 +279,6 @@ def test_the_fixture_judges_a_worker(legacy_queue: LegacyQueue) -> None:
 )
 def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(words: list[str], said: str) -> None:
     ended = run(*words)
-    assert ended.returncode != 0
+    assert ended.returncode == 2
     assert said in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -41,7 +41,10 @@ NOT_RUN = {
         "legacy-queue serve --config azure.toml",
         "docker run --detach --publish 127.0.0.1:10000-10002:10000-10002 --volume azurite:/data \\",
     ],
-    "docs/how-to/conform.md": ["pip install taskcluster==113.2.0"],
+    "docs/how-to/conform.md": [
+        "pip install taskcluster==113.2.0",
+        "legacy-queue conform --payload generic-worker -- sh start.sh",
+    ],
     "docs/how-to/migrate.md": ["pip install taskcluster==113.2.0"],
 }
 

@@ -1,11 +1,12 @@
 """What a worker did, as the request journal of a queue has it. The rules of ``conform`` read nothing else."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from legacy_queue.domain.story import requester
 from legacy_queue.domain.times import parse_time
 
 Run = tuple[str, int]  # taskId and runId
@@ -15,8 +16,13 @@ REPORTS = ("reportCompleted", "reportFailed", "reportException")
 OF_A_RUN = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
 JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", "cancelTask", *OF_A_RUN)
 _ROUNDED = timedelta(milliseconds=2)  # the times of the journal
-SETTLED = timedelta(seconds=3)  # in which what follows at once has come
-PATIENCE = timedelta(seconds=12)  # in which a worker has polled or repeated a call
+# On a machine on which a worker starts within three seconds; longer on a slower one: ``Log.pace``.
+QUIET_TIME = timedelta(seconds=3)  # in which what follows at once has come
+MAX_REACTION_TIME = timedelta(seconds=12)  # in which a worker has repeated a call
+_SILENCE = timedelta(seconds=30)  # after which nothing comes any more; claimWork may take 20 seconds
+_LONG_CLAIM = timedelta(minutes=3, seconds=30)
+_START = timedelta(seconds=3)
+_MAX_PACE = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +75,18 @@ class Request:
         claims = self.wire.get("claims", ()) if self.was_done else ()
         return {(claim["taskId"], claim["runId"]): parse_time(claim["takenUntil"]) for claim in claims}
 
+    @property
+    def runs(self) -> Set[Run]:
+        """The runs that the request is about, or that its answer has."""
+        received = {(wire["taskId"], wire["runId"]) for wire in self.messages if "taskId" in wire}
+        return {*self.claims, *received, *([self.run] if self.run else [])}
+
+    @property
+    def urls(self) -> str | None:
+        """When the signed URL expires, or those of the answer: the same for all that are made in a second."""
+        is_of_urls = self.call in (POLL, DELETE, "pollTaskUrls") and "expires" in self.wire
+        return str(self.wire["expires"])[:19] if is_of_urls else None
+
     def follows(self, other: "Request") -> bool:
         """Whether this request began after the answer to the other."""
         later = self.wire["sequence"] > other.wire["sequence"]
@@ -95,22 +113,34 @@ class Term(NamedTuple):
     request: Request
     end: datetime
 
+    @property
+    def is_long(self) -> bool:
+        """Whether any healthy worker reclaims in time. generic-worker does so three minutes before the end,
+        and not at all if that is less than half a minute away.
+        """
+        return self.end - self.request.ended >= _LONG_CLAIM
+
 
 @dataclass(frozen=True)
 class Log:
     """The requests of one worker, in the order of their answers.
 
     ``situation`` is the name of what was caused, "" for an observed server. ``tasks`` has what each task
-    does, by its id. ``worker`` is the worker's name, if it was given one. ``stopped`` is when the worker got
-    a SIGTERM, ``end`` when the queue was asked for the requests.
+    does, and ``lasts`` how long its script runs, by its id. ``worker`` is the worker's name, if it was given
+    one; it was ``started`` and got a SIGTERM (``stopped``) then. ``end`` is when the queue was asked
+    for the requests; of an observed worker, which may have been stopped, when its last request began.
+    ``is_whole`` is False if earlier requests were dropped from the journal.
     """
 
     requests: Sequence[Request]
     end: datetime
     situation: str = ""
     tasks: Mapping[str, str] = field(default_factory=dict)
+    lasts: Mapping[str, timedelta] = field(default_factory=dict)
     worker: str | None = None
+    started: datetime | None = None
     stopped: datetime | None = None
+    is_whole: bool = True
 
     def of(self, *calls: str) -> list[Request]:
         """The requests of these calls."""
@@ -124,21 +154,46 @@ class Log:
         """The requests of these calls that begin after the end of that request."""
         return [other for other in self.of(*calls) if other.follows(request)]
 
-    def is_held(self, request: Request) -> bool:
-        """Whether the worker had claimed the run of the request when it began, and not reported it."""
-        claims = [claim for claim in self.claims if claim.run == request.run]
-        reports = self.about(request.run, *REPORTS)
-        return any(request.follows(claim.request) for claim in claims) and not any(
-            report.was_done and request.follows(report) for report in reports
-        )
+    def is_of_worker(self, request: Request) -> bool:
+        """Whether the worker had claimed the run of the request when it began."""
+        return any(request.follows(claim.request) for claim in self.claims if claim.run == request.run)
 
     def again(self, request: Request) -> list[Request]:
         """The same call, later."""
         return [other for other in self.after(request, request.call) if request.is_same(other)]
 
-    def is_over(self, request: Request, after: timedelta = SETTLED) -> bool:
-        """Whether what has to follow the request in this time has come, if it comes at all."""
-        return request.ended + after <= min(self.end, self.stopped or self.end)
+    @cached_property
+    def pace(self) -> float:
+        """How many times as long as usual this worker may take for all that it does, from 1 to 10.
+
+        Judged by the time that it took to start, which grows with the load of the machine.
+        """
+        if not self.started or not self.requests:
+            return 1.0
+        return min(max((self.requests[0].begun - self.started) / _START, 1.0), _MAX_PACE)
+
+    @cached_property
+    def last_moment(self) -> datetime:
+        """When the log ends, or the worker got a SIGTERM."""
+        return min(self.end, self.stopped or self.end)
+
+    def has_gone_on(self, since: datetime, *calls: str) -> bool:
+        """Whether the worker made one of these calls, by default any, after that time, or fell silent."""
+        requests = self.of(*calls) if calls else self.requests
+        return any(since <= other.begun <= self.last_moment for other in requests) or self.is_silent
+
+    @cached_property
+    def is_silent(self) -> bool:
+        """Whether the worker does nothing any more, and no script runs for which it may wait."""
+        busy = [request.ended for request in self.requests]
+        busy += [end for claim in self.claims if (end := self.script_end(claim.run))]
+        return bool(busy) and max(busy) + _SILENCE * self.pace <= self.last_moment
+
+    def script_end(self, run: Run) -> datetime | None:
+        """When the script of a claimed run ends if nothing stops it; None if that is not known."""
+        claims = [claim.request.ended for claim in self.claims if claim.run == run]
+        lasts = self.lasts.get(run[0])
+        return None if lasts is None or not claims else claims[0] + lasts
 
     @cached_property
     def messages(self) -> Sequence[Message]:
@@ -173,3 +228,72 @@ def spoken_protocol(requests: Sequence[Request]) -> str:
     if "claimWork" in calls:
         return "today" if str(calls["claimWork"]["path"]).startswith("/api/") else "claimwork"
     return "draft" if "signature" in calls.get("claimTask", ()) else "deployed"
+
+
+def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> list[Log]:
+    """The log of each worker that has claimed work of the pool. What may be of several is in none.
+
+    A request is of the worker that it names, else of the only one for which its client has claimed, else of
+    the one that has claimed its run. A poll names nobody: see ``_by_urls``.
+    """
+    runs = {run for request in requests if request.wire.get("taskQueueId") == pool for run in request.runs}
+    own = [each for each in requests if each.wire.get("taskQueueId") == pool or runs & each.runs]
+    named = [(requester(claim.wire), claim) for claim in own if "workerId" in claim.wire]
+    of_client = _only((claim.wire.get("clientId"), name) for name, claim in named)
+    of_run: Mapping[Run | None, str] = {run: name for name, claim in named for run in claim.claims}
+    of_urls = _by_urls(own, of_client)
+    workers = {name for name, _ in named}
+    found: dict[str, list[Request]] = {}
+    for request in own:
+        by = requester(request.wire)
+        if by not in workers:
+            by_client = of_client.get(request.wire.get("clientId")) or of_run.get(request.run)
+            by = (of_urls.get(request.urls) if request.urls else by_client) or ""
+        found.setdefault(by, []).append(request)
+    return [
+        Log(found[name], max(each.begun for each in found[name]), worker=name, is_whole=is_whole)
+        for name in sorted(workers)
+    ]
+
+
+def _by_urls(requests: Sequence[Request], of_client: Mapping[Any, str | None]) -> Mapping[Any, str | None]:
+    """The worker that polls by the URLs of an answer of pollTaskUrls, by the time when these expire.
+
+    It is the one that claims for their messages. Without a message it is the only one of their client, unless
+    that polls by other URLs meanwhile: then the client has a further worker.
+    """
+    groups: dict[str, list[Request]] = {}
+    for request in requests:
+        if request.urls:
+            groups.setdefault(request.urls, []).append(request)
+    claims = [claim for claim in requests if claim.call == "claimTask"]
+    claimed = _only(
+        (urls, requester(claim.wire))
+        for urls, group in groups.items()
+        for poll in group
+        for run in poll.runs
+        for claim in [each for each in claims if each.run == run and each.follows(poll)][:1]
+    )
+    asked = _only(
+        (urls, of_client.get(call.wire.get("clientId")) or "")
+        for urls, group in groups.items()
+        for call in group
+        if call.call == "pollTaskUrls"
+    )
+    found: dict[str, str | None] = {}
+    for urls, group in groups.items():
+        same = [other for other in groups if other != urls and asked.get(other) == asked.get(urls)]
+        meanwhile = any(
+            group[0].begun < each.begun < group[-1].begun for other in same for each in groups[other]
+        )
+        if sum(call.call == "pollTaskUrls" for call in group) < 2:
+            found[urls] = claimed[urls] if urls in claimed else None if meanwhile else asked.get(urls)
+    return found
+
+
+def _only(pairs: Iterable[tuple[Any, str]]) -> dict[Any, str | None]:
+    """The only name for each key; None if there are several."""
+    found: dict[Any, str | None] = {}
+    for key, name in pairs:
+        found[key] = name if found.get(key, name) == name else None
+    return found

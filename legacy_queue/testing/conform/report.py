@@ -57,12 +57,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """``troubles`` are sentences about situations that could not be caused."""
+    """``troubles`` are sentences about situations that could not be caused. ``worker`` was observed."""
 
     protocol: str
     verdicts: Sequence[Verdict]
     seconds: float
     troubles: Sequence[str]
+    worker: str = ""
 
     def held(self) -> bool:
         """Whether no rule is broken, and any was shown."""
@@ -79,6 +80,7 @@ class Report:
     def to_wire(self) -> Mapping[str, Any]:
         """What ``--report FILE.json`` has."""
         return {
+            **({"worker": self.worker} if self.worker else {}),
             "protocol": self.protocol,
             "seconds": round(self.seconds, 1),
             "rules": [each.to_wire() for each in self.verdicts],
@@ -90,6 +92,7 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         width = max(len(each.rule.id) for each in self.verdicts)
+        yield from [f"{self.worker}:"] if self.worker else []
         for each in self.verdicts:
             yield f"{each.verdict:<10} {each.rule.demand:<6} {each.rule.id:<{width}}  {_seen(each)}".rstrip()
         for each in self.verdicts:
@@ -113,22 +116,14 @@ class Report:
         return f"Rules of the protocol {self.protocol}: {words}, in {self.seconds:.0f} s."
 
     def written(self, suffix: str) -> str:
-        """The text of a file with the suffix ``.html``, ``.json`` or ``.xml`` (JUnit). Raises KeyError."""
-        return {
-            ".html": self._html,
-            ".json": lambda: json.dumps(self.to_wire(), indent=2),
-            ".xml": self._junit,
-        }[suffix]()
+        """As ``written`` for this report alone."""
+        return written([self], suffix)
 
-    def _html(self) -> str:
-        environment = Environment(loader=PackageLoader("legacy_queue.testing.conform", ""), autoescape=True)
-        return environment.get_template("report.html").render(report=self, words=_words)
-
-    def _junit(self) -> str:
+    def to_junit(self) -> etree._Element:
         counts = Counter(each.verdict for each in self.verdicts)
         suite = etree.Element(
             "testsuite",
-            name=f"legacy-queue conform, {self.protocol}",
+            name=", ".join(filter(None, ["legacy-queue conform", self.protocol, self.worker])),
             tests=str(len(self.verdicts)),
             failures=str(counts[BROKEN]),
             skipped=str(counts[NOT_SHOWN]),
@@ -142,7 +137,23 @@ class Report:
                 failure.text = "\n".join([each.rule.sentence, *lines])
             elif each.verdict == NOT_SHOWN:
                 etree.SubElement(case, "skipped")
-        return etree.tostring(suite, pretty_print=True, encoding="unicode")
+        return suite
+
+
+def written(reports: Sequence[Report], suffix: str) -> str:
+    """The text of a file with the suffix ``.html``, ``.json`` or ``.xml`` (JUnit).
+
+    That of several reports has a list in JSON, and all suites in JUnit.
+    """
+    if suffix == ".html":
+        environment = Environment(loader=PackageLoader("legacy_queue.testing.conform", ""), autoescape=True)
+        return environment.get_template("report.html").render(reports=reports, words=_words)
+    if suffix == ".json":
+        wires = [report.to_wire() for report in reports]
+        return json.dumps(wires if len(wires) > 1 else wires[0], indent=2)
+    suites = etree.Element("testsuites")
+    suites.extend(report.to_junit() for report in reports)
+    return etree.tostring(suites if len(suites) > 1 else suites[0], pretty_print=True, encoding="unicode")
 
 
 def _seen(verdict: Verdict) -> str:

@@ -2,7 +2,8 @@
 
 The docstring of a function is the sentence, and what a worker that breaks it should do. The function yields
 ``(True, requests)`` for each place of the log that shows the rule kept, ``(False, requests)`` where it is
-broken. What may still come after the end of the log shows nothing.
+broken. What may still come after the end of the log shows nothing: what is missing shows in what the worker
+did later.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,11 +16,11 @@ from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.conform.log import (
     DELETE,
+    MAX_REACTION_TIME,
     OF_A_RUN,
-    PATIENCE,
     POLL,
+    QUIET_TIME,
     REPORTS,
-    SETTLED,
     UPLOAD,
     Log,
     Message,
@@ -40,10 +41,10 @@ PROTOCOLS = (*POLLS, *ASKS)
 
 _LAST = len(PRIORITIES) - 1
 _A_SECOND_OR_SO = timedelta(seconds=0.5)
-_AT_ONCE = timedelta(seconds=1)
+_UNDER_WAY = timedelta(seconds=0.5)  # in which a call arrives that was begun before an answer
 _WHOLE_SECOND = timedelta(seconds=1)  # to which the end of a signed URL is cut
 _REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
-_WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
+WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
 _BRIEFLY = 500  # milliseconds: it did
 _GROWING = 1.5  # the fourth pause in relation to the first
 _FAILURES = 4  # in a row show whether pauses grow
@@ -79,20 +80,29 @@ def rule(
     return declared
 
 
-def _followed(log: Log, request: Request, following: list[Request], after: timedelta = SETTLED) -> Findings:
-    """Kept if something follows; broken if nothing does, although there was time."""
-    if following or log.is_over(request, after):
+def _followed(
+    log: Log, request: Request, following: list[Request], *others: str, within: timedelta = QUIET_TIME
+) -> Findings:
+    """Kept if something follows; broken if the worker makes one of the other calls, by default any, after
+    that time, or falls silent.
+    """
+    if following or log.has_gone_on(request.ended + within * log.pace, *others):
         yield bool(following), [request, *following[:1]]
 
 
-def _not_followed(log: Log, request: Request, following: list[Request]) -> Findings:
-    """Broken if something follows; kept if nothing does, although there was time."""
-    if following or log.is_over(request):
+def _not_followed(
+    log: Log, request: Request, following: list[Request], within: timedelta = QUIET_TIME
+) -> Findings:
+    """Broken if something follows; kept if the worker goes on without it after that time."""
+    if following or log.has_gone_on(request.ended + within * log.pace):
         yield not following, [request, *following[:1]]
 
 
 def _asks_again(log: Log, request: Request) -> Findings:
-    return _followed(log, request, log.after(request, POLL, "claimWork"), PATIENCE)
+    """Kept if the worker asks for work; broken if it falls silent. It may be busy for any time before."""
+    asks = log.after(request, POLL, "claimWork")
+    if asks or log.is_silent:
+        yield bool(asks), [request, *asks[:1]]
 
 
 # Polling
@@ -200,6 +210,11 @@ def _claims_of(log: Log, message: Message) -> list[Request]:
     return [claim for claim in log.after(message.poll, "claimTask") if claim.run == message.run]
 
 
+def _has_all_messages(log: Log) -> bool:
+    """Whether the log has each message that the worker has received. Polls of Azure itself are not seen."""
+    return log.is_whole and bool(log.of(POLL))
+
+
 def _deletes(log: Log, message: Message) -> list[Request]:
     return [
         delete
@@ -221,7 +236,7 @@ def claim_every_message(log: Log) -> Findings:
     """
     for message in log.messages:
         if message.run:
-            yield from _followed(log, message.poll, _claims_of(log, message))
+            yield from _followed(log, message.poll, _claims_of(log, message), POLL)
 
 
 @rule("must", ("draft",), DRAFT)
@@ -236,7 +251,8 @@ def claim_with_the_message(log: Log) -> Findings:
         sent = [claim.wire.get(name) for name in names]
         received = [message for message in log.messages if claim in _claims_of(log, message)]
         is_kept = any([message.wire.get(name) for name in names] == sent for message in received)
-        yield is_kept, [*(message.poll for message in received[:1]), claim]
+        if received or _has_all_messages(log):
+            yield is_kept, [*(message.poll for message in received[:1]), claim]
 
 
 @rule("must", PROTOCOLS, CLAIMWORK)
@@ -258,7 +274,7 @@ def leave_a_refused_task(log: Log) -> Findings:
     Do not run, reclaim or report a run whose claim was refused with 4xx, as that of a doubled message.
     """
     for claim in log.of("claimTask"):
-        if claim.was_refused and not log.is_held(claim):
+        if claim.was_refused and log.is_whole and not log.is_of_worker(claim):
             calls = [call for call in log.after(claim, *OF_A_RUN) if call.run == claim.run]
             yield from _not_followed(log, claim, calls)
 
@@ -280,8 +296,10 @@ def keep_the_message(log: Log) -> Findings:
 
     Never delete a message: the queue has made it that of the next run.
     """
-    for claim in log.claims:
-        yield from _not_followed(log, claim.request, log.of(DELETE))
+    for message in log.messages:
+        for claim in _claims_of(log, message):
+            if claim.was_done:
+                yield from _not_followed(log, claim, _deletes(log, message))
 
 
 @rule("must", ("deployed",), DEPLOYED)
@@ -294,7 +312,7 @@ def delete_after_the_claim(log: Log) -> Findings:
     for message in log.messages:
         final = [claim for claim in _claims_of(log, message) if not claim.has_failed]
         if final:
-            yield from _followed(log, final[0], _deletes(log, message))
+            yield from _followed(log, final[0], _deletes(log, message), POLL, *REPORTS)
 
 
 @rule("must", ("deployed",), DEPLOYED)
@@ -345,7 +363,9 @@ def delete_by_message_id(log: Log) -> Findings:
     Replace {{messageId}} by the MessageId that the poll has received.
     """
     for delete in log.of(DELETE):
-        yield any(_message_id(delete) == message.wire["messageId"] for message in log.messages), [delete]
+        is_kept = any(_message_id(delete) == message.wire["messageId"] for message in log.messages)
+        if is_kept or _has_all_messages(log):
+            yield is_kept, [delete]
 
 
 @rule("must", ("deployed",), DEPLOYED)
@@ -369,7 +389,7 @@ def look_at_the_dequeue_count(log: Log) -> Findings:
     """
     for message in log.messages:
         if not message.run and message.wire["dequeueCount"] > 10:
-            yield from _followed(log, message.poll, _deletes(log, message))
+            yield from _followed(log, message.poll, _deletes(log, message), POLL)
 
 
 # claimWork
@@ -389,9 +409,17 @@ def run_every_claim(log: Log) -> Findings:
 
 
 def _is_dropped(log: Log, term: Term) -> bool:
-    """Whether the worker has done nothing about a run that claimWork has answered, and asked for others."""
-    others = log.after(term.request, "claimWork")
-    return bool(others) and log.is_over(others[0]) and not log.about(term.run, *OF_A_RUN)
+    """Whether the worker has done nothing about a run that a claim has answered, and went on to others.
+
+    That shows if it has run a later claim of a short task, or asks for more after takenUntil.
+    """
+    if log.about(term.run, *OF_A_RUN):
+        return False
+    if log.lasts.get(term.run[0]) == timedelta(0):
+        later = [claim.run for claim in log.claims if claim.request.follows(term.request)]
+        ends = [report.ended for run in later for report in log.reports(run)[:1]]
+        return any(log.has_gone_on(end + QUIET_TIME * log.pace) for end in ends)
+    return term.is_long and any(ask.begun > term.end for ask in log.of(POLL, "claimWork"))
 
 
 @rule("must", ASKS, CLAIMWORK)
@@ -400,11 +428,16 @@ def wait_for_the_answer(log: Log) -> Findings:
 
     Wait for the answer of claimWork for 20 seconds and more, and do not close the connection before.
     """
-    for claim in log.of("claimWork"):
-        left = "isDisconnected" in claim.wire
-        is_ordered = log.stopped is not None and claim.ended >= log.stopped
-        if (left or claim.wire["ms"] >= _WAITED) and not is_ordered:
-            yield not left, [claim]
+    asked = log.of("claimWork")
+    gone = [
+        claim for claim in asked if "isDisconnected" in claim.wire
+    ]  # which the queue sees some seconds later
+    left = [claim for claim in gone if any(claim.begun < other.begun for other in asked)]
+    empty = [claim for claim in asked if claim.was_done and not claim.claims and claim not in gone]
+    waited = [claim for claim in empty if claim.wire["ms"] >= WAITED]
+    is_stopped = len(left) <= len(waited)  # a worker that mostly waits was stopped where it left
+    for claim in [*waited, *([] if is_stopped else left)]:
+        yield claim in waited, [claim]
 
 
 @rule("should", ASKS, CLAIMWORK)
@@ -422,25 +455,31 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
 # A claimed run
 
 
-def _renewals(log: Log) -> Iterator[tuple[bool, int, bool, list[Request]]]:
-    """Of each claim or reclaim whose end has come while the run was not reported: whether the worker had
-    several tasks, the number of the reclaim, whether reclaimTask was called before the end, and the requests.
+def _renewals(log: Log) -> Iterator[tuple[Term, bool, bool, list[Request]]]:
+    """Each claim or reclaim that shows whether reclaimTask is called before its end: whether the worker had
+    several tasks, whether it was called, and the requests.
+
+    No reclaim at all before the end of a short claim is a fault only of a worker that has reclaimed others.
     """
-    end = min(log.end, log.stopped or log.end)
-    for term in log.terms():
-        calls = log.about(term.run, *OF_A_RUN)
+    terms = [term for term in log.terms() if log.situation != "clock"]
+    reclaims = {
+        term: [call for call in log.about(term.run, "reclaimTask") if call.follows(term.request)]
+        for term in terms
+    }
+    in_time = {term: [call for call in reclaims[term] if call.begun < term.end] for term in terms}
+    for term in terms:
         is_reported = any(call.begun < term.end for call in log.about(term.run, *REPORTS))
-        if is_reported or term.end > end or _is_dropped(log, term) or log.situation == "clock":
-            continue
-        is_one_of_several = any(
-            other.run[0] != term.run[0]
-            and other.request.begun < term.end
-            and not any(term.request.follows(report) for report in log.about(other.run, *REPORTS))
-            for other in log.claims
-        )
-        reclaims = [call for call in calls if call.call == "reclaimTask" and call.follows(term.request)]
-        in_time = [reclaim for reclaim in reclaims if reclaim.begun < term.end]
-        yield is_one_of_several, term.number, bool(in_time), [term.request, *in_time[:1]]
+        is_late = not is_reported and term.end <= log.last_moment and not _is_dropped(log, term)
+        is_able = term.is_long or (any(in_time.values()) and not reclaims[term])
+        if in_time[term] or (is_late and is_able):
+            over = min([term.end, *(report.begun for report in log.reports(term.run))])
+            is_one_of_several = any(
+                other.run[0] != term.run[0]
+                and other.request.begun < over
+                and not any(term.request.follows(report) for report in log.about(other.run, *REPORTS))
+                for other in log.claims
+            )
+            yield term, is_one_of_several, bool(in_time[term]), [term.request, *in_time[term][:1]]
 
 
 @rule("must", PROTOCOLS, DEPLOYED)
@@ -449,8 +488,8 @@ def reclaim_in_time(log: Log) -> Findings:
 
     Call reclaimTask while the task runs, some minutes before takenUntil.
     """
-    for is_one_of_several, number, is_kept, requests in _renewals(log):
-        if not is_one_of_several and number == 0:
+    for term, is_one_of_several, is_kept, requests in _renewals(log):
+        if not is_one_of_several and term.number == 0:
             yield is_kept, requests
 
 
@@ -461,8 +500,8 @@ def reclaim_again(log: Log) -> Findings:
 
     Reclaim again before the takenUntil of each reclaim.
     """
-    for is_one_of_several, number, is_kept, requests in _renewals(log):
-        if not is_one_of_several and number > 0:
+    for term, is_one_of_several, is_kept, requests in _renewals(log):
+        if not is_one_of_several and term.number > 0:
             yield is_kept, requests
 
 
@@ -472,7 +511,7 @@ def keep_several_claims(log: Log) -> Findings:
 
     Reclaim each of several tasks at once before its takenUntil.
     """
-    for is_one_of_several, _, is_kept, requests in _renewals(log):
+    for _, is_one_of_several, is_kept, requests in _renewals(log):
         if is_one_of_several:
             yield is_kept, requests
 
@@ -487,7 +526,7 @@ def use_the_newest_credentials(log: Log) -> Findings:
     for term in log.terms():
         for call in log.about(term.run, "reclaimTask", "createArtifact", *REPORTS) if term.number else ():
             _, is_temporary, until = call.wire.get("clientId", "").partition("/until/")
-            if is_temporary and call.begun > term.request.ended + _AT_ONCE:
+            if is_temporary and call.begun > term.request.ended + QUIET_TIME * log.pace:
                 yield int(until) >= int(term.end.timestamp()), [term.request, call]
 
 
@@ -499,11 +538,14 @@ def stop_on_a_409(log: Log) -> Findings:
     After a 409 of reclaimTask send nothing more about the run.
     """
     for reclaim in log.of("reclaimTask"):
-        if reclaim.status == 409:
+        if reclaim.status == 409 and reclaim.run:
             calls = log.about(reclaim.run, *OF_A_RUN)
-            yield from _not_followed(
-                log, reclaim, [call for call in calls if call.begun > reclaim.ended + _AT_ONCE / 2]
-            )
+            # a call may have been under way
+            late = [call for call in calls if call.begun > reclaim.ended + _UNDER_WAY * log.pace]
+            is_broken = len(late) > 1 or (late and late[0].begun > reclaim.ended + QUIET_TIME * log.pace)
+            end = log.script_end(reclaim.run)  # until then the worker may run it
+            if is_broken or (end and not late and log.has_gone_on(end + QUIET_TIME * log.pace)):
+                yield not is_broken, [reclaim, *late[:1]]
 
 
 @rule("must", PROTOCOLS, CLAIMWORK)
@@ -526,7 +568,8 @@ def live_with_another_clock(log: Log) -> Findings:
     """
     for claim in log.claims:
         if log.situation == "clock":
-            yield from _followed(log, claim.request, log.reports(claim.run), PATIENCE)
+            reports = log.reports(claim.run)
+            yield from _followed(log, claim.request, reports, POLL, "claimWork", within=MAX_REACTION_TIME)
 
 
 # Answers that fail, are refused or get lost
@@ -541,7 +584,7 @@ def repeat_after_a_5xx(log: Log) -> Findings:
     """
     for call in log.of("reclaimTask", *_REPEATED):
         if call.status >= 500:
-            yield from _followed(log, call, log.again(call), PATIENCE)
+            yield from _followed(log, call, log.again(call), within=MAX_REACTION_TIME)
 
 
 @rule("should", PROTOCOLS, CLAIMWORK)
@@ -555,7 +598,10 @@ def repeat_after_growing_pauses(log: Log) -> Findings:
         calls = [first, *log.again(first)][: _FAILURES + 1]
         if len(calls) > _FAILURES and all(call.status >= 500 for call in calls[:-1]):
             pauses = [following.begun - call.ended for call, following in pairwise(calls)]
-            yield pauses[-1] > _GROWING * pauses[0], calls
+            grows = pauses[-1] > _GROWING * pauses[0]
+            # a slow machine makes a pause longer, never shorter
+            if grows or pauses[-1] <= _GROWING * min(pauses):
+                yield grows, calls
 
 
 @rule("must", PROTOCOLS, DEPLOYED)
@@ -569,14 +615,14 @@ def do_not_repeat_after_a_4xx(log: Log) -> Findings:
             received = [message.poll.begun for message in log.messages if message.run == call.run]
             again = log.again(call)
             new = again and call.call == "claimTask" and any(call.ended <= begun for begun in received)
-            yield from _not_followed(log, call, [] if new else again)
+            yield from _not_followed(log, call, [] if new else again, MAX_REACTION_TIME)
 
 
 def _repeated_if_lost(*calls: str) -> Check:
     def check(log: Log) -> Findings:
         for call in log.of(*calls):
             if call.status == 0 and "fault" in call.wire:
-                yield from _followed(log, call, log.again(call), PATIENCE)
+                yield from _followed(log, call, log.again(call), within=MAX_REACTION_TIME)
 
     return check
 

@@ -6,19 +6,25 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from legacy_queue.testing.conform.log import DELETE, PATIENCE, POLL, Log
-from legacy_queue.testing.conform.rules import ASKS, POLLS, PROTOCOLS
-from legacy_queue.testing.conform.stage import CLAIM, POOL, Stage
+from legacy_queue.testing.conform.log import MAX_REACTION_TIME, POLL, REPORTS, Log, spoken_protocol
+from legacy_queue.testing.conform.rules import ASKS, POLLS, PROTOCOLS, RULES, WAITED
+from legacy_queue.testing.conform.stage import POOL, Stage
 
 Cause = Callable[[Stage], object]
 
-_LONG = 1.8 * CLAIM.total_seconds()
-_RECLAIMED = 1.15 * CLAIM.total_seconds()
+# how long a script runs, in claims
+_RECLAIMED = 1.15
+_LOST = 1.5
+_LONG = 1.8
+_MAX_RECLAIMS = 3  # which show all that a longer script would
 
 
 @dataclass(frozen=True)
 class Situation:
-    """``shows`` are the ids of rules that a worker of these protocols shows in it."""
+    """``shows`` are the ids of rules that a worker of these protocols shows in it.
+
+    ``cause`` returns when the worker has come through it, or the wait for that has ended.
+    """
 
     name: str
     sentence: str
@@ -26,6 +32,25 @@ class Situation:
     protocols: tuple[str, ...]
     settings: Mapping[str, Any]
     cause: Cause
+
+    def show(self, stage: Stage) -> None:
+        """Cause it, and wait until each rule is shown, or one is broken and all scripts have ended, or the
+        worker has gone on without showing them.
+        """
+        self.cause(stage)
+        caused = stage.log()
+        ends = [end for claim in caused.claims if (end := caused.script_end(claim.run))]
+        over = max([caused.end, *ends]) + MAX_REACTION_TIME * caused.pace
+
+        def is_shown(log: Log) -> bool:
+            protocol = spoken_protocol(log.requests)
+            rules = [rule for rule in RULES if rule.id in self.shows and protocol in rule.protocols]
+            found = [[is_kept for is_kept, _ in rule.check(log)] for rule in rules]
+            is_broken = log.end >= over and any(False in each for each in found)
+            return all(found) or is_broken or log.has_gone_on(over)
+
+        if not caused.stopped:
+            stage.until(is_shown, claims=_LOST)
 
 
 SITUATIONS: list[Situation] = []
@@ -57,7 +82,10 @@ def tasks(stage: Stage) -> None:
     stage.start().until_reported(*map(stage.new_task, kinds))
 
 
-@situation("poll-in-order poll-from-the-start poll-after-a-pause poll-for-at-most-32 wait-for-the-answer")
+@situation(
+    "poll-in-order poll-from-the-start poll-after-a-pause poll-for-at-most-32 wait-for-the-answer",
+    claim_work_wait="20s",
+)
 def idle(stage: Stage) -> None:
     """There is no work."""
 
@@ -65,11 +93,11 @@ def idle(stage: Stage) -> None:
         waited = [
             claim
             for claim in log.of("claimWork")
-            if claim.wire["ms"] > 1500 or "isDisconnected" in claim.wire
+            if claim.wire["ms"] >= WAITED or "isDisconnected" in claim.wire
         ]
-        return bool(waited) or len(log.of(POLL)) > 15
+        return len(waited) > 2 or len(log.of(POLL)) > 15
 
-    stage.start().until(has_come_round, 25)
+    stage.start().until(has_come_round)
 
 
 @situation("pause-after-an-empty-answer", ASKS, claim_work_wait="0s")
@@ -81,44 +109,39 @@ def empty_answers(stage: Stage) -> None:
 @situation("reclaim-in-time reclaim-again use-the-newest-credentials")
 def long_task(stage: Stage) -> None:
     """A task runs longer than its claim."""
-    stage.start().until_reported(stage.new_task("runs", _LONG))
+    task_id = stage.new_task("runs", _LONG * stage.claim_period)
+
+    if stage.start().until_claimed(task_id):
+        stage.until(lambda log: len(log.of("reclaimTask")) >= _MAX_RECLAIMS or log.of(*REPORTS), claims=2)
 
 
 @situation("keep-several-claims")
 def several_tasks(stage: Stage) -> None:
     """Two tasks run longer than their claims, at once if the worker has the capacity."""
-    first, second = stage.new_task("runs", _RECLAIMED), stage.new_task("runs", _RECLAIMED)
-    stage.start()
-    if stage.until(lambda log: len(log.claims) > 1, CLAIM.total_seconds() / 2):
-        stage.until_reported(first, second)
+    tasks = [stage.new_task("runs", _RECLAIMED * stage.claim_period) for _ in range(2)]
+    stage.start().until(lambda log: len(log.claims) > 1 or log.of(*REPORTS), claims=2)
+    if len(stage.log().claims) > 1:
+        stage.until_reported(*tasks, claims=2)
 
 
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
 def canceled_task(stage: Stage) -> None:
     """A task is canceled while it runs."""
-    task_id = stage.new_task("runs", 4 * _LONG)
+    task_id = stage.new_task("runs", _LOST * stage.claim_period)
     if stage.start().until_claimed(task_id):
         stage.cancel(task_id)
-        _until_asked_again(stage, "reclaimTask")
+        stage.until(_has_lost_its_claim, claims=1)
 
 
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
 def deadline(stage: Stage) -> None:
     """The deadline of a task passes while it runs."""
-    stage.new_task("runs", 4 * _LONG, deadline=CLAIM / 2)
-    _until_asked_again(stage.start(), "reclaimTask")
+    stage.new_task("runs", _LOST * stage.claim_period, deadline=stage.claim_period / 2)
+    stage.start().until(_has_lost_its_claim, claims=2)
 
 
-def _until_asked_again(stage: Stage, call: str) -> None:
-    """Wait until the call is refused, and until the worker has asked for work after that."""
-    stage.until(lambda log: any(request.was_refused for request in log.of(call)))
-    stage.settle()
-
-    def has_asked_again(log: Log) -> bool:
-        refused = [request for request in log.of(call) if request.was_refused]
-        return any(log.after(request, POLL, "claimWork") for request in refused)
-
-    stage.until(has_asked_again, PATIENCE.total_seconds())
+def _has_lost_its_claim(log: Log) -> bool:
+    return any(reclaim.was_refused for reclaim in log.of("reclaimTask"))
 
 
 @situation("leave-a-refused-task do-not-repeat-after-a-4xx", POLLS)
@@ -126,7 +149,6 @@ def refused_claim(stage: Stage) -> None:
     """The task of a message was canceled before it is claimed."""
     stage.cancel(stage.new_task("completes"))
     stage.start().until(lambda log: log.of("claimTask"))
-    stage.settle()
 
 
 @situation("go-on-after-a-malformed-message look-at-the-dequeue-count", POLLS, poll_visibility="30s")
@@ -138,13 +160,8 @@ def malformed_message(stage: Stage) -> None:
         stage.advance("30s")
     stage.start().until_reported(stage.new_task("completes"))
 
-    def has_gone_on(log: Log) -> bool:
-        return any(log.after(message.poll, POLL) for message in log.messages if not message.run)
 
-    stage.until(has_gone_on, PATIENCE.total_seconds())
-
-
-@situation("leave-a-refused-task report-once", POLLS)
+@situation("report-once", POLLS)
 def doubled_message(stage: Stage) -> None:
     """The message of a task is delivered twice."""
     stage.fault(POLL, double=True, times=1)
@@ -156,7 +173,6 @@ def stale_receipt(stage: Stage) -> None:
     """The receipt of a message is no longer good."""
     stage.fault(POLL, stale=True, times=1)
     stage.start().until_reported(stage.new_task("completes"))
-    _until_asked_again(stage, DELETE)
 
 
 @situation("renew-urls-in-time", POLLS)
@@ -196,25 +212,22 @@ def refused_report(stage: Stage) -> None:
     stage.fault("reportCompleted", status=409, times=2)
     stage.new_task("completes")
     stage.start().until(lambda log: log.of("reportCompleted"))
-    stage.settle()
 
 
-def _lost_answer(calls: tuple[str, ...], seconds: float, stage: Stage) -> None:
+def _lost_answer(calls: tuple[str, ...], claims: float, stage: Stage) -> None:
     for call in calls:
         stage.fault(call, drop="after", times=1)
-    stage.new_task("runs", seconds)
-    stage.start().until(
-        lambda log: any(log.again(lost) for lost in log.of(*calls) if lost.status == 0), 1.5 * _LONG
-    )
+    stage.new_task("runs", max(timedelta(seconds=1), claims * stage.claim_period))
+    stage.start().until(lambda log: any(lost.status == 0 for lost in log.of(*calls)), claims)
 
 
-for _name, _calls, _seconds in (
-    ("claim", ("claimTask", "claimWork"), 1),
+for _name, _calls, _claims in (
+    ("claim", ("claimTask", "claimWork"), 0),
     ("reclaim", ("reclaimTask",), _RECLAIMED),
-    ("report", ("reportCompleted",), 1),
-    ("artifact", ("createArtifact",), 1),
+    ("report", ("reportCompleted",), 0),
+    ("artifact", ("createArtifact",), 0),
 ):
-    _cause = partial(_lost_answer, _calls, _seconds)
+    _cause = partial(_lost_answer, _calls, _claims)
     _sentence = f"The answer to a {_name} gets lost."
     SITUATIONS.append(
         Situation(f"lost-{_name}", _sentence, frozenset([f"repeat-a-lost-{_name}"]), PROTOCOLS, {}, _cause)
@@ -224,7 +237,7 @@ for _name, _calls, _seconds in (
 @situation("report-a-shutdown")
 def shutdown(stage: Stage) -> None:
     """The worker gets a SIGTERM while a task runs."""
-    if stage.start().until_claimed(stage.new_task("runs", 4 * _LONG)):
+    if stage.start().until_claimed(stage.new_task("runs", timedelta(minutes=5))):
         stage.until(lambda log: log.end > log.claims[0].request.ended + timedelta(seconds=1))
         stage.stop()
 

@@ -78,7 +78,7 @@ def torture(
     with Stage("torture", command, payloads, {}) as stage:
         for step in range(1, steps + 1):
             while len(tasks) < _TASKS * step / steps:
-                tasks.append(stage.new_task(random.choice(_KINDS), 2 * random.random()))
+                tasks.append(stage.new_task(random.choice(_KINDS), timedelta(seconds=2 * random.random())))
             what = random.choice(_STEPS)
             stage.start(*WORKER_IDS)
             what(stage, random, tasks)

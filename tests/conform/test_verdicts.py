@@ -1,0 +1,295 @@
+"""What a log shows and what it does not, second by second: no verdict depends on the speed of a machine."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.testing.conform import observe
+from legacy_queue.testing.conform.log import Log, Request
+from legacy_queue.testing.conform.report import judge
+from legacy_queue.testing.conform.rules import RULES
+
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+POOL = "my-provisioner/my-pool"
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def entry(seconds: float, endpoint: str, status: int = 200, **fields: Any) -> dict[str, Any]:
+    """A request that was answered then, 10 ms after it came."""
+    path = fields.get("path", f"/{endpoint}/{fields.get('taskId')}")
+    known = {"time": format_time(at(seconds)), "ms": 10, "method": "POST", "taskQueueId": POOL}
+    return {**known, "endpoint": endpoint, "status": status, **fields, "path": path}
+
+
+def about(seconds: float, endpoint: str, status: int = 200, task: str = "a", **fields: Any) -> dict[str, Any]:
+    return entry(seconds, endpoint, status, taskId=task, runId=0, **fields)
+
+
+def claimed(seconds: float, until: float, task: str = "a", worker: str = "one", **fields: Any) -> Any:
+    claims = [{"taskId": task, "runId": 0, "takenUntil": format_time(at(until))}]
+    return about(seconds, "claimTask", task=task, workerGroup="g", workerId=worker, claims=claims, **fields)
+
+
+def reclaimed(seconds: float, until: float, task: str = "a", **fields: Any) -> dict[str, Any]:
+    claims = [{"taskId": task, "runId": 0, "takenUntil": format_time(at(until))}]
+    return about(seconds, "reclaimTask", task=task, claims=claims, **fields)
+
+
+def poll(seconds: float, priority: int = 1, **fields: Any) -> dict[str, Any]:
+    return entry(seconds, "azure.receive", path=f"/queue-{priority}/messages", **fields)
+
+
+def received(seconds: float, task: str = "a", **fields: Any) -> dict[str, Any]:
+    message = {"messageId": f"m-{task}", "taskId": task, "runId": 0, "dequeueCount": 1}
+    return poll(seconds, messages=[message], taskId=task, runId=0, **fields)
+
+
+def asked(seconds: float, worker: str = "one", ms: float = 10, **fields: Any) -> dict[str, Any]:
+    return entry(seconds, "claimWork", workerGroup="g", workerId=worker, **{"ms": ms, **fields})
+
+
+def requests(entries: Sequence[Mapping[str, Any]]) -> list[Request]:
+    ordered = sorted(entries, key=lambda each: str(each["time"]))
+    return [Request({"sequence": number, **each}) for number, each in enumerate(ordered, 1)]
+
+
+def verdict(rule: str, *entries: Mapping[str, Any], end: float = 1000, **more: Any) -> str:
+    """The verdict on a worker of a situation."""
+    log = Log(requests(entries), at(end), "situation", **more)
+    [found] = judge("deployed", [log], [each for each in RULES if each.id == rule]).verdicts
+    return found.verdict
+
+
+def lasts(seconds: float) -> dict[str, timedelta]:
+    return {"a": timedelta(seconds=seconds)}
+
+
+# Claims that are short
+
+
+def generic_worker(claim: float, script: float) -> Iterator[dict[str, Any]]:
+    """It reclaims three minutes before takenUntil, if that is 30 seconds away, and else not at all."""
+    now, until = 0.0, claim
+    yield claimed(now, until)
+    while until - 180 - now >= 30 and until - 180 < script:
+        now, until = until - 180, until - 180 + claim
+        yield reclaimed(now, until)
+    yield about(script, "reportCompleted", 200 if until > script else 409)
+    yield poll(script + 1)
+
+
+@pytest.mark.parametrize("rule", ["reclaim-in-time", "reclaim-again"])
+def test_short_claims_show_nothing_of_a_worker_that_reclaims_minutes_before_the_end(rule: str) -> None:
+    assert verdict(rule, *generic_worker(12, 22)) == "not shown"
+    assert verdict(rule, *generic_worker(220, 400)) == "held"
+
+
+def test_a_worker_that_never_reclaims_is_broken_by_a_longer_claim() -> None:
+    def found(claim: float) -> str:
+        task = [claimed(0, claim), about(2 * claim, "reportCompleted", 409), poll(2 * claim + 1)]
+        return verdict("reclaim-in-time", *task)
+
+    assert (found(12), found(220)) == ("not shown", "broken")
+
+
+def test_a_worker_that_has_reclaimed_a_short_claim_must_do_so_again() -> None:
+    calls = [claimed(0, 12), reclaimed(8, 20), about(22, "reportCompleted", 409), poll(23)]
+    assert verdict("reclaim-again", *calls) == "broken"
+    late = [*calls, reclaimed(21, 33)]
+    assert verdict("reclaim-again", *late) == "not shown", "a slow machine made it late"
+
+
+# What may still come
+
+
+def lost(*more: dict[str, Any]) -> list[dict[str, Any]]:
+    return [claimed(0, 12), about(5, "reclaimTask", 409), *more]
+
+
+def test_a_script_that_runs_on_after_a_409_breaks_the_rule_when_its_result_comes() -> None:
+    """As scriptworker 3.1.2 does: two minutes later."""
+    calls = lost(about(125, "createArtifact"), about(126, "reportCompleted", 409))
+    assert verdict("stop-on-a-409", *calls, lasts=lasts(120)) == "broken"
+    assert verdict("stop-on-a-409", *calls) == "broken"
+
+
+def test_that_nothing_came_after_a_409_shows_only_after_the_end_of_the_script() -> None:
+    assert verdict("stop-on-a-409", *lost(poll(6), poll(90)), end=110, lasts=lasts(120)) == "not shown"
+    assert verdict("stop-on-a-409", *lost(poll(6), poll(130)), lasts=lasts(120)) == "held"
+    assert verdict("stop-on-a-409", *lost(poll(6), poll(900))) == "not shown", "its end is not known"
+
+
+def test_a_call_that_was_under_way_at_a_409_is_no_fault_and_two_are() -> None:
+    artifact = about(6, "createArtifact")
+    calls = lost(artifact, poll(130))
+    assert verdict("stop-on-a-409", *calls, lasts=lasts(120)) == "not shown"
+    assert verdict("stop-on-a-409", *calls, about(6.5, "reportFailed", 409), lasts=lasts(120)) == "broken"
+
+
+def test_a_worker_that_is_busy_with_its_script_need_not_ask_for_work() -> None:
+    deleted = [received(0), claimed(1, 600), about(2, "azure.delete", 400)]
+    rule = "go-on-after-a-failed-delete"
+    assert verdict(rule, *deleted, end=290, lasts=lasts(300)) == "not shown"
+    reported = [*deleted, about(301, "reportCompleted")]
+    assert verdict(rule, *reported, end=320, lasts=lasts(300)) == "not shown"
+    assert verdict(rule, *reported, end=340, lasts=lasts(300)) == "broken", "it is silent"
+    assert verdict(rule, *reported, poll(302), end=303, lasts=lasts(300)) == "held"
+
+
+@pytest.mark.parametrize(
+    ("rule", "calls", "later"),
+    [
+        ("claim-every-message", [received(0)], poll(20)),
+        ("delete-after-the-claim", [received(0), claimed(1, 600)], about(20, "reportCompleted")),
+        ("repeat-after-a-5xx", [received(0), about(1, "claimTask", 503)], poll(20)),
+        ("repeat-a-lost-report", [claimed(0, 600), about(1, "reportFailed", 0, fault="f")], poll(20)),
+    ],
+)
+def test_that_something_is_missing_shows_only_when_the_worker_has_gone_on(
+    rule: str, calls: list[dict[str, Any]], later: dict[str, Any]
+) -> None:
+    """A wait that has ended because the machine is slow shows nothing."""
+    assert verdict(rule, *calls, end=20, lasts=lasts(0)) == "not shown"
+    assert verdict(rule, *calls, later, end=21, lasts=lasts(0)) == "broken"
+
+
+def test_a_worker_that_took_long_to_start_may_take_longer() -> None:
+    calls = [received(0), poll(20)]
+    assert verdict("claim-every-message", *calls, end=21, started=at(-2)) == "broken"
+    assert verdict("claim-every-message", *calls, end=21, started=at(-25)) == "not shown"
+
+
+def test_pauses_on_a_slow_machine_are_longer_and_never_shorter() -> None:
+    def found(*times: float) -> str:
+        calls = [about(each, "reportFailed", 503) for each in times[:-1]]
+        return verdict("repeat-after-growing-pauses", *calls, about(times[-1], "reportFailed"))
+
+    assert found(0, 1, 3, 7, 15) == "held"
+    assert found(0, 2, 4, 6, 8) == "broken"
+    assert found(0, 9, 11, 15, 23) == "not shown", "the first pause of one second took nine"
+
+
+def test_a_worker_that_was_stopped_may_leave_before_the_answer() -> None:
+    left: dict[str, Any] = {"isDisconnected": True, "claims": []}
+    whole = asked(20, ms=20_000, status=200)
+    assert verdict("wait-for-the-answer", asked(5, ms=5000, **left)) == "not shown"
+    assert verdict("wait-for-the-answer", whole, asked(30, ms=5000, **left), asked(40)) == "held"
+    hasty = [asked(5, ms=5000, **left), asked(10, ms=5000, **left), asked(15)]
+    assert verdict("wait-for-the-answer", *hasty) == "broken"
+    assert verdict("wait-for-the-answer", *hasty, whole) == "broken", "the queue saw late that it had left"
+
+
+def test_a_worker_of_several_tasks_may_be_silent_about_one_while_its_script_runs() -> None:
+    def two(short: float) -> str:
+        claims = [{"taskId": task, "runId": 0, "takenUntil": format_time(at(12))} for task in "ab"]
+        more = [{"taskId": "c", "runId": 0, "takenUntil": format_time(at(20))}]
+        calls = [
+            asked(0, claims=claims),
+            about(1, "reportCompleted", task="b"),
+            asked(2, claims=more),
+            about(3, "reportCompleted", task="c"),
+            asked(15),
+        ]
+        return verdict(
+            "run-every-claim", *calls, lasts={**lasts(short), "b": timedelta(0), "c": timedelta(0)}
+        )
+
+    assert (two(300), two(0)) == ("held", "broken")
+
+
+# Observed workers
+
+
+def observed(*entries: dict[str, Any], first: int = 1) -> dict[str, dict[str, str]]:
+    """The verdicts on each worker, by its name and its protocol."""
+    journal = [{**each.wire, "sequence": each.wire["sequence"] + first - 1} for each in requests(entries)]
+
+    def page(after: int) -> Mapping[str, Any]:
+        later = [each for each in journal if each["sequence"] > after]
+        return {"requests": later, "now": format_time(at(3600))}
+
+    return {
+        f"{report.worker.partition(' ')[0]} {report.protocol}": {
+            each.rule.id: each.verdict for each in report.verdicts
+        }
+        for report in observe(page)
+    }
+
+
+def broken(verdicts: Mapping[str, Mapping[str, str]]) -> list[str]:
+    return [rule for rules in verdicts.values() for rule, found in rules.items() if found == "broken"]
+
+
+def test_each_worker_of_a_pool_is_judged_alone_and_under_its_own_protocol() -> None:
+    """One asks for two tasks, which it runs for long; another one polls."""
+    two = [{"taskId": task, "runId": 0, "takenUntil": format_time(at(1200))} for task in "bc"]
+    found = observed(
+        *(asked(second, clientId="modern") for second in range(21, 60, 20)),
+        asked(1, claims=two, clientId="modern"),
+        *(about(600, "reclaimTask", task=task, clientId="modern", claims=two[:1]) for task in "b"),
+        *(about(700, "reportCompleted", task=task, clientId="modern") for task in "bc"),
+        entry(0, "pollTaskUrls", clientId="old", expires=format_time(at(3600))),
+        *(poll(2 + second / 7, 7 - second, expires=format_time(at(3600))) for second in range(6)),
+        received(3, expires=format_time(at(3600))),
+        claimed(4, 1204, worker="two", clientId="old"),
+        about(5, "azure.delete", 204, path="/queue-1/messages/m-a", expires=format_time(at(3600))),
+        about(9, "reportCompleted", clientId="old"),
+        poll(10, 7, expires=format_time(at(3600))),
+    )
+    assert found.keys() == {"g/one claimwork", "g/two deployed"}
+    assert broken(found) == []
+    assert found["g/one claimwork"]["run-every-claim"] == "held"
+    assert found["g/two deployed"]["delete-after-the-claim"] == "held"
+    assert found["g/two deployed"]["poll-in-order"] == "held"
+
+
+def test_polls_that_may_be_of_two_workers_are_of_none() -> None:
+    """Both have one client, and one of them has claimed nothing."""
+
+    def of(urls: float, *seconds: float) -> list[dict[str, Any]]:
+        return [
+            entry(urls, "pollTaskUrls", clientId="both", expires=format_time(at(3600 + urls))),
+            *(
+                poll(second, 7 - number % 7, expires=format_time(at(3600 + urls)))
+                for number, second in enumerate(seconds)
+            ),
+        ]
+
+    idle = of(1, *(number / 2 for number in range(4, 40)))
+    busy = [*of(2, *(0.1 + number / 2 for number in range(6, 12)))]
+    work = [received(6.2, expires=format_time(at(3602))), claimed(6.4, 1206, clientId="both")]
+    found = observed(*idle, *busy, *work, about(9, "reportCompleted", clientId="both"))
+    assert broken(found) == []
+    assert found["g/one deployed"]["claim-every-message"] == "held"
+
+
+def test_an_observed_worker_whose_polls_are_not_seen_is_not_judged_by_them() -> None:
+    """Azure itself answers them."""
+    found = observed(
+        entry(0, "pollTaskUrls", clientId="c", expires=format_time(at(3600))),
+        claimed(1, 1200, clientId="c", messageId="m", receipt="r", signature="s"),
+        about(2, "reclaimTask", 409, clientId="c"),
+    )
+    [rules] = found.values()
+    shown = {rule for rule, each in rules.items() if each != "not shown"}
+    assert shown == {"claim-by-name", "reclaim-in-time"}
+
+
+def test_what_was_dropped_from_the_journal_accuses_nobody() -> None:
+    urls = format_time(at(3600))
+    calls = [
+        entry(0, "pollTaskUrls", clientId="c", expires=urls),
+        poll(0.5, 7, expires=urls),
+        claimed(1, 1200, clientId="c", messageId="m", receipt="r", signature="s"),
+        entry(2, "azure.delete", 204, path="/queue-1/messages/m", expires=urls),
+        about(3, "claimTask", 409, task="b", workerGroup="g", workerId="one", clientId="c", signature="s"),
+        about(4, "reclaimTask", task="b", clientId="c"),
+        about(5, "reportCompleted", task="b", clientId="c"),
+    ]
+    assert broken(observed(*calls, first=5000)) == []
