@@ -125,6 +125,11 @@ def test_that_nothing_came_after_a_409_shows_only_after_the_end_of_the_script() 
     assert verdict("stop-on-a-409", *lost(poll(6), poll(900))) == "not shown", "its end is not known"
 
 
+def test_a_reclaim_after_the_report_shows_nothing() -> None:
+    calls = [claimed(0, 12), about(3, "reportCompleted"), about(5, "reclaimTask", 409), poll(130)]
+    assert verdict("stop-on-a-409", *calls, lasts=lasts(3)) == "not shown"
+
+
 def test_a_call_that_was_under_way_at_a_409_is_no_fault_and_two_are() -> None:
     artifact = about(6, "createArtifact")
     calls = lost(artifact, poll(130))

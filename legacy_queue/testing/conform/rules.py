@@ -539,6 +539,8 @@ def stop_on_a_409(log: Log) -> Findings:
     """
     for reclaim in log.of("reclaimTask"):
         if reclaim.status == 409 and reclaim.run:
+            if any(reclaim.follows(report) for report in log.reports(reclaim.run)):
+                continue  # the worker has reported it: there is nothing to stop
             calls = log.about(reclaim.run, *OF_A_RUN)
             # a call may have been under way
             late = [call for call in calls if call.begun > reclaim.ended + _UNDER_WAY * log.pace]
