@@ -226,5 +226,5 @@ def _message(
     dequeued: int,
 ) -> QueuedMessage:
     lease, added = MessageLease(message_id, receipt), from_epoch(inserted)
-    since = from_epoch(visible or min(inserted, now))
-    return QueuedMessage(lease, text, added, from_epoch(expires), since, dequeued)
+    next_visible = from_epoch(visible or now)
+    return QueuedMessage(lease, text, added, from_epoch(expires), next_visible, dequeued)
