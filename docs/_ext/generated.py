@@ -34,7 +34,7 @@ from legacy_queue.testing.conform.rules import RULES
 from legacy_queue.testing.conform.situations import SITUATIONS
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
-BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
+BARE = (events_endpoint(PROJECT, SystemClock(), Event()), migration)
 SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
 # the titles of the groups of settings, by the first of each

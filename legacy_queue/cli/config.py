@@ -48,6 +48,8 @@ def _masked(name: str, value: Any) -> Any:
             return "***"
         case "connection_string", _:
             return ";".join(_without_key(part) for part in value.split(";"))
+        case "trusted_proxy", _:
+            return [str(network) for network in value]
         case _, timedelta():
             return duration_text(value)
         case _, Path():

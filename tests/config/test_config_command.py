@@ -71,8 +71,10 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     azure = ("--storage", "azure", "--connection-string", connection)
     broker = "amqp://queue:S3CRET@rabbit.example.com/vhost"
     given = ("--signing-secrets", secrets, *azure)
+    given = (*given, "--trusted-proxy", "10.0.0.0/8,127.0.0.1")
     lines = shown("--config", str(path), *given, CLIENTS=CLIENTS, AMQP_URL=broker, **s3)
     assert lines["port"] == f"1  # port in {path}"
+    assert lines["trusted-proxy"] == '["10.0.0.0/8", "127.0.0.1/32"]  # --trusted-proxy'
     assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
     assert lines["clients"] == (
         '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer
 from legacy_queue.ports.table import Change
 from tests.memory_server import FakeClock
@@ -240,3 +241,8 @@ def test_a_reader_of_a_removed_file_is_told_so(
     wait_until(lambda: not stored(file))
     with pytest.raises(ServiceUnavailable):
         next(found[1])
+
+
+def test_what_cannot_be_written_back_at_the_end_is_an_error(file: StorageFile) -> None:
+    with refusing(0), pytest.raises(UnusableStorage, match="its disk is full, or fails"):
+        file.finish()
