@@ -54,7 +54,7 @@ def check_folder(folder: Path) -> None:
     if status.st_uid not in (0, os.geteuid()):
         raise NotOurs(folder, "it belongs to another user")
     if status.st_uid and status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
-        raise NotOurs(folder, "others may write into it")
+        raise NotOurs(folder, "others may write into it, until chmod go-w")
 
 
 def is_open(folder: Path) -> bool:
@@ -132,7 +132,7 @@ def _check(path: Path, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid():
         raise NotOurs(path, "it belongs to another user")
     if status.st_mode & _OTHERS_WRITE:
-        raise NotOurs(path, "others may write to it")
+        raise NotOurs(path, "others may write to it, until chmod go-w")
 
 
 def _refuse_links(folder: Path) -> None:

@@ -5,6 +5,7 @@ Import it only after gevent has patched: it imports the Azure SDK.
 
 import base64
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.http.sign_in import SignIn
 from legacy_queue.ports import Broker, Clock, ObjectStore, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
+from legacy_queue.private_folder import read_private
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background
 from legacy_queue.services.fault_registry import FaultRegistry
@@ -234,7 +236,10 @@ def served_file(settings: Settings) -> Iterator[None]:
             "with another --data-dir"
         )
     left = file.lock()
-    left += [name for name in (SERVER_FILE, DEVELOPMENT_FILE) if (settings.data_dir / name).exists()]
+    left += [DEVELOPMENT_FILE] if (settings.data_dir / DEVELOPMENT_FILE).exists() else []
+    with suppress(OSError, ValueError, AttributeError):  # a server without a file writes one too
+        ready = json.loads(read_private(settings.data_dir / SERVER_FILE))
+        left += [SERVER_FILE] if ready.get("file") else []
     if file.is_missing and left:
         raise UnusableStorage(
             f"{file.path} is missing or empty, and beside it is of an earlier start: {', '.join(left)}. "

@@ -33,7 +33,7 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | None:
     """The values of a repeated option, joined with commas."""
-    return (",".join(value) or None) if isinstance(value, tuple) else value
+    return (",".join(value) if value else None) if isinstance(value, tuple) else value
 
 
 def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:

@@ -79,16 +79,18 @@ class CalledQueue:
                 return body
         except (ValueError, KeyError, TypeError):
             pass
-        raise click.ClickException(f"the server at {self.root_url} is not a queue that has this endpoint")
+        url = without_secrets(self.root_url)
+        raise click.ClickException(f"the server at {url} is not a queue that has this endpoint")
 
 
 def no_answer(root_url: str, error: Exception) -> click.ClickException:
     """The sentence for a request that failed."""
+    url = without_secrets(root_url)
     if isinstance(error, requests.exceptions.SSLError):
         return click.ClickException(
-            f"the certificate of {root_url} is not trusted, or is for another host: see legacy-queue ca"
+            f"the certificate of {url} is not trusted, or is for another host: see legacy-queue ca"
         )
-    return click.ClickException(f"the queue at {root_url} does not answer ({type(error).__name__})")
+    return click.ClickException(f"the queue at {url} does not answer ({type(error).__name__})")
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
@@ -177,8 +179,12 @@ def local_server() -> Mapping[str, Any]:
         ready: dict[str, Any] = json.loads(read_private(path))
         if not _is_ours(ready["pid"]):
             return {}
-        if not is_loopback(urlsplit(ready["rootUrl"]).hostname or ""):
-            raise NotOurs(path, f"{ready['rootUrl']} is not on loopback")
+        root_url = urlsplit(ready["rootUrl"])
+        is_plain = re.fullmatch(r"https?://[\w.:\[\]-]+", ready["rootUrl"])
+        if not is_plain or not is_loopback(root_url.hostname or ""):
+            raise NotOurs(path, f"{without_secrets(ready['rootUrl'])} is not on loopback")
+        if "credentials" in ready:
+            Credentials.from_wire(ready["credentials"])
     except NotOurs as error:
         click.echo(f"{error.filename} is not followed: {error.strerror}", err=True)
         return {}

@@ -154,7 +154,7 @@ def anonymous_scopes(value: Any) -> tuple[str, ...]:
     scopes = _scopes(value.split(",") if isinstance(value, str) else value)
     for scope in scopes:
         if not covers(READS, [scope]):
-            raise ValueError(f"{scope!r}: reads, none, or scopes to read are accepted: {', '.join(READS)}")
+            raise ValueError(f"reads, none, or scopes to read are accepted: {', '.join(READS)}")
     return scopes
 
 

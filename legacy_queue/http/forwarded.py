@@ -28,13 +28,17 @@ class TrustedProxies:
         self._is_trusted = lru_cache(1024)(self._is_in_networks)
 
     def apply(self, environ: Environ) -> None:
-        """After this, REMOTE_ADDR is the client, and the other headers are those of a trusted proxy.
+        """After this, address and scheme are the client's, and the other headers those of a trusted proxy.
 
-        The client's address is the last of X-Forwarded-For, which the proxy saw itself.
+        The client's address is the last of X-Forwarded-For, which the proxy saw itself; the scheme is the
+        first of X-Forwarded-Proto, by which the client came.
         """
         if self._networks and self._is_trusted(environ.get("REMOTE_ADDR", "")):
             if addresses := environ.get("HTTP_X_FORWARDED_FOR"):
                 environ["REMOTE_ADDR"] = addresses.rpartition(",")[2].strip()
+            scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").partition(",")[0].strip()
+            if scheme in ("http", "https"):
+                environ["wsgi.url_scheme"] = scheme
         else:
             for name in _HEADERS:
                 environ.pop(name, None)

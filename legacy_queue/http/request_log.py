@@ -55,9 +55,10 @@ class RequestRecord:
         self.target: str = environ["RAW_URI"]
         if not self.target.startswith("/"):
             # the absolute form: its host is that of the request, whatever Host says. Source: RFC 9112, 3.2.2
-            host, _, target = self.target.partition("://")[2].partition("/")
+            target = self.target.partition("://")[2]
+            host = re.split("[/?]", target, maxsplit=1)[0]
             environ["HTTP_HOST"] = host or environ.get("HTTP_HOST", "")
-            self.target = f"/{target}"
+            self.target = "/" + target[len(host) :].removeprefix("/")
         self.path = self.target.partition("?")[0]
         self.call: tuple[str, Mapping[str, str]] | None = None
         self.endpoint: str | None = None

@@ -234,7 +234,7 @@ def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest
     def forwarded(header: str, otherwise: str) -> str:
         return str(environ.get(f"HTTP_X_FORWARDED_{header}", otherwise).split(",")[0].strip())
 
-    scheme = forwarded("PROTO", environ["wsgi.url_scheme"])
+    scheme = environ["wsgi.url_scheme"]
     address = forwarded("HOST", environ.get("HTTP_HOST", ""))
     has_port = ":" in address and not address.endswith("]")  # [::1] has colons, but no port
     host, _, port = address.rpartition(":") if has_port else (address, "", "")

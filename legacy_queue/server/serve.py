@@ -28,7 +28,7 @@ from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.file_descriptors import max_connections, raise_limit
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
-from legacy_queue.wiring import Server, build, check_account, served_file
+from legacy_queue.wiring import Server, build, check_account, served_file, storage_file
 
 log = structlog.get_logger()
 
@@ -193,6 +193,8 @@ class _Application(BaseApplication):
             "pid": pid,
             "storage": self._server.storage.account.endpoints,
         }
+        if file := storage_file(self._settings):
+            line["file"] = str(file.path)
         if self._tls and self._tls.authority:
             line["ca"] = {name: str(getattr(self._tls.authority, name)) for name in ("certificate", "bundle")}
         if self._settings.development_client:

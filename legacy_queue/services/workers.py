@@ -105,7 +105,7 @@ class Workers:
         self._count((*READERS, caller_name(client_id)), kind, 1)
 
     def record_poll(self, queue: WorkQueue, caller: str) -> None:
-        """Count a poll by a signed URL that the caller got from pollTaskUrls, as a sign of its life."""
+        """Note a poll by a signed URL that the caller got from pollTaskUrls: a sign of life, and no call."""
         self._count((queue.provisioner_id, queue.worker_type, caller), (POLL_TASK_URLS, ()), 0)
 
     def _count(self, path: RecordPath, kind: CallKind, count: int) -> None:

@@ -173,6 +173,17 @@ def test_a_variable_that_is_no_url_is_quoted() -> None:
     assert "Error: LEGACY_QUEUE_ROOT_URL is 'queue.example.com'. Give the queue's URL" in refused.output
 
 
+def test_no_password_of_a_url_is_in_an_error() -> None:
+    env = {
+        "LEGACY_QUEUE_ROOT_URL": "http://user:S3CRET@127.0.0.1:1",
+        "TASKCLUSTER_CLIENT_ID": "a",
+        "TASKCLUSTER_ACCESS_TOKEN": "b",
+    }
+    refused = CliRunner().invoke(commands, ["pools"], env=env)
+    assert "does not answer" in refused.output
+    assert "S3CRET" not in refused.output
+
+
 def test_a_misspelled_command_is_answered_with_the_nearest(ask: Asking) -> None:
     result = ask("statsu")
     assert result.exit_code == 2

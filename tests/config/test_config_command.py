@@ -70,8 +70,8 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     s3 = {"S3_SECRET_ACCESS_KEY": "S3CRET", "S3_ENDPOINT": "https://s3.example.com"}
     azure = ("--storage", "azure", "--connection-string", connection)
     broker = "amqp://queue:S3CRET@rabbit.example.com/vhost"
-    given = ("--signing-secrets", secrets, *azure)
-    given = (*given, "--trusted-proxy", "10.0.0.0/8,127.0.0.1")
+    proxies = ("--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "127.0.0.1")
+    given = ("--signing-secrets", secrets, *azure, *proxies)
     lines = shown("--config", str(path), *given, CLIENTS=CLIENTS, AMQP_URL=broker, **s3)
     assert lines["port"] == f"1  # port in {path}"
     assert lines["trusted-proxy"] == '["10.0.0.0/8", "127.0.0.1/32"]  # --trusted-proxy'
@@ -100,6 +100,11 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
 )
 def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
     assert "***" in shown("--storage", "azure", CONNECTION_STRING=connection)["connection-string"]
+
+
+def test_an_empty_option_is_refused_and_is_no_default() -> None:
+    refused = CliRunner().invoke(commands, ["config", "--anonymous-scopes", ""])
+    assert "reads, none, or scopes to read are accepted" in refused.output
 
 
 def test_a_mistake_is_reported_in_one_sentence_without_secrets() -> None:

@@ -123,8 +123,8 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     with served_file(settings):
         account = build(settings, "http://h:1").storage.account
         account.check()
-        for name in ("server.json", "development.json"):
-            (settings.data_dir / name).touch()
+        (settings.data_dir / "development.json").touch()
+        (settings.data_dir / "server.json").write_text('{"file": "/data/storage.sqlite"}')
         after = replace(settings, data_dir=tmp_path / "after")
         after.data_dir.mkdir()
         kept = settings.data_dir / left
@@ -133,6 +133,13 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     with pytest.raises(UnusableStorage, match=f": {left}. Restore .*, or remove all that to begin anew"):
         served_file(after).__enter__()
     assert not (after.data_dir / "storage.sqlite").exists()
+
+
+def test_what_a_server_without_a_file_has_left_does_not_hinder_a_start(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
+    (tmp_path / "server.json").write_text('{"storage": {}}')
+    with served_file(settings):
+        assert (tmp_path / "storage.sqlite").exists()
 
 
 def test_a_start_that_failed_before_it_made_the_file_can_be_repeated(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from ipaddress import ip_network
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from werkzeug.test import Client
 
 from legacy_queue.http.forwarded import TrustedProxies
+from legacy_queue.wiring import build
+from tests.http.calls import Queue
 
 PROXIES = TrustedProxies([ip_network("10.0.0.0/8"), ip_network("2001:db8::1")])
 HEADERS = {
@@ -22,7 +26,29 @@ HEADERS = {
 def test_a_configured_proxy_says_whose_request_it_is(peer: str) -> None:
     environ: dict[str, Any] = {"REMOTE_ADDR": peer, **HEADERS}
     PROXIES.apply(environ)
-    assert environ == {**HEADERS, "REMOTE_ADDR": "192.0.2.2"}
+    assert environ == {**HEADERS, "REMOTE_ADDR": "192.0.2.2", "wsgi.url_scheme": "https"}
+
+
+@pytest.mark.parametrize(
+    ("told", "scheme"), [("https", "https"), ("https, http", "https"), ("http", "http"), ("ftp", "http")]
+)
+def test_a_configured_proxy_says_by_which_scheme_the_client_came(told: str, scheme: str) -> None:
+    environ: dict[str, Any] = {"REMOTE_ADDR": "10.1.2.3", "wsgi.url_scheme": "http"}
+    environ["HTTP_X_FORWARDED_PROTO"] = told
+    PROXIES.apply(environ)
+    assert environ["wsgi.url_scheme"] == scheme
+
+
+def test_a_signed_url_for_https_is_answered_behind_a_proxy() -> None:
+    queue = Queue(trusted_proxy=(ip_network("127.0.0.1"),))
+    server = build(queue.settings, "https://queue.test", queue.clock)
+    urls = server.services.polling.poll_urls("p", "w", "a-client")["queues"][0]
+    url = urlsplit(urls["signedPollUrl"])
+    for proto, status in (("https", 200), ("http", 403)):
+        environ = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_PROTO": proto}
+        environ |= {"RAW_URI": f"{url.path}?{url.query}"}
+        polled = Client(server.app).get(url.path, query_string=url.query, environ_overrides=environ)
+        assert polled.status_code == status
 
 
 def test_a_request_of_the_proxy_itself_has_its_address() -> None:

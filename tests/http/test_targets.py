@@ -80,6 +80,11 @@ def test_in_the_absolute_form_the_host_is_that_of_the_target(host: str, status: 
         assert answer.status_code == (status if host or sent == "queue.test" else 421)
 
 
+def test_the_absolute_form_may_have_no_path(queue: Queue) -> None:
+    answer = queue.http.open("/", environ_overrides={"RAW_URI": "http://queue.test?x=1"})
+    assert answer.status_code == 403  # of the page, and no 421 of an unknown host
+
+
 def test_in_the_absolute_form_the_host_of_the_target_is_signed() -> None:
     queue = Queue(allowed_hosts=("*",))
     path = "/v1/poll-task-url/provisioner/worker"

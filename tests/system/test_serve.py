@@ -47,7 +47,8 @@ def has_ended(pid: int) -> bool:
 
 def test_the_ready_line_has_the_urls_and_credentials(server: Server) -> None:
     line = server.line
-    assert list(line) == ["rootUrl", "baseUrl", "port", "pid", "storage", "credentials"]
+    assert list(line) == ["rootUrl", "baseUrl", "port", "pid", "storage", "file", "credentials"]
+    assert Path(line["file"]).name == "storage.sqlite"
     assert line["baseUrl"] == line["rootUrl"] + "/v1"
     assert line["pid"] == server.process.pid
     assert sorted(line["storage"]) == ["blob", "queue", "table"]

@@ -108,6 +108,7 @@ class StorageFile:
         """
         with self._translated():
             make_private(self._folder)
+            self._check_owner()
             left = [path.name for path in (self.wal, self._shm, self.artifacts) if path.exists()]
             with suppress(OSError):
                 left += [self._lock_path.name] if _SERVED in read_private(self._lock_path) else []
@@ -206,7 +207,7 @@ class StorageFile:
             except OSError as error:
                 raise UnusableStorage(f"{error.filename} cannot be made: {error.strerror}") from error
             with _copying(self.path, target), closing(read_only(self.path)) as file:
-                for name in _copy(file, target, is_backup=True):
+                for name in _copy(file, target):
                     with suppress(FileNotFoundError):  # not written yet, or removed since
                         _copy_artifact(self.artifacts / name, folder / name)
             undo.pop_all()
@@ -230,14 +231,14 @@ class StorageFile:
             with _copying(source, self.path):
                 new.unlink(missing_ok=True)
                 os.close(private_opener(str(new), os.O_CREAT | os.O_EXCL | os.O_RDWR))
-                names = _copy(file, new, is_backup=False)
+                names = _copy(file, new)
                 make_private(self.artifacts)
                 for name in names - _names(self.artifacts):
                     with suppress(FileNotFoundError):
                         _copy_artifact(artifacts_of(source) / name, self.artifacts / name)
+                new.replace(self.path)  # as a backup, which a start refuses beside a WAL
                 for path in (self.wal, self._shm, self._journal):
                     path.unlink(missing_ok=True)
-                new.replace(self.path)
         found = _names(self.artifacts)
         for name in found - names:
             with suppress(OSError):
@@ -270,9 +271,10 @@ class StorageFile:
 
     def _check_owner(self) -> None:
         """Raises OSError."""
-        for folder in {self._folder, self.path.parent}:
-            check_folder(folder)
-        for path in (self._name, self.wal, self._shm, self._journal):
+        for folder in {self._folder, self.path.parent, self.artifacts}:
+            with suppress(FileNotFoundError):
+                check_folder(folder)
+        for path in (self._name, self.wal, self._shm, self._journal, self._lock_path):
             check_file(path)
         if not self.is_missing and self.path.stat().st_nlink > 1:
             raise UnusableStorage(
@@ -326,13 +328,12 @@ def _begin(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", [NEEDS_WAL, _IS_BACKUP])
 
 
-def _copy(file: sqlite3.Connection, target: Path, *, is_backup: bool) -> set[str]:
-    """Copy the file with its WAL to an empty file; the names of its artifacts."""
+def _copy(file: sqlite3.Connection, target: Path) -> set[str]:
+    """Copy the file with its WAL to an empty file, a backup; the names of its artifacts."""
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
         file.backup(copy)
         _begin(copy)
-        if is_backup:
-            copy.execute("INSERT INTO meta VALUES (?, 1)", [_IS_BACKUP])
+        copy.execute("INSERT INTO meta VALUES (?, 1)", [_IS_BACKUP])
         return {name for (name,) in copy.execute("SELECT file FROM contents WHERE file IS NOT NULL")}
 
 

@@ -69,7 +69,7 @@ class Upkeep:
         while the disk does not take what was written.
         """
         if self._file.is_replaced:
-            raise ServiceUnavailable("the file of the storage was removed: restart the server with a backup")
+            raise ServiceUnavailable("the file of the storage was removed or replaced: restart the server")
         if self._has_failed:
             raise ServiceUnavailable("the disk of the storage fails, try again")
         self._changes += 1
@@ -141,7 +141,8 @@ class Upkeep:
         """Write back all that no reader needs, beside writers; where that is all, begin a new WAL.
 
         A start must notice that a WAL was removed. So the file alone has a mark, which the first change in
-        the new WAL takes back: with its WAL, or once that is written back, the file has none.
+        the new WAL takes back: with its WAL, or once that is written back, the file has none. A part that is
+        written back beside a reader takes the mark with it, until the next new WAL.
         """
         _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if done < frames:  # a reader needs the rest, or another process is at it

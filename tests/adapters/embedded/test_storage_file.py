@@ -279,6 +279,35 @@ def test_a_file_that_another_user_has_planted_is_refused(file: StorageFile, name
         file.require()
 
 
+@pytest.mark.parametrize("act", ["lock", "restore"])
+def test_a_link_of_another_user_leads_to_no_file_that_is_changed(tmp_path: Path, act: str) -> None:
+    backup, data, victim = (tmp_path / name for name in ("backup", "data", "victim"))
+    backup.mkdir()
+    source = StorageFile(backup)
+    source.prepare()
+    for folder in (data, victim):
+        folder.mkdir(0o755)
+    (victim / "precious").write_text("precious")
+    link = data / "storage.sqlite"
+    link.symlink_to(victim / "precious")
+    give_away(link)
+    file = StorageFile(data)
+    with pytest.raises(UnusableStorage, match="it is another user's link"):
+        file.lock() if act == "lock" else file.restore(source.path)
+    assert [path.name for path in victim.iterdir()] == ["precious"]
+    assert (victim / "precious").read_text() == "precious"
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("name", ["artifacts", "storage.sqlite-wal", "storage.lock"])
+def test_what_another_user_has_planted_is_not_of_an_earlier_start(tmp_path: Path, name: str) -> None:
+    planted = tmp_path / name
+    planted.mkdir() if name == "artifacts" else planted.touch(0o600)
+    give_away(planted)
+    with pytest.raises(UnusableStorage, match=f"{name} is not used: it belongs to another user"):
+        StorageFile(tmp_path).lock()
+
+
 def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     give_away(tmp_path)
     with pytest.raises(UnusableStorage, match=f"{tmp_path} is not used: it belongs to another user"):
