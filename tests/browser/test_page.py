@@ -35,7 +35,7 @@ def browser() -> Iterator[Chrome]:
 
 @pytest.fixture(scope="module")
 def server(browser: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ("--storage", "memory", "--control", "--poll-visibility", "3s")
+    options = ("--storage", "memory", "--control", "--poll-visibility", "15s")
     with serve(tmp_path_factory.mktemp("server"), *options) as server:
         sign_in(browser, server)
         yield server
