@@ -130,6 +130,14 @@ def test_a_reclaim_after_the_report_shows_nothing() -> None:
     assert verdict("stop-on-a-409", *calls, lasts=lasts(3)) == "not shown"
 
 
+def test_a_run_that_is_claimed_again_after_a_refused_report_is_reported_again() -> None:
+    """Its message was doubled, and the worker gets the claim that it has."""
+    rule = "do-not-repeat-after-a-4xx"
+    refused, repeated = about(3, "reportCompleted", 409), about(4, "reportCompleted")
+    assert verdict(rule, claimed(0, 12), refused, claimed(3.5, 12), repeated) == "held"
+    assert verdict(rule, claimed(0, 12), refused, repeated) == "broken"
+
+
 def test_a_call_that_was_under_way_at_a_409_is_no_fault_and_two_are() -> None:
     artifact = about(6, "createArtifact")
     calls = lost(artifact, poll(130))

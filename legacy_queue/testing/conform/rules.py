@@ -614,10 +614,12 @@ def do_not_repeat_after_a_4xx(log: Log) -> Findings:
     """
     for call in log.of("claimTask", "reclaimTask", "createArtifact", *REPORTS):
         if call.was_refused:
-            received = [message.poll.begun for message in log.messages if message.run == call.run]
-            again = log.again(call)
-            new = again and call.call == "claimTask" and any(call.ended <= begun for begun in received)
-            yield from _not_followed(log, call, [] if new else again, MAX_REACTION_TIME)
+            # a message of the run that is received later is to be claimed, and its claim to be reported
+            causes = [message.poll for message in log.messages if message.run == call.run]
+            if call.call != "claimTask":
+                causes = [claim.request for claim in log.claims if claim.run == call.run]
+            is_new = any(call.ended <= cause.begun for cause in causes)
+            yield from _not_followed(log, call, [] if is_new else log.again(call), MAX_REACTION_TIME)
 
 
 def _repeated_if_lost(*calls: str) -> Check:
