@@ -20,7 +20,7 @@ from flask import Flask
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import MAX_IDLE
 from legacy_queue.adapters.azure.entra import default_access
-from legacy_queue.adapters.clock import MovableClock, SystemClock
+from legacy_queue.adapters.clock import MovableClock, SystemClock, SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.config import DEVELOPMENT_FILE, SERVER_FILE, Settings, SettingsError
 from legacy_queue.config.certificate_names import names_in
@@ -146,9 +146,9 @@ def _build(
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
-    services = Services(
-        storage, _broker(settings, metrics.observe), clock, service_settings, _object_store(settings, clock)
-    )
+    broker = _broker(settings, metrics.observe)
+    objects = _object_store(settings, clock)
+    services = Services(storage, broker, clock, SystemWaiter(), service_settings, objects)
     metrics.watch(services)
     background = services.background()
     upload_slots = UploadSlots()

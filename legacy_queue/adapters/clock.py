@@ -1,10 +1,15 @@
-"""The system's clock, and a clock that control moves."""
+"""The system's clock and its waiting, and a clock that control moves."""
 
+import time
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
 from threading import Lock
+from typing import TypeVar
 
 from legacy_queue.domain.times import to_milliseconds
-from legacy_queue.ports import AdjustableClock, Clock
+from legacy_queue.ports import AdjustableClock, Clock, Flag, Waiter
+
+Item = TypeVar("Item")
 
 
 class SystemClock(Clock):
@@ -16,6 +21,17 @@ class SystemClock(Clock):
 
     def wall_time_of(self, time: datetime) -> datetime:
         return time
+
+
+class SystemWaiter(Waiter):
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def wait(self, flag: Flag, seconds: float) -> bool:
+        return flag.wait(seconds)
+
+    def get(self, queue: "SimpleQueue[Item]", seconds: float) -> Item:
+        return queue.get(timeout=seconds)
 
 
 class MovableClock(AdjustableClock):

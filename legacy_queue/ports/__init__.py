@@ -6,10 +6,13 @@ may raise ServiceUnavailable: then the caller does not know whether it happened.
 
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from queue import SimpleQueue
+from typing import Protocol, TypeVar, runtime_checkable
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports.queue import LeaseLost as LeaseLost
+
+Item = TypeVar("Item")
 
 
 class AlreadyExists(Exception):
@@ -67,6 +70,28 @@ class AdjustableClock(Clock, Protocol):
 
     def release(self) -> None:
         """``now`` runs again. Safe to repeat."""
+
+
+class Flag(Protocol):
+    """threading.Event, as a Waiter needs it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set, at the latest after ``timeout`` seconds."""
+
+
+class Waiter(Protocol):
+    """Lets time pass. Whatever waits for some time below the server does it here, so that the simulated world
+    of the tests can let its own time pass.
+    """
+
+    def sleep(self, seconds: float) -> None:
+        """Return after that time; with 0, let other greenlets run."""
+
+    def wait(self, flag: Flag, seconds: float) -> bool:
+        """Whether the flag is set, at the latest after that time."""
+
+    def get(self, queue: "SimpleQueue[Item]", seconds: float) -> Item:
+        """The next item of the queue; raises queue.Empty after that time."""
 
 
 class Broker(Protocol):

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event
 
-from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.ports import Broker, Clock, ObjectStore, Waiter
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Pace
@@ -52,6 +52,7 @@ class Services:
         storage: Storage,
         broker: Broker | None,
         clock: Clock,
+        waiter: Waiter,
         settings: ServiceSettings,
         object_store: ObjectStore | None = None,
         threads: Threads = ThreadPoolExecutor,
@@ -64,14 +65,21 @@ class Services:
         tasks = storage.tasks
         self.account = storage.account
         self.clock = clock
+        self.waiter = waiter
         # set when the process ends
         self.stopping = Event()
         self.gate = Gate()
-        self.event_feed = EventFeed(broker, clock.now, settings.max_streams)
+        self.event_feed = EventFeed(broker, clock.now, waiter, settings.max_streams)
         self.publisher = EventPublisher(broker, self.event_feed, is_todays=settings.has_todays_events)
-        self.timers = Timers(storage.timers, clock, fires=settings.resolves)
+        self.timers = Timers(storage.timers, clock, waiter, fires=settings.resolves)
         self.pollers = PollerRegistry(
-            storage.work_queues, clock, self.stopping, self.gate, self.account.version, settings.max_polls
+            storage.work_queues,
+            clock,
+            waiter,
+            self.stopping,
+            self.gate,
+            self.account.version,
+            settings.max_polls,
         )
 
         messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.pollers.on_offer)
@@ -136,7 +144,7 @@ class Services:
                 PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, self.artifacts.discard_blocks),
                 *(self._expiry(storage, name) for name in storage.expiring),
             ]
-            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, settings.page_pause)
+            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter, settings.page_pause)
 
     def _expiry(self, storage: Storage, name: str) -> PeriodicJob:
         remove_expired = storage.expiring[name].remove_expired
@@ -158,6 +166,7 @@ class Services:
             (self.pollers.end, self.event_feed.end),
             pace,
             self.gate,
+            self.waiter,
             self.pollers.watch if self.pollers.can_watch else None,
         )
 

@@ -10,6 +10,7 @@ from functools import partial
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import Waiter
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.periodic_jobs import PeriodicJobs
@@ -54,6 +55,7 @@ class Background:
         wakes: Sequence[Callable[[], None]],
         pace: Pace,
         gate: Gate,
+        waiter: Waiter,
         watch: Callable[[], None] | None,
     ) -> None:
         """A closed ``gate`` holds all threads up."""
@@ -62,6 +64,7 @@ class Background:
         self._publisher = publisher
         self._gate = gate
         self.stopping = stopping
+        self._waiter = waiter
         self._wakes = (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
@@ -123,7 +126,7 @@ class Background:
             pass
 
     def _repeat(self, act: Act, every: timedelta) -> None:
-        while not self.stopping.wait(every.total_seconds()):
+        while not self._waiter.wait(self.stopping, every.total_seconds()):
             with self._gate.pass_through():
                 _try(act)
 

@@ -21,7 +21,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.domain.topics import topic_regex
-from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.ports import Broker, BrokerAway, Waiter
 
 log = structlog.get_logger()
 
@@ -79,11 +79,13 @@ class EventFeed:
         self,
         broker: Broker | None,
         now: Callable[[], datetime],
+        waiter: Waiter,
         max_streams: int = 500,
         tick: timedelta = _TICK,
     ) -> None:
         self._broker = broker
         self._now = now
+        self._waiter = waiter
         self._tick = tick.total_seconds()
         self._max_streams = max_streams
         self._max_per_follower = max(_MIN_SHARE, max_streams // 10)
@@ -171,13 +173,13 @@ class EventFeed:
                 until = last_id or self._last_id
                 if position != until:
                     interval = max(_INTERVAL, len(self._streams) * _INTERVAL_OF_EACH)
-                    time.sleep(max(0.0, read + interval - time.monotonic()))
+                    self._waiter.sleep(max(0.0, read + interval - time.monotonic()))
                     read = time.monotonic()
                     yield from self._kept(stream, position, until)
                     position = until
                 if last_id:
                     return
-                news.wait(self._tick)
+                self._waiter.wait(news, self._tick)
                 yield None
         finally:
             self._close(stream)
@@ -202,7 +204,7 @@ class EventFeed:
             with self._turn:
                 page, is_missing = self._page(after, until)
                 found = [event for _, event in page if stream.follows(event)]
-                time.sleep(0)  # let other greenlets run
+                self._waiter.sleep(0)
             if is_missing:
                 yield "begins-anew"
             yield from found

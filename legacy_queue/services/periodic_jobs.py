@@ -13,7 +13,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.ports import BrokerAway, Changed, Clock
+from legacy_queue.ports import BrokerAway, Changed, Clock, Waiter
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import JobLease, LeaseStore
 
@@ -50,12 +50,14 @@ class PeriodicJobs:
         periodic_jobs: Sequence[PeriodicJob],
         leases: LeaseStore,
         clock: Clock,
+        waiter: Waiter,
         page_pause: timedelta = PAGE_PAUSE,
     ) -> None:
         self._periodic_jobs = periodic_jobs
         self._leases = leases
         self._clock = clock
         self._page_pause = page_pause.total_seconds()
+        self._waiter = waiter
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
         """Do the jobs until ``stop`` is set. A closed gate holds them up."""
@@ -68,7 +70,7 @@ class PeriodicJobs:
                 if not isinstance(error, ServiceUnavailable):
                     log.exception("periodic-job-failed")
             left = max(_MIN_SLEEP, due - self._clock.now())
-            while left > timedelta(0) and not stop.wait(min(_MAX_SLEEP, left).total_seconds()):
+            while left > timedelta(0) and not self._waiter.wait(stop, min(_MAX_SLEEP, left).total_seconds()):
                 left = due - self._clock.now()
 
     def do_due(self, stop: threading.Event) -> datetime:
@@ -106,7 +108,7 @@ class PeriodicJobs:
             after = position
             cursor = f"{format_time(began)} {position}"
             lease = self._leases.renew(lease, self._clock.now() + _LEASE, cursor, lease.since)
-            stop.wait(self._page_pause)
+            self._waiter.wait(stop, self._page_pause)
         self._release(lease, timedelta(0), lease.cursor, lease.since)
         return self._clock.now() + _LEASE
 

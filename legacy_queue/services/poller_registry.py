@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.work_poller import SharedPolling, WorkPoller
@@ -25,13 +25,15 @@ class PollerRegistry:
         self,
         queues: WorkQueues,
         clock: Clock,
+        waiter: Waiter,
         stopping: threading.Event,
         gate: Gate,
         version: Callable[[], int] | None = None,
         max_polls: int = 4,
     ) -> None:
         """``version`` is that of StorageAccount. ``max_polls`` worker types are polled at a time."""
-        self._shared = SharedPolling(queues, clock, stopping, gate, threading.BoundedSemaphore(max_polls))
+        polls = threading.BoundedSemaphore(max_polls)
+        self._shared = SharedPolling(queues, clock, waiter, stopping, gate, polls)
         self._clock = clock
         self._version = version
         self._last_version = 0

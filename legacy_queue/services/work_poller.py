@@ -16,7 +16,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
-from legacy_queue.ports import Clock, LeaseLost
+from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import WorkQueues
@@ -64,6 +64,7 @@ class SharedPolling:
 
     work_queues: WorkQueues
     clock: Clock
+    waiter: Waiter
     stopping: threading.Event
     gate: Gate
     polls: threading.BoundedSemaphore
@@ -87,7 +88,7 @@ class WorkPoller:
         self._queues = queues
         self._shared = shared
         self._clock = shared.clock
-        self._waiting: set[WaitingRequest] = set()
+        self._waiting: dict[WaitingRequest, None] = {}  # in the order of their coming
         self._interval = shared.interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
@@ -118,7 +119,7 @@ class WorkPoller:
             except RuntimeError:  # the system has no thread left: the next request tries again
                 self._shared.running.discard(self)
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
-        request.ready.wait(max(0.0, timeout.total_seconds()))
+        self._shared.waiter.wait(request.ready, max(0.0, timeout.total_seconds()))
         self.remove(request)
         polled = request.polled
         request.polled = []
@@ -130,7 +131,7 @@ class WorkPoller:
         """The request waits from now on. Returns whether the caller must start the poller."""
         request.ready.clear()
         with self._lock:
-            self._waiting.add(request)
+            self._waiting[request] = None
             if request.polls_once:
                 self._polls_once.append(request)
             starts = self.is_idle
@@ -141,7 +142,7 @@ class WorkPoller:
     def remove(self, request: WaitingRequest) -> None:
         """The request gets no more messages."""
         with self._lock:
-            self._waiting.discard(request)
+            self._waiting.pop(request, None)
             if not self._waiting:
                 self._wake.set()
 
@@ -214,7 +215,7 @@ class WorkPoller:
                 if not self._waiting:
                     self._shared.running.discard(self)
                     return
-            self._wake.wait(self.seconds_until_next_poll())
+            self._shared.waiter.wait(self._wake, self.seconds_until_next_poll())
 
     def _by_need(self) -> list[WaitingRequest]:
         """The waiting requests: the fewest messages first, then the longest wait."""
@@ -229,7 +230,7 @@ class WorkPoller:
     def _finish(self, requests: Sequence[WaitingRequest], failure: ServiceUnavailable | None = None) -> None:
         with self._lock:
             for request in requests:
-                self._waiting.discard(request)
+                self._waiting.pop(request, None)
                 request.failure = failure
                 request.ready.set()
 

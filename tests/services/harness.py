@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import EVER, Event
@@ -174,7 +175,7 @@ class Harness:
             self._required,
             resolves,
         )
-        return Services(storage, broker, clock or self.clock, settings, self.objects, threads)
+        return Services(storage, broker, clock or self.clock, SystemWaiter(), settings, self.objects, threads)
 
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legacy_queue.adapters.clock import MovableClock
+from legacy_queue.adapters.clock import MovableClock, SystemWaiter
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
@@ -100,7 +100,7 @@ class Server:
             resolves=resolves,
             page_pause=timedelta(0),
         )
-        self.services = Services(self.storage, self.broker, self.clock, settings)
+        self.services = Services(self.storage, self.broker, self.clock, SystemWaiter(), settings)
         self.control = self.services.clock_control()
 
     def create(self, task_id: str | None = None, deadline: timedelta = DAY, **changes: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
@@ -42,7 +43,7 @@ class Place:
     def __init__(self, *, has_broker: bool = False, intercept: Intercept = call_through) -> None:
         self.broker = BoundBroker() if has_broker else None
         broker = intercept_port(Broker, self.broker, intercept, "broker.") if self.broker else None
-        self.feed = EventFeed(broker, lambda: NOW, tick=TICK)
+        self.feed = EventFeed(broker, lambda: NOW, SystemWaiter(), tick=TICK)
 
     def publish_numbers(self, *numbers: int, key: str = "a.b") -> None:
         self.publish([event(number, key=key) for number in numbers])
@@ -260,7 +261,7 @@ def last_id(feed: EventFeed) -> str:
 
 
 def test_an_id_of_a_later_process_begins_anew(process: Place) -> None:
-    other = EventFeed(None, lambda: NOW + SECOND)
+    other = EventFeed(None, lambda: NOW + SECOND, SystemWaiter())
     other.append([event(0)])
     following = process.feed.follow(None, "#", last_id(other))
     assert next(following) == "begins-anew"

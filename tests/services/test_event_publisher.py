@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
@@ -72,7 +73,7 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
 
 
 def test_without_a_broker_events_go_to_the_feed() -> None:
-    feed = EventFeed(None, lambda: NOW)
+    feed = EventFeed(None, lambda: NOW, SystemWaiter())
     publisher = EventPublisher(None, feed)
     publisher.publish([ONE, TWO])
     publisher.check()
@@ -82,7 +83,7 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
 
 
 def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) -> None:
-    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW))
+    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW, SystemWaiter()))
     broker.capacity = 0
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
@@ -98,7 +99,7 @@ def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) ->
 
 
 def test_the_first_check_says_that_the_broker_is_away_and_later_that_it_is_again(broker: FakeBroker) -> None:
-    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW))
+    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW, SystemWaiter()))
     assert publisher.failure == ""
     for _ in range(2):
         broker.capacity = 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -59,7 +60,7 @@ class Processes:
 
     def periodic_jobs(self, *steps: Callable[[str, int, datetime | None], str | None]) -> PeriodicJobs:
         periodic_jobs = [PeriodicJob(f"job {number}", HOUR, step) for number, step in enumerate(steps)]
-        return PeriodicJobs(periodic_jobs, self.leases, self.clock)
+        return PeriodicJobs(periodic_jobs, self.leases, self.clock, SystemWaiter())
 
     def do(self, periodic_jobs: PeriodicJobs, stop: threading.Event | None = None) -> timedelta:
         """Do the due jobs. Returns how long until the next may be due."""
@@ -212,7 +213,7 @@ def test_jobs_go_on_after_a_lease_could_not_be_acquired(
     fault = FaultAt(0, of="acquire", before=failing(ValueError("a defect")))
     leases = intercept_port(LeaseStore, processes.leases, fault)
     pages = Pages(1)
-    periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock)
+    periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock, SystemWaiter())
     periodic_jobs.run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
     assert len(pages.done) == 1
     assert [entry["event"] for entry in logs] == ["periodic-job-failed"]

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timer import Timer, texts, timers_of
@@ -53,7 +54,7 @@ class Kept:
 
     def another(self, intercept: Intercept = call_through, **options: Any) -> Timers:
         account = cast(StorageAccount, _Queues(self.account, intercept))
-        return Timers(TimerStore(account, "q"), self.clock, **options)
+        return Timers(TimerStore(account, "q"), self.clock, SystemWaiter(), **options)
 
     def put(self, *timers: Timer, text: str = "") -> None:
         """Put a visible message, as a dead process leaves it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports.queue import QueuedMessage
@@ -73,7 +74,7 @@ class Scene:
                 scene.released.append(text)
 
         queues: Any = work_queues or Queues()
-        shared = SharedPolling(queues, self.clock, self.stopping, Gate(), self.semaphore)
+        shared = SharedPolling(queues, self.clock, SystemWaiter(), self.stopping, Gate(), self.semaphore)
         return WorkPoller(tuple(QUEUES.values()), shared)
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
@@ -308,7 +309,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
             assert go_on.wait(30)
             return []
 
-    registry = PollerRegistry(Queues(), FakeClock(NOW), stopping, Gate())  # type: ignore[arg-type]
+    registry = PollerRegistry(Queues(), FakeClock(NOW), SystemWaiter(), stopping, Gate())  # type: ignore[arg-type]
     requests = [WaitingRequest(1, lambda: False, NOW, polls_once=True) for _ in range(8)]
     pollers = [registry.poller(PROVISIONER, f"w{number}") for number in range(8)]
     threads = [
