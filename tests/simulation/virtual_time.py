@@ -1,0 +1,125 @@
+"""Virtual time: a greenlet that waits goes on when the time of the world has come, and not before.
+
+The greenlets are gevent's, as in the server: its locks, events, queues and threads are those of production.
+Only waiting for some time is another, see ``Waiter`` in ``ports``. One greenlet runs at a time, until it
+waits, and the next is that whose time comes first: the same run each time.
+"""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import gevent
+
+from legacy_queue.domain.times import to_milliseconds
+from legacy_queue.ports import Clock, Flag, Waiter
+
+Item = TypeVar("Item")
+
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class _Elapsed(BaseException):
+    """The time of a wait is over."""
+
+
+class Alarm:
+    """Something that happens at a time, unless it is canceled."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act: Callable[[], object] | None = act
+
+    def cancel(self) -> None:
+        self.act = None
+
+
+class VirtualTime:
+    """Seconds since the begin of the world."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._numbers = itertools.count()
+        self._hub = gevent.get_hub()
+
+    def after(self, seconds: float, act: Callable[[], object]) -> Alarm:
+        """Call ``act`` then, between the steps of all greenlets: it must not wait."""
+        alarm = Alarm(act)
+        heapq.heappush(self._alarms, (self.now + max(0.0, seconds), next(self._numbers), alarm))
+        return alarm
+
+    def sleep(self, seconds: float) -> None:
+        alarm = self.after(seconds, gevent.getcurrent().switch)
+        try:
+            self._hub.switch()
+        finally:
+            alarm.cancel()
+
+    def within(self, seconds: float, wait: Callable[[], Item]) -> Item:
+        """What ``wait`` returns; raises Empty after that time."""
+        greenlet = gevent.getcurrent()
+        alarm = self.after(seconds, lambda: greenlet.throw(_Elapsed))
+        try:
+            return wait()
+        except _Elapsed:
+            raise Empty from None
+        finally:
+            alarm.cancel()
+
+    def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until then, or until something has ended."""
+        gevent.idle()
+        while not ended() and self._alarms and self._alarms[0][0] <= until:
+            time, _, alarm = heapq.heappop(self._alarms)
+            if alarm.act:
+                self.now = time
+                self._hub.loop.run_callback(alarm.act)
+                gevent.idle()
+        if until < float("inf") and not ended():
+            self.now = max(self.now, until)
+
+
+class VirtualWaiter(Waiter):
+    """``resume`` is called after each wait: it returns when the process can go on."""
+
+    def __init__(self, time: VirtualTime, resume: Callable[[], None]) -> None:
+        self._time = time
+        self._resume = resume
+
+    def sleep(self, seconds: float) -> None:
+        self._time.sleep(seconds)
+        self._resume()
+
+    def wait(self, flag: Flag, seconds: float) -> bool:
+        try:
+            return self._time.within(seconds, flag.wait)
+        except Empty:
+            return flag.wait(0)
+        finally:
+            self._resume()
+
+    def get(self, queue: "SimpleQueue[Item]", seconds: float) -> Item:
+        try:
+            return self._time.within(seconds, queue.get)
+        finally:
+            self._resume()
+
+
+class VirtualClock(Clock):
+    """The clock of a machine, which may be wrong by ``skew``."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self.skew = timedelta(0)
+
+    def now(self) -> datetime:
+        return to_milliseconds(BEGIN + timedelta(seconds=self._time.now) + self.skew)
+
+    def wall_time(self) -> datetime:
+        return self.now()
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time

@@ -1,0 +1,383 @@
+"""Processes of the server on one storage and one broker, in one virtual time.
+
+Each call of a port takes time. By the faults of the world it is refused, applied without an answer, or
+repeated by the adapter; a message is lost, doubled or late; a page ends early; the process is killed there,
+or stands still. Storage and broker are outside of all processes and outlive them.
+"""
+
+import hashlib
+import random
+import re
+from base64 import urlsafe_b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from queue import Empty
+from typing import Any, TypeVar, cast
+
+import gevent
+from gevent.event import AsyncResult
+
+from legacy_queue.adapters.embedded import EmbeddedAccount
+from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.blob import BlobContainer
+from legacy_queue.ports.queue import Queue
+from legacy_queue.ports.table import RowPage, Table
+from legacy_queue.services import Services
+from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.stores import Storage
+from tests.simulation.virtual_time import VirtualClock, VirtualTime, VirtualWaiter
+
+Result = TypeVar("Result")
+
+PREFIX = "q"
+TABLES = ("tasks", "groups", "dependencies", "artifacts", "leases", "workers")
+SETTINGS = ServiceSettings(
+    secrets=[b"the-secret-of-all-processes"],
+    issuer=Client("queue", "the-access-token-of-the-issuer", ("*",)),
+    claim_timeout=timedelta(minutes=2),
+    sas_life=timedelta(minutes=30),
+    poll_visibility=timedelta(seconds=30),
+    claim_work_wait=timedelta(seconds=20),
+    upload_url="http://queue.test/uploads",
+)
+LATENCY = 0.008  # seconds that a call takes on average
+_TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
+_NOT_REPEATED = ("receive", "publish", "check")
+_ID = re.compile(rf"\b{TASK_ID}\b")
+
+
+class ConnectionLost(Exception):
+    """The process ended before it answered, or took too long."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The probability of each at a call of a port. What is ``every`` happens about once in so many seconds.
+
+    None of them happens by default.
+    """
+
+    refused: float = 0.0  # nothing was done
+    unanswered: float = 0.0  # it was done, and the answer is an error
+    repeated: float = 0.0  # the adapter repeats it: the answer is that of the second time
+    slow: float = 0.0  # it takes up to 5 s
+    paged: float = 0.0  # a page ends early, or is empty
+    lost: float = 0.0  # a message
+    doubled: float = 0.0
+    late: float = 0.0
+    skew: float = 0.0  # seconds, up to which the clock of a process is wrong
+    killed_every: float = 0.0
+    frozen_every: float = 0.0
+    away_every: float = 0.0  # the broker
+
+    @property
+    def kinds(self) -> list[str]:
+        """The names of those that happen."""
+        return [name for name, value in vars(self).items() if value]
+
+    def without(self, kind: str) -> "Faults":
+        return replace(self, **{kind: 0.0})
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a port by a process. ``place`` is what Azure's limits are about: a queue, or a partition."""
+
+    process: "Process"
+    service: str  # table, queue, blob or broker
+    name: str  # of the port, and the method: tasks.insert, work.put
+    place: str
+    port: Any
+    method: str
+    words: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+    def apply(self) -> Any:
+        """What the port answers, without a fault."""
+        return getattr(self.port, self.method)(*self.words, **self.named)
+
+
+Hook = Callable[[Call], None]
+
+
+class World:
+    """``seed`` decides what happens, and in which order. ``note`` gets a line for each step.
+
+    ``before`` and ``after`` are called with each call of a port, before and after it was applied.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        faults: Faults = Faults(),
+        note: Callable[[str], None] | None = None,
+        settings: ServiceSettings = SETTINGS,
+    ) -> None:
+        self.seed = seed
+        self.faults = faults
+        self.settings = settings
+        self.time = VirtualTime()
+        self.clock = VirtualClock(self.time)
+        self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.broker = SimulatedBroker(self)
+        self.processes: list[Process] = []
+        self.calls: Counter[str] = Counter()
+        self.before: Hook = lambda _: None
+        self.after: Hook = lambda _: None
+        self._note = note
+        self._names: dict[str, str] = {}
+        self._randoms: dict[str, random.Random] = {}
+        self._ids = 0
+        for table in TABLES:
+            self.account.table(PREFIX + table)
+        self.account.check()
+
+    def random(self, kind: str) -> random.Random:
+        """The random numbers for one kind of decisions."""
+        if kind not in self._randoms:
+            self._randoms[kind] = random.Random(f"{self.seed} {kind}")
+        return self._randoms[kind]
+
+    def happens(self, kind: str) -> bool:
+        """Whether the fault happens at this call."""
+        probability: float = getattr(self.faults, kind)
+        return probability > 0 and self.random(kind).random() < probability
+
+    def task_id(self) -> str:
+        """A new taskId, the same in each run of the seed."""
+        self._ids += 1
+        raw = bytearray(hashlib.sha256(f"{self.seed} {self._ids}".encode()).digest()[:16])
+        raw[0] &= 0x7F
+        raw[6] = 0x40 | raw[6] & 0x0F
+        raw[8] = 0x80 | raw[8] & 0x3F
+        task_id = urlsafe_b64encode(raw).decode()[:22]
+        self._names[task_id] = f"T{self._ids}"
+        return task_id
+
+    def note(self, text: str) -> None:
+        """A line of the story. A taskId has the number of its creation."""
+        if self._note:
+            named = _ID.sub(lambda found: self._names.get(found[0], found[0]), text)
+            self._note(f"{self.time.now:10.3f} {named}")
+
+    def new_process(self) -> "Process":
+        """A process that has begun to run."""
+        process = Process(self, len(self.processes))
+        self.processes.append(process)
+        process.start()
+        return process
+
+    @property
+    def alive(self) -> list["Process"]:
+        return [process for process in self.processes if not process.is_dead]
+
+    def spawn(self, act: Callable[[], object], after: float = 0.0) -> None:
+        """Start a greenlet outside of all processes."""
+        self.time.after(after, lambda: gevent.spawn(act))
+
+    def call(self, call: Call) -> Any:
+        """What the process gets for its call, once time has passed."""
+        self.calls[call.name] += 1
+        call.process.resume()
+        self.before(call)
+        call.process.resume()
+        latency = self.random("latency").uniform(0.5, 1.5) * LATENCY
+        if self.happens("slow"):
+            latency += self.random("slow").uniform(0, 5)
+        self.time.sleep(latency / 2)
+        call.process.resume()
+        try:
+            result = self._applied(call)
+        except Exception as error:
+            self._note_call(call, f": {type(error).__name__}")
+            raise
+        else:
+            self._note_call(call, "")
+            return result
+        finally:
+            self.after(call)
+            call.process.resume()
+            self.time.sleep(latency / 2)
+            call.process.resume()
+
+    def _applied(self, call: Call) -> Any:
+        if self.happens("refused"):
+            raise _failure(call)
+        result = self._apply(call)
+        if call.method not in _NOT_REPEATED and self.happens("repeated"):
+            result = self._apply(call)
+        if self.happens("unanswered"):
+            raise _failure(call)
+        return result
+
+    def _apply(self, call: Call) -> Any:
+        if call.method == "page" and self.happens("paged"):
+            conditions, after, limit, *rest = call.words
+            if after and self.random("paged").random() < 0.3:
+                return RowPage([], after)
+            shorter = min(limit, self.random("paged").randint(1, 3))
+            return call.port.page(conditions, after, shorter, *rest, **call.named)
+        if call.method == "put" and call.service == "queue":
+            if self.happens("late"):
+                text, hidden_for, *rest = call.words
+                delay = timedelta(seconds=self.random("late").randint(1, 60))
+                return call.port.put(text, hidden_for + delay, *rest, **call.named)
+            lease = call.apply()
+            if self.happens("lost"):
+                call.port.delete(lease)
+            elif self.happens("doubled"):
+                call.apply()
+            return lease
+        return call.apply()
+
+    def _note_call(self, call: Call, result: str) -> None:
+        if self._note and call.method != "check":
+            about = " ".join(dict.fromkeys(_ID.findall(f"{call.words} {call.place}")))
+            self.note(f"p{call.process.number} {call.name} {about}{result}")
+
+
+def _failure(call: Call) -> Exception:
+    return BrokerAway("simulated") if call.service == "broker" else ServiceUnavailable("simulated")
+
+
+class Process:
+    """A server process. ``services`` is what its handlers of requests use."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.is_dead = False
+        self.frozen_until = 0.0
+        self.clock = VirtualClock(world.time)
+        self.clock.skew = timedelta(seconds=world.random("skew").uniform(-1, 1) * world.faults.skew)
+        self._requests: dict[AsyncResult[Any], None] = {}
+        storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock)
+        broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
+        waiter = VirtualWaiter(world.time, self.resume)
+        self.services = Services(storage, broker, self.clock, waiter, world.settings)
+        self.background = self.services.background()
+
+    def start(self) -> None:
+        """Start its threads."""
+        self.world.note(f"p{self.number} starts")
+        gevent.spawn(self.background.start)
+
+    def resume(self) -> None:
+        """Return when the process can go on: never if it was killed."""
+        while self.world.time.now < self.frozen_until and not self.is_dead:
+            self.world.time.sleep(self.frozen_until - self.world.time.now)
+        if self.is_dead:
+            while True:
+                gevent.get_hub().switch()
+
+    def freeze(self, seconds: float) -> None:
+        """Let it stand still, as a machine that swaps."""
+        self.world.note(f"p{self.number} stands still for {seconds:.1f} s")
+        self.frozen_until = self.world.time.now + seconds
+
+    def kill(self) -> None:
+        """End it at once: what it has in memory is lost, and what it was asked has no answer."""
+        self.world.note(f"p{self.number} is killed")
+        self.is_dead = True
+        for request in list(self._requests):
+            request.set_exception(ConnectionLost())
+
+    def request(self, act: Callable[[Services], Result]) -> Result:
+        """What the process answers; raises ConnectionLost, or what its services raise."""
+        if self.is_dead:
+            raise ConnectionLost
+        answer: AsyncResult[Any] = AsyncResult()
+        self._requests[answer] = None
+
+        def handle() -> None:
+            try:
+                answer.set(act(self.services))
+            except Exception as error:  # noqa: BLE001 - it is the answer
+                answer.set_exception(error)
+
+        gevent.spawn(handle)
+        try:
+            return cast(Result, self.world.time.within(_TIMEOUT, answer.get))
+        except Empty:
+            raise ConnectionLost from None
+        finally:
+            del self._requests[answer]
+
+
+class _Port:
+    """A port of a process: each of its methods is a Call."""
+
+    def __init__(self, process: Process, kind: type, port: Any, service: str, name: str, place: str) -> None:
+        self._port = port
+        methods = [name for name, method in vars(kind).items() if callable(method) and name[0] != "_"]
+        for method in set(methods) - {"signed_urls", "upload_url", "download_url", "close"}:
+
+            def call(*words: Any, method: str = method, **named: Any) -> Any:
+                at = f"{place}/{words[0]}" if service == "table" and isinstance(words[0], str) else place
+                made = Call(process, service, f"{name}.{method}", at, port, method, words, named)
+                return process.world.call(made)
+
+            setattr(self, method, call)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+class _Account:
+    """The account as a process sees it. It is not told that another process has written, as on Azure."""
+
+    version = None
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._account = process.world.account
+        self._tables: dict[str, Any] = {}
+        blobs = _Port(process, BlobContainer, self._account.container, "blob", "blob", "artifacts")
+        self.container = cast(BlobContainer, blobs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._account, name)
+
+    def table(self, name: str) -> Any:
+        if name not in self._tables:
+            short = name.removeprefix(PREFIX)
+            self._tables[name] = _Port(self._process, Table, self._account.table(name), "table", short, short)
+        return self._tables[name]
+
+    def queue(self, name: str) -> Any:
+        kind = "timers" if name.endswith("-timers") else "work"
+        return _Port(self._process, Queue, self._account.queue(name), "queue", kind, name)
+
+    def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        named = [*self._account.queues(prefix)]
+        listing = Call(self._process, "queue", "account.queues", "queues", named, "copy", (), {})
+        yield from self._process.world.call(listing)
+
+
+class SimulatedBroker:
+    """It keeps what was delivered, with the time, and refuses until ``away_until``."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.away_until = 0.0
+        self.delivered: list[tuple[float, Event]] = []
+
+    def publish(self, events: Sequence[Event]) -> None:
+        self.check()
+        for event in events:
+            self._world.note(f"delivered {event.exchange} {event.routing_key}")
+            self.delivered.append((self._world.time.now, event))
+
+    def check(self) -> None:
+        if self._world.time.now < self.away_until:
+            raise BrokerAway("simulated")
+
+    def close(self) -> None:
+        """Nothing is open."""
