@@ -72,14 +72,15 @@ class VirtualTime:
     def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until then, or until something has ended."""
         gevent.idle()
-        while not ended() and self._alarms and self._alarms[0][0] <= until:
+        while not ended():
+            if not self._alarms or self._alarms[0][0] > until:
+                self.now = max(self.now, until) if until < float("inf") else self.now
+                return
             time, _, alarm = heapq.heappop(self._alarms)
             if alarm.act:
-                self.now = time
+                self.now = max(self.now, time)
                 self._hub.loop.run_callback(alarm.act)
                 gevent.idle()
-        if until < float("inf") and not ended():
-            self.now = max(self.now, until)
 
 
 class VirtualWaiter(Waiter):
@@ -116,7 +117,11 @@ class VirtualClock(Clock):
         self.skew = timedelta(0)
 
     def now(self) -> datetime:
-        return to_milliseconds(BEGIN + timedelta(seconds=self._time.now) + self.skew)
+        return self.at(self._time.now)
+
+    def at(self, seconds: float) -> datetime:
+        """What it shows at that time of the world."""
+        return to_milliseconds(BEGIN + timedelta(seconds=seconds) + self.skew)
 
     def wall_time(self) -> datetime:
         return self.now()

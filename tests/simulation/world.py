@@ -129,6 +129,7 @@ class World:
         self.broker = SimulatedBroker(self)
         self.processes: list[Process] = []
         self.calls: Counter[str] = Counter()
+        self.failure: Exception | None = None
         self.before: Hook = lambda _: None
         self.after: Hook = lambda _: None
         self._note = note
@@ -179,8 +180,21 @@ class World:
         return [process for process in self.processes if not process.is_dead]
 
     def spawn(self, act: Callable[[], object], after: float = 0.0) -> None:
-        """Start a greenlet outside of all processes."""
-        self.time.after(after, lambda: gevent.spawn(act))
+        """Start a greenlet outside of all processes. Its error ends the world."""
+
+        def run() -> None:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - ``run`` raises it
+                self.failure = self.failure or error
+
+        self.time.after(after, lambda: gevent.spawn(run))
+
+    def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until then, or until something has ended; raises what a greenlet has raised."""
+        self.time.run(until, lambda: self.failure is not None or ended())
+        if self.failure:
+            raise self.failure
 
     def call(self, call: Call) -> Any:
         """What the process gets for its call, once time has passed."""
@@ -338,7 +352,7 @@ class _Account:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._account = process.world.account
-        self._tables: dict[str, Any] = {}
+        self._ports: dict[str, Any] = {}
         blobs = _Port(process, BlobContainer, self._account.container, "blob", "blob", "artifacts")
         self.container = cast(BlobContainer, blobs)
 
@@ -346,14 +360,17 @@ class _Account:
         return getattr(self._account, name)
 
     def table(self, name: str) -> Any:
-        if name not in self._tables:
-            short = name.removeprefix(PREFIX)
-            self._tables[name] = _Port(self._process, Table, self._account.table(name), "table", short, short)
-        return self._tables[name]
+        short = name.removeprefix(PREFIX)
+        return self._port(Table, self._account.table(name), "table", short, short)
 
     def queue(self, name: str) -> Any:
         kind = "timers" if name.endswith("-timers") else "work"
-        return _Port(self._process, Queue, self._account.queue(name), "queue", kind, name)
+        return self._port(Queue, self._account.queue(name), "queue", kind, name)
+
+    def _port(self, kind: type, port: Any, service: str, name: str, place: str) -> Any:
+        if place not in self._ports:
+            self._ports[place] = _Port(self._process, kind, port, service, name, place)
+        return self._ports[place]
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         named = [*self._account.queues(prefix)]

@@ -1,0 +1,213 @@
+"""A run of the world by a seed: tasks, workers and faults for some minutes, then calm until all has ended."""
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from tests.simulation.record import Broken, Record
+from tests.simulation.workload import EXPIRES, POOLS, PROTOCOLS, Scheduler, SimulatedWorker
+from tests.simulation.world import Faults, World
+
+FAULTS = Faults(
+    refused=0.01,
+    unanswered=0.01,
+    repeated=0.01,
+    slow=0.002,
+    paged=0.2,
+    lost=0.01,
+    doubled=0.02,
+    late=0.01,
+    skew=0,
+    killed_every=20,
+    frozen_every=40,
+    away_every=60,
+)
+_CHECK_EVERY = 5.0  # seconds
+_EXPIRED = 8 * 24 * 3600.0  # groups last up to the end of the day, dependencies six days
+_TWO_PASSES = 3700.0  # of the periodic jobs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run consists of."""
+
+    seed: int
+    tasks: int = 200
+    processes: int = 6
+    faults: Faults = FAULTS
+    seconds: float = 240.0  # in which the tasks are created
+
+
+@dataclass
+class Outcome:
+    """What a run has shown. ``broken`` is the promise that was broken, if any; ``story`` its lines."""
+
+    plan: Plan
+    broken: Broken | None
+    seconds: float
+    calls: int
+    kills: int
+    story: list[str] = field(repr=False, default_factory=list)
+
+
+class _Errors:
+    """The errors that the services have logged with a traceback: none is expected."""
+
+    def __init__(self) -> None:
+        self.logged: list[str] = []
+
+    def __call__(
+        self, _logger: Any, method: str, entry: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        if method in ("exception", "critical") or entry.get("exc_info"):
+            self.logged.append(f"{entry}")
+        raise structlog.DropEvent
+
+
+ERRORS = _Errors()
+structlog.configure(processors=[structlog.processors.format_exc_info, ERRORS])
+
+
+def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
+    """Run the plan; ``note`` gets each line of its story."""
+    story: list[str] = []
+    trial = _Run(plan, note or story.append)
+    try:
+        trial.run()
+        broken = None
+    except Broken as found:
+        broken = found
+    return Outcome(plan, broken, trial.world.time.now, trial.world.calls.total(), trial.kills, story)
+
+
+class _Run:
+    def __init__(self, plan: Plan, note: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, plan.faults, note)
+        self.record = Record(self.world)
+        self.kills = 0
+        self._is_calm = False
+        self._workers = [
+            SimulatedWorker(self.world, self.record, f"{worker_type}-{protocol}", protocol, worker_type)
+            for worker_type in POOLS
+            for protocol in PROTOCOLS
+        ]
+        ERRORS.logged.clear()
+
+    def run(self) -> None:
+        """Raises Broken."""
+        world, plan = self.world, self.plan
+        for _ in range(plan.processes):
+            world.new_process()
+        for worker in self._workers:
+            world.spawn(worker.run)
+        scheduler = Scheduler(world, self.record, "scheduler")
+        world.spawn(lambda: scheduler.tasks(plan.tasks, plan.seconds / plan.tasks))
+        world.spawn(self._check)
+        faults = plan.faults
+        for every, act in (
+            (faults.killed_every, self._kill),
+            (faults.frozen_every, self._freeze),
+            (faults.away_every, self._lose_broker),
+        ):
+            if every:
+                world.spawn(lambda every=every, act=act: self._repeat(every, act))  # type: ignore[misc]
+        world.run(plan.seconds * 1.5)
+        self._calm()
+        end = world.time.now + EXPIRES.total_seconds()
+        # what waits for a dependency that did not complete needs no worker, and ends at its deadline
+        for states in (("unscheduled",), ()):
+            world.run(end, lambda states=states: self._are_all_in(states))  # type: ignore[misc]
+            for worker in self._workers:
+                worker.is_stopped = True
+        world.run(world.time.now + 60)
+        self._fail_on_errors()
+        self.record.check_end()
+        for process in world.alive:
+            process.kill()
+        world.time.now += _EXPIRED
+        world.new_process()
+        world.run(world.time.now + _TWO_PASSES)
+        self._fail_on_errors()
+        self.record.check_nothing_left()
+
+    def _fail_on_errors(self) -> None:
+        if ERRORS.logged:
+            raise Broken("no-error-is-logged", "", ERRORS.logged[0])
+
+    _next_look = 0.0
+
+    def _are_all_in(self, states: Sequence[str]) -> bool:
+        """Whether each task is resolved, or in one of the states."""
+        if self.world.time.now < self._next_look:
+            return False
+        self._next_look = self.world.time.now + _CHECK_EVERY
+        return all(task.is_resolved or task.state in states for task in self.record.tasks().values())
+
+    def _check(self) -> None:
+        while not self.world.time.now > EXPIRES.total_seconds():
+            self.world.time.sleep(_CHECK_EVERY)
+            self.record.check()
+
+    def _calm(self) -> None:
+        """No more faults; two processes are enough from now on."""
+        self._is_calm = True
+        self.world.faults = Faults(skew=self.plan.faults.skew)
+        for process in self.world.alive[2:]:
+            process.kill()
+        while len(self.world.alive) < 2:
+            self.world.new_process()
+
+    def _repeat(self, every: float, act: Callable[[], None]) -> None:
+        rng = self.world.random(act.__name__)
+        while True:
+            self.world.time.sleep(rng.expovariate(1 / every))
+            if self._is_calm:
+                return
+            act()
+
+    def _kill(self) -> None:
+        rng = self.world.random("kill")
+        self.kills += 1
+        rng.choice(self.world.alive).kill()
+        self.world.spawn(self._start, rng.uniform(0, 20))
+
+    def _start(self) -> None:
+        if not self._is_calm:
+            self.world.new_process()
+
+    def _freeze(self) -> None:
+        rng = self.world.random("freeze")
+        if self.world.alive:
+            rng.choice(self.world.alive).freeze(rng.uniform(1, 60))
+
+    def _lose_broker(self) -> None:
+        self.world.note("the broker is away")
+        self.world.broker.away_until = self.world.time.now + self.world.random("away").uniform(1, 30)
+
+
+def shrunk(outcome: Outcome) -> Outcome:
+    """The same broken promise with fewer tasks and fewer faults."""
+    assert outcome.broken
+    plan = outcome.plan
+    best = outcome
+
+    def attempt(**changes: Any) -> bool:
+        nonlocal best, plan
+        from dataclasses import replace
+
+        smaller = run(replace(plan, **changes))
+        if smaller.broken and smaller.broken.promise == outcome.broken.promise:  # type: ignore[union-attr]
+            best, plan = smaller, smaller.plan
+            return True
+        return False
+
+    for kind in plan.faults.kinds:
+        attempt(faults=plan.faults.without(kind))
+    while plan.tasks > 1 and attempt(tasks=plan.tasks // 2, seconds=max(30.0, plan.seconds / 2)):
+        pass
+    while plan.processes > 1 and attempt(processes=plan.processes - 1):
+        pass
+    return best
