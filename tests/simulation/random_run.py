@@ -20,8 +20,8 @@ FAULTS = Faults(
     doubled=0.02,
     late=0.01,
     skew=0,
-    killed_every=20,
-    frozen_every=40,
+    killed=0.004,
+    frozen=0.002,
     away_every=60,
 )
 _CHECK_EVERY = 5.0  # seconds
@@ -79,7 +79,7 @@ def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
         broken = None
     except Broken as found:
         broken = found
-    return Outcome(plan, broken, trial.world.time.now, trial.world.calls.total(), trial.kills, story)
+    return Outcome(plan, broken, trial.world.time.now, trial.world.calls.total(), trial.world.kills, story)
 
 
 class _Run:
@@ -87,7 +87,6 @@ class _Run:
         self.plan = plan
         self.world = World(plan.seed, plan.faults, note)
         self.record = Record(self.world)
-        self.kills = 0
         self._is_calm = False
         self._workers = [
             SimulatedWorker(self.world, self.record, f"{worker_type}-{protocol}", protocol, worker_type)
@@ -106,14 +105,9 @@ class _Run:
         scheduler = Scheduler(world, self.record, "scheduler")
         world.spawn(lambda: scheduler.tasks(plan.tasks, plan.seconds / plan.tasks))
         world.spawn(self._check)
-        faults = plan.faults
-        for every, act in (
-            (faults.killed_every, self._kill),
-            (faults.frozen_every, self._freeze),
-            (faults.away_every, self._lose_broker),
-        ):
-            if every:
-                world.spawn(lambda every=every, act=act: self._repeat(every, act))  # type: ignore[misc]
+        world.spawn(self._replace_killed)
+        if plan.faults.away_every:
+            world.spawn(self._lose_broker)
         world.run(plan.seconds * 1.5)
         self._calm()
         end = world.time.now + EXPIRES.total_seconds()
@@ -160,32 +154,20 @@ class _Run:
         while len(self.world.alive) < 2:
             self.world.new_process()
 
-    def _repeat(self, every: float, act: Callable[[], None]) -> None:
-        rng = self.world.random(act.__name__)
-        while True:
-            self.world.time.sleep(rng.expovariate(1 / every))
-            if self._is_calm:
-                return
-            act()
-
-    def _kill(self) -> None:
-        rng = self.world.random("kill")
-        self.kills += 1
-        rng.choice(self.world.alive).kill()
-        self.world.spawn(self._start, rng.uniform(0, 20))
-
-    def _start(self) -> None:
-        if not self._is_calm:
-            self.world.new_process()
-
-    def _freeze(self) -> None:
-        rng = self.world.random("freeze")
-        if self.world.alive:
-            rng.choice(self.world.alive).freeze(rng.uniform(1, 60))
+    def _replace_killed(self) -> None:
+        """Start a process for each that was killed, some seconds later."""
+        while not self._is_calm:
+            self.world.time.sleep(self.world.random("births").uniform(0, 10))
+            if len(self.world.alive) < self.plan.processes and not self._is_calm:
+                self.world.new_process()
 
     def _lose_broker(self) -> None:
-        self.world.note("the broker is away")
-        self.world.broker.away_until = self.world.time.now + self.world.random("away").uniform(1, 30)
+        rng = self.world.random("away")
+        while not self._is_calm:
+            self.world.time.sleep(rng.expovariate(1 / self.plan.faults.away_every))
+            if not self._is_calm:
+                self.world.note("the broker is away")
+                self.world.broker.away_until = self.world.time.now + rng.uniform(1, 30)
 
 
 def shrunk(outcome: Outcome) -> Outcome:

@@ -7,6 +7,7 @@ never after a 4xx. What is answered goes into the record.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from legacy_queue.domain.errors import QueueError, ServiceUnavailable
@@ -60,9 +61,9 @@ class Client:
             self.world.time.sleep(0.5)
         return self.random.choice(self.world.alive)
 
-    def ask(self, call: str, about: str, act: Callable[[Services], Result]) -> Result:
+    def ask(self, call: str, about: str, act: Callable[[Services], Result], tries: int = _TRIES) -> Result:
         """The answer; raises QueueError for a 4xx, and Unanswered."""
-        for number in range(_TRIES):
+        for number in range(tries):
             try:
                 answer = self.process().request(act)
                 self.world.note(f"{self.name} {call} {about}: 200")
@@ -83,11 +84,6 @@ class Client:
 class Scheduler(Client):
     """Creates tasks: alone, in groups, with dependencies; cancels, reruns and schedules some."""
 
-    def new_task(self, **changes: Any) -> str:
-        task_id = self.world.task_id()
-        self.create(task_id, self.body(**changes))
-        return task_id
-
     def body(self, **changes: Any) -> dict[str, Any]:
         now = self.world.clock.now()
         return {
@@ -105,62 +101,61 @@ class Scheduler(Client):
         }
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> None:
+        """Create the task; some schedulers give up at the first failure."""
         self.record.creating(task_id, body)
-        try:
-            self.ask("createTask", task_id, lambda services: services.tasks.create(task_id, body))
-        except Unanswered:
-            return
-        self.record.created(task_id)
-
-    def tell(self, call: str, task_id: str, act: Callable[[Services], object]) -> None:
-        """A call that changes the task, whatever is answered."""
-        self.record.changing(task_id)
-        with suppress(QueueError, Unanswered):
-            self.ask(call, task_id, act)
+        tries = 1 if self.random.random() < 0.2 else _TRIES
+        with suppress(Unanswered):
+            self.ask("createTask", task_id, lambda services: services.tasks.create(task_id, body), tries)
+            self.record.created(task_id)
 
     def tasks(self, count: int, every: float) -> None:
         """Create that many tasks."""
-        made: list[str] = []
-        while len(made) < count:
+        made = 0
+        while made < count:
             self.pause(every)
             kind = self.random.random()
             if kind < 0.2:
                 made += self._group(self.random.randint(2, 5))
                 continue
+            made += 1
             task_id = self.world.task_id()
-            made.append(task_id)
+            body = self.body(dependencies=[task_id] if kind < 0.3 else [])
+            self.record.creating(task_id, body)
+            self._later(self.create, task_id, body)
             if kind < 0.3:
-                body = self.body()
-                for _ in range(2):  # at once
-                    self.world.spawn(lambda task_id=task_id, body=body: self.create(task_id, body))  # type: ignore[misc]
-            elif kind < 0.35:
-                body = self.body(dependencies=[task_id])
-                self.create(task_id, body)
-                self.tell(
-                    "scheduleTask",
-                    task_id,
-                    lambda services, task_id=task_id: services.tasks.schedule(task_id),
-                )  # type: ignore[misc]
-            else:
-                self.create(task_id, self.body())
-            if kind > 0.9:
-                self.world.spawn(lambda task_id=task_id: self._cancel(task_id), self.random.uniform(0, 60))  # type: ignore[misc]
+                self._later(self._tell, "scheduleTask", task_id)
+            if kind > 0.8:
+                self._later(self.create, task_id, body)
+            if kind > 0.85:
+                self._later(self._tell, "cancelTask", task_id)
+            if kind > 0.92:
+                self._later(self._tell, "rerunTask", task_id)
 
-    def _group(self, size: int) -> list[str]:
-        """A chain or a fan of tasks that depend on each other."""
+    def _later(self, act: Callable[..., None], *words: Any) -> None:
+        """Call it at about the same time as what came before, or later."""
+        self.world.spawn(partial(act, *words), self.random.choice((0, 0.02, 0.1, 1, 30)))
+
+    def _tell(self, call: str, task_id: str) -> None:
+        """A call that changes the task, whatever is answered."""
+        self.record.changing(task_id)
+
+        def act(services: Services) -> object:
+            name = call.removesuffix("Task")
+            return getattr(services.tasks, name)(task_id)
+
+        with suppress(QueueError, Unanswered):
+            self.ask(call, task_id, act, 1)
+
+    def _group(self, size: int) -> int:
+        """A chain or a fan of tasks that depend on each other; returns its size."""
         task_ids = [self.world.task_id() for _ in range(size)]
         requires = self.random.choice(("all-completed", "all-resolved"))
         for number, task_id in enumerate(task_ids):
             dependencies = self.random.choice((task_ids[max(0, number - 1) : number], task_ids[:number][:2]))
             group = {"taskGroupId": task_ids[0], "dependencies": dependencies, "requires": requires}
-            self.create(task_id, self.body(**group))
-        return task_ids
-
-    def _cancel(self, task_id: str) -> None:
-        self.tell("cancelTask", task_id, lambda services: services.tasks.cancel(task_id))
-        if self.random.random() < 0.3:
-            self.pause(5)
-            self.tell("rerunTask", task_id, lambda services: services.tasks.rerun(task_id))
+            with suppress(QueueError):  # what it depends on may not have been created
+                self.create(task_id, self.body(**group))
+        return size
 
 
 class SimulatedWorker(Client):

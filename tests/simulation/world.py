@@ -49,6 +49,7 @@ SETTINGS = ServiceSettings(
 )
 LATENCY = 0.008  # seconds that a call takes on average
 _TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
+_READS = ("get", "page", "peek", "receive", "check", "count", "metadata", "copy")
 _NOT_REPEATED = ("receive", "publish", "check")
 _ID = re.compile(rf"\b{TASK_ID}\b")
 
@@ -73,8 +74,8 @@ class Faults:
     doubled: float = 0.0
     late: float = 0.0
     skew: float = 0.0  # seconds, up to which the clock of a process is wrong
-    killed_every: float = 0.0
-    frozen_every: float = 0.0
+    killed: float = 0.0  # the process, at a call that writes or publishes
+    frozen: float = 0.0  # it stands still for up to a minute
     away_every: float = 0.0  # the broker
 
     @property
@@ -129,6 +130,7 @@ class World:
         self.broker = SimulatedBroker(self)
         self.processes: list[Process] = []
         self.calls: Counter[str] = Counter()
+        self.kills = 0
         self.failure: Exception | None = None
         self.before: Hook = lambda _: None
         self.after: Hook = lambda _: None
@@ -201,6 +203,7 @@ class World:
         self.calls[call.name] += 1
         call.process.resume()
         self.before(call)
+        self._stop_process(call)
         call.process.resume()
         latency = self.random("latency").uniform(0.5, 1.5) * LATENCY
         if self.happens("slow"):
@@ -217,9 +220,17 @@ class World:
             return result
         finally:
             self.after(call)
+            self._stop_process(call)
             call.process.resume()
             self.time.sleep(latency / 2)
             call.process.resume()
+
+    def _stop_process(self, call: Call) -> None:
+        if call.method not in _READS:
+            if self.happens("killed"):
+                call.process.kill()
+            elif self.happens("frozen"):
+                call.process.freeze(self.random("frozen").uniform(1, 60))
 
     def _applied(self, call: Call) -> Any:
         if self.happens("refused"):
@@ -299,6 +310,7 @@ class Process:
     def kill(self) -> None:
         """End it at once: what it has in memory is lost, and what it was asked has no answer."""
         self.world.note(f"p{self.number} is killed")
+        self.world.kills += 1
         self.is_dead = True
         for request in list(self._requests):
             request.set_exception(ConnectionLost())
