@@ -79,7 +79,7 @@ class Changes:
             # no write would show that the remembered task is old
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
-                    self._repeat(outcome)
+                    self._repeat(stored, outcome)
                     return outcome.task
                 continue
             task = self._write(stored, outcome, began)
@@ -173,10 +173,12 @@ class Changes:
             self._timers.schedule(task_id, self._clock.now(), has_artifacts=True)
             self._timers.retry_later(task_id)
 
-    def _repeat(self, outcome: Outcome) -> None:
+    def _repeat(self, stored: StoredTask, outcome: Outcome) -> None:
         """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
         task_id = outcome.task.task_id
-        if outcome.events and not self._publish(task_id, outcome.events):
+        # another process may have died between the write and its events, and those of the changes before
+        events = outcome.events if stored.is_own else events_since(outcome.task, EVER)
+        if outcome.events and not self._publish(task_id, events):
             self._mark_unpublished(task_id)
             self._timers.schedule(task_id, EVER)
             self._timers.retry_later(task_id)

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from tests.simulation.random_run import Plan, run, shrunk
+from tests.simulation.random_run import Plan, run
 
 
 def main() -> None:

@@ -73,8 +73,8 @@ class Record:
         stalls = timedelta(
             seconds=2 * faults.skew + 60 * bool(faults.frozen or faults.late or faults.away_every)
         )
-        # a lost message may be that of a timer
-        self._prompt = (_SWEPT if faults.lost else _PROMPT) + stalls
+        self._prompt = _PROMPT + stalls
+        self._offered = (_SWEPT if faults.lost else _PROMPT) + stalls
         self.checks = 0
 
     # What is answered
@@ -169,7 +169,7 @@ class Record:
                 raise Broken("claims-end-at-takenUntil", task_id, f"run {run.run_id}: {run.taken_until}")
             is_offered = run is None or run.state != "pending" or run.run_id in offered.get(task_id, ())
             known.lacks_message = None if is_offered else known.lacks_message or now
-            if known.lacks_message and now - known.lacks_message > self._prompt:
+            if known.lacks_message and now - known.lacks_message > self._offered:
                 raise Broken("pending-implies-offered", task_id, f"run {task.runs[-1].run_id} has no message")
         for task_id, known in self.known.items():
             if known.created and not known.was_resolved and task_id not in tasks:
