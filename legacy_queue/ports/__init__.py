@@ -75,6 +75,8 @@ class AdjustableClock(Clock, Protocol):
 class Flag(Protocol):
     """threading.Event, as a Waiter needs it."""
 
+    def is_set(self) -> bool: ...
+
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it is set, at the latest after ``timeout`` seconds."""
 

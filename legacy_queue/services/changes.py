@@ -265,14 +265,16 @@ def _may_lack_events(stored: StoredTask, task: Task) -> bool:
     """Whether events before the change to ``task`` may be unpublished.
 
     Another process may have died between its write and its events. A worker that claims, reclaims or reports
-    has an answer or a message, which came after the events. Whoever else changes the task needs neither.
+    has an answer or a message, which came after the events; but for that of a retry, which was put when the
+    run before was claimed. Whoever else changes the task needs neither.
     """
     if stored.task.is_unpublished or stored.is_own:
         return stored.task.is_unpublished
     run = stored.task.last_run
     if run is None or run.is_resolved:
         return True  # it is scheduled, or run again
-    return task.runs[run.run_id].reason_resolved in _NOT_BY_ITS_WORKER
+    is_retry = run.state == "pending" and run.is_retry
+    return is_retry or task.runs[run.run_id].reason_resolved in _NOT_BY_ITS_WORKER
 
 
 def _was_written(run: Run, task: Task) -> bool:

@@ -71,7 +71,7 @@ class VirtualTime:
 
     def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until then, or until something has ended."""
-        gevent.idle()
+        self._run_greenlets()
         while not ended():
             if not self._alarms or self._alarms[0][0] > until:
                 self.now = max(self.now, until) if until < float("inf") else self.now
@@ -80,7 +80,13 @@ class VirtualTime:
             if alarm.act:
                 self.now = max(self.now, time)
                 self._hub.loop.run_callback(alarm.act)
-                gevent.idle()
+                self._run_greenlets()
+
+    def _run_greenlets(self) -> None:
+        """Return when each greenlet waits."""
+        gevent.idle()
+        while self._hub.loop._callbacks:  # the hub pauses after some milliseconds
+            gevent.idle()
 
 
 class VirtualWaiter(Waiter):
@@ -98,7 +104,7 @@ class VirtualWaiter(Waiter):
         try:
             return self._time.within(seconds, flag.wait)
         except Empty:
-            return flag.wait(0)
+            return flag.is_set()
         finally:
             self._resume()
 

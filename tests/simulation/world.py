@@ -170,11 +170,12 @@ class World:
             named = _ID.sub(lambda found: self._names.get(found[0], found[0]), text)
             self._note(f"{self.time.now:10.3f} {named}")
 
-    def new_process(self) -> "Process":
-        """A process that has begun to run."""
+    def new_process(self, *, starts: bool = True) -> "Process":
+        """A process, whose threads run if it ``starts``."""
         process = Process(self, len(self.processes))
         self.processes.append(process)
-        process.start()
+        if starts:
+            process.start()
         return process
 
     @property
