@@ -1,1 +1,0 @@
-"""What scripts/chaos is made of: servers that are killed, clients that note every answer, and the checks."""
