@@ -1,18 +1,17 @@
 """Advancing a task: which effects it repeats, and what it ends."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import cast
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Next
 from legacy_queue.services.timer_table import FiredTimer
+from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.harness import (
-    ALICE,
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
@@ -25,9 +24,9 @@ from tests.services.harness import (
     failing,
     task_body,
 )
-from tests.services.test_stale_memory import stale_tasks
+from tests.services.ports import DelegatingTasks
 
-NO_DELAY, DAY = timedelta(0), 24 * HOUR
+DAY = 24 * HOUR
 MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
 
 
@@ -55,12 +54,6 @@ def dies_after(harness: Harness, write: str, call: Callable[[Services], object])
     """A server dies right after that write."""
     with pytest.raises(Crash):
         call(harness.replica(FaultAt(0, of=write, after=failing(Crash()))))
-
-
-def defined(harness: Harness, **changes: Any) -> str:
-    task_id = slugid()
-    harness.services.tasks.define(task_id, task_body(harness.clock.now(), **changes))
-    return task_id
 
 
 # effects that it repeats
@@ -97,7 +90,12 @@ def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
     waiting = harness.create(dependencies=[task_id])
     before = harness.storage.tasks.load(task_id)
     harness.complete(task_id)
-    server = harness.replica(wrap_tasks=lambda tasks: stale_tasks(tasks, before))
+
+    class Stale(DelegatingTasks):
+        def recall(self, _: str) -> StoredTask | None:
+            return before
+
+    server = harness.replica(wrap_tasks=lambda tasks: cast(TaskStore, Stale(tasks)))
     harness.events()
     advance(harness, task_id, NOW, is_published=True, services=server)
     assert harness.states(waiting) == ["pending"]
@@ -136,35 +134,4 @@ def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
     assert harness.task(task_id).state == state
 
 
-def test_a_claim_of_this_process_ends_in_time(harness: Harness) -> None:
-    server = harness.replica(caches_tasks=True)
-    task_id = harness.create()
-    harness.claim(harness.receive_one(), ALICE, server)
-    harness.clock.advance(CLAIM_TIMEOUT - SECOND)
-    assert advance(harness, task_id, services=server) == Next(NOW + CLAIM_TIMEOUT)
-    harness.clock.advance(SECOND)
-    advance(harness, task_id, services=server)
-    assert harness.states(task_id) == ["exception claim-expired", "pending"]
-
-
 # failures
-
-
-def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
-    for since in (None, NOW):
-        assert advance(harness, slugid(), since) == Next(exists=False)
-
-
-def test_nothing_is_read_for_events_while_the_broker_is_away(harness: Harness) -> None:
-    task_id = harness.create()
-    calls = CallRecorder()
-    server = harness.replica(calls)
-    harness.broker.capacity = 0
-    with pytest.raises(BrokerAway):
-        advance(harness, task_id, NOW, services=server)
-    assert calls.names == ["load", "broker.publish"]
-    calls.names.clear()
-    with pytest.raises(BrokerAway):
-        advance(harness, task_id, NOW, services=server)
-    assert calls.names == []
-    assert advance(harness, task_id, services=server) == Next(NOW + DAY)

@@ -15,7 +15,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import StoredArtifact
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, blob_name, create
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
     "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
@@ -92,25 +92,6 @@ def test_expiry_of_old_content_leaves_content_uploaded_meanwhile(storage_type: s
     new = blob_name(harness, task_id)
     assert harness.storage.blobs.properties(new)
     assert harness.storage.blobs.properties(old) is None
-
-
-def test_of_two_concurrent_extensions_the_later_expiry_stays() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id, "reference")
-    other = lambda: create(harness, task_id, "reference", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
-    late = harness.replica(FaultAt(0, of="artifact.replace", before=other))
-    create(harness, task_id, "reference", services=late, expires=format_time(NOW + 3 * HOUR))
-    assert stored(harness, task_id).artifact.expires == NOW + 3 * HOUR
-
-
-def test_an_artifact_removed_during_a_create_is_created_again() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id, "error")
-    remove = lambda: harness.storage.artifacts.remove(stored(harness, task_id))  # noqa: E731
-    create(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.load", before=remove)))
-    assert stored(harness, task_id).artifact.storage_type == "s3"
 
 
 @pytest.mark.parametrize(("storage_type", "dies"), [("s3", False), ("blob", True)])
@@ -194,21 +175,6 @@ def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(storag
     harness.sweep(HOUR)
 
 
-@pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_the_next_pass_completes_a_removal_that_crashed(call: str, moment: str) -> None:
-    harness = Harness()
-    name = with_bytes(harness, harness.claimed(), "s3")
-    harness.clock.advance(HOUR + DRIFT + SECOND)
-    crash: Any = {moment: failing(Crash())}
-    crashing = FaultAt(0, of=call, **crash)
-    with pytest.raises(Crash):
-        harness.replica(crashing).artifacts.remove_expired("", 10, None)
-    harness.services.artifacts.remove_expired("", 10, None)
-    assert harness.storage.blobs.properties(name) is None
-    assert harness.storage.artifacts.expired(harness.clock.now(), "", 10)[0] == []
-
-
 @pytest.mark.parametrize("storage_type", ["reference", "link", "error"])
 def test_expiry_removes_the_row_of_an_artifact_without_bytes(storage_type: str) -> None:
     harness = Harness()
@@ -265,21 +231,6 @@ def test_a_pass_asks_an_object_store_that_is_away_once_and_removes_all_else() ->
     left = [artifact.name for artifact in harness.storage.artifacts.list(task_id, 0, "", 10)]
     assert left == [f"{number} in the object store" for number in range(3)]
     assert len(objects.removed) == 1
-
-
-def test_an_artifact_that_another_process_changed_is_not_removed() -> None:
-    """A process whose clock is more than 15 minutes behind extends the expiry."""
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id)
-
-    def extend() -> None:
-        before = stored(harness, task_id)
-        harness.storage.artifacts.replace(before, before.artifact)
-
-    harness.clock.advance(HOUR + DRIFT + SECOND)
-    harness.replica(FaultAt(0, of="artifact.remove", before=extend)).artifacts.remove_expired("", 10, None)
-    assert stored(harness, task_id)
 
 
 def test_the_object_store_takes_s3_artifacts_and_no_others() -> None:

@@ -45,7 +45,6 @@ from tests.services.harness import (
 )
 from tests.services.ports import FakeBroker, intercept_storage
 from tests.services.test_background import OFTEN
-from tests.services.test_ends import TickingClock
 from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
@@ -62,6 +61,14 @@ class CountingClock(MovableClock):
     def move_to(self, time: datetime) -> None:
         self.moves += 1
         super().move_to(time)
+
+
+class TickingClock(FakeClock):
+    """A millisecond passes at each look."""
+
+    def now(self) -> datetime:
+        self.advance(MS)
+        return super().now()
 
 
 class SlowBroker(FakeBroker):

@@ -2,15 +2,12 @@
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, ServiceUnavailable
+from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
-    MINUTE,
     SECOND,
     CallRecorder,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
 
@@ -31,17 +28,6 @@ def test_a_message_expires_at_the_deadline_of_its_task() -> None:
     (message,) = harness.messages()
     left = harness.task(task_id).definition.deadline - message.expires
     assert 0 * SECOND <= left < SECOND
-
-
-def test_a_create_that_is_repeated_after_a_lost_answer_offers_the_task_once() -> None:
-    harness = Harness()
-    task_id, lost = slugid(), failing(ServiceUnavailable("the answer of storage was lost"))
-    server = harness.replica(FaultAt(0, of="insert", after=lost))
-    with pytest.raises(ServiceUnavailable):
-        server.tasks.create(task_id, task_body())
-    server.tasks.create(task_id, task_body())
-    harness.run_timers(MINUTE, services=server)
-    assert [run_id for run_id, _ in harness.offered_runs()] == [0]
 
 
 def test_a_refused_definition_writes_nothing() -> None:

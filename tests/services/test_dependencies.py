@@ -1,8 +1,5 @@
 """Tasks that wait for others: docs/explanation/http-contract.md#dependencies."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from legacy_queue.domain.errors import InputError
@@ -15,10 +12,7 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
-    Crash,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
 
@@ -102,43 +96,6 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 
-def resolved_at(call: str) -> Callable[[Harness, str], Any]:
-    return lambda harness, required: FaultAt(
-        0, of=call, before=lambda: (harness.run(required), harness.run_timers())
-    )
-
-
-@pytest.mark.parametrize("call", ["join", "timer.put", "insert", "broker.publish", "dependency.add"])
-def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness, call: str) -> None:
-    required, task_id = harness.create(), slugid()
-    resolution = resolved_at(call)(harness, required)
-    body = task_body(dependencies=[required], taskGroupId=slugid())
-    task = harness.replica(resolution).tasks.create(task_id, body)
-    assert resolution.happened
-    assert dependents(harness, required) == [task_id]
-    assert task.state == "pending"
-    assert harness.task(task_id) == task
-    events = [event for event in harness.events() if event[1] == task_id]
-    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-
-
-@pytest.mark.parametrize("call", ["insert", "broker.publish", "dependency.add"])
-def test_the_timer_satisfies_the_task_if_the_server_dies_while_creating_it(
-    harness: Harness, call: str
-) -> None:
-    required, task_id = harness.create(), slugid()
-    dies = FaultAt(0, of=call, after=failing(Crash()))
-    with pytest.raises(Crash):
-        harness.replica(dies).tasks.create(task_id, task_body(dependencies=[required]))
-    harness.run(required)
-    harness.run_timers()
-    harness.run_timers(MINUTE)
-    assert harness.states(task_id) == ["pending"]
-    assert dependents(harness, required) == [task_id]
-    events = list(dict.fromkeys(event for event in harness.events() if event[1] == task_id))
-    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-
-
 def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
@@ -152,18 +109,6 @@ def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness:
     calls.names.clear()
     harness.complete_by(server, harness.create())
     assert [name for name in calls.names if name.startswith("dependency.")] == ["dependency.has_any"]
-
-
-def test_all_dependents_are_released_though_the_process_died_among_them(harness: Harness) -> None:
-    required = harness.create()
-    waiting = [harness.create(dependencies=[required]) for _ in range(130)]
-    dying = harness.replica(FaultAt(60, of="replace", before=failing(Crash())))
-    with pytest.raises(Crash):
-        harness.complete_by(dying, required)
-    states = [harness.task(task_id).state for task_id in waiting]
-    assert 0 < states.count("pending") < 130
-    harness.run_timers(MINUTE)
-    assert {harness.task(task_id).state for task_id in waiting} == {"pending"}
 
 
 def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> None:

@@ -1,13 +1,8 @@
 """Events of each task reach the broker at least once and in order."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
@@ -28,11 +23,10 @@ from tests.services.harness import (
     FaultAt,
     Harness,
     PublishedEvent,
-    call_through,
     failing,
     task_body,
 )
-from tests.services.ports import FakeBroker, Intercept, events_in
+from tests.services.ports import FakeBroker, events_in
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 OF_ITS_GROUP = [*LIFE, ("task-group-resolved", None)]  # the task is a group of its own
@@ -139,40 +133,6 @@ def test_a_later_transition_does_not_overtake_unpublished_events(harness: Harnes
     harness.run(task_id)  # before the timer fired
     harness.run_timers(MINUTE)
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
-
-
-def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
-    harness: Harness,
-) -> None:
-    task_id = slugid()
-    server = harness.replica(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
-    away(harness)
-    server.tasks.create(task_id, task_body())
-    assert not harness.task(task_id).is_unpublished
-    back(harness)
-    server.publisher.check()
-    server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
-    harness.run_timers(SECOND, services=server)
-    assert of_task(harness.events(), task_id) == LIFE[:3]
-
-
-def unanswered(harness: Harness, **definition: Any) -> tuple[Services, str]:
-    """A process whose createTask failed, though it stored the task, and the taskId."""
-    task_id, lost = slugid(), failing(ServiceUnavailable("the answer of storage was lost"))
-    server = harness.replica(FaultAt(0, of="insert", after=lost))
-    with pytest.raises(ServiceUnavailable):
-        server.tasks.create(task_id, task_body(**definition))
-    return server, task_id
-
-
-def test_another_process_does_not_overtake_a_repeated_call_whose_first_answer_was_lost(
-    harness: Harness,
-) -> None:
-    server, task_id = unanswered(harness, dependencies=[])
-    server.tasks.create(task_id, task_body())
-    other = harness.replica()
-    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
-    assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
 def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
@@ -287,77 +247,3 @@ def test_events_that_the_broker_did_not_confirm_are_published_again(harness: Har
     events = harness.events()
     assert of_task(events, task_id) == LIFE[:2]
     assert events.count(("task-defined", task_id, None)) == 2
-
-
-def create(_harness: Harness, services: Services, task_id: str) -> None:
-    services.tasks.create(task_id, task_body())
-
-
-def claim(harness: Harness, services: Services, task_id: str) -> None:
-    harness.services.tasks.create(task_id, task_body())
-    services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-
-
-def complete(harness: Harness, services: Services, task_id: str) -> None:
-    claim(harness, harness.services, task_id)
-    services.tasks.report(task_id, 0, "completed", "completed")
-
-
-@pytest.mark.parametrize("is_done", [False, True])
-@pytest.mark.parametrize("call", range(7))
-@pytest.mark.parametrize("act", [create, claim, complete])
-def test_a_crash_while_the_broker_is_away_loses_no_event(
-    harness: Harness, act: Callable[[Harness, Services, str], None], call: int, is_done: bool
-) -> None:
-    task_id = slugid()
-    away(harness)
-    fault = FaultAt(call, after=failing(Crash())) if is_done else FaultAt(call, before=failing(Crash()))
-    try:
-        act(harness, harness.replica(fault), task_id)
-    except Crash:
-        harness.run_timers(MINUTE)
-    back(harness)
-    harness.run_timers(MINUTE)
-    stored = harness.storage.tasks.load(task_id)
-    assert stored or fault.crashed
-    if stored:
-        happened = {"pending": LIFE[:2], "running": LIFE[:3]}.get(stored.task.state, OF_ITS_GROUP)
-        assert of_task(harness.events(), task_id) == happened
-
-
-@pytest.mark.parametrize("is_done", [False, True])
-@pytest.mark.parametrize("call", range(9))
-def test_a_crash_while_unpublished_events_are_published_loses_none(
-    harness: Harness, call: int, is_done: bool
-) -> None:
-    task_id = slugid()
-    fault = FaultAt(call, after=failing(Crash())) if is_done else FaultAt(call, before=failing(Crash()))
-    intercepts: list[Intercept] = [call_through]
-    dying = harness.replica(lambda name, act: intercepts[-1](name, act))
-    away(harness)
-    live(dying, task_id)
-    back(harness)
-    intercepts.append(fault)
-    try:
-        harness.run_timers(services=dying)
-    except Crash:
-        harness.run_timers(MINUTE)
-    harness.run_timers(MINUTE)
-    assert of_task(harness.events(), task_id) == OF_ITS_GROUP
-
-
-def test_a_task_that_changes_meanwhile_is_marked_unpublished(harness: Harness) -> None:
-    task_id = harness.create()
-
-    def change_elsewhere() -> None:
-        stored = harness.storage.tasks.load(task_id)
-        assert stored
-        harness.storage.tasks.replace(stored, replace(stored.task, newest_blob="2030-01-02T03:04:05.678Z"))
-
-    harness.broker.capacity = 0
-    server = harness.replica(
-        FaultAt(1, of="replace", before=change_elsewhere), caches_tasks=True
-    )  # 0 is the claim
-    harness.claim(harness.receive_one(), services=server)
-    assert harness.task(task_id).newest_blob
-    assert harness.task(task_id).is_unpublished

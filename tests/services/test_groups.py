@@ -1,30 +1,21 @@
 """Task groups: each has one scheduler, and is resolved when its last active task is."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
-from legacy_queue.services.claims import ClaimProof
-from tests.services import interleaving
 from tests.services.harness import (
-    ALICE,
     HOUR,
     MINUTE,
-    NOW,
-    SECOND,
     Crash,
     FaultAt,
     Harness,
     failing,
     task_body,
 )
-from tests.services.interleaving import every_order, run
 
-DAY = 24 * HOUR
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)
 
@@ -75,28 +66,6 @@ def test_the_sweeper_resolves_a_group_after_a_rerun_that_died_before_its_write(
     assert active(harness) == 0
 
 
-def test_the_sweeper_resolves_a_group_after_a_rerun_that_lost_its_race(harness: Harness) -> None:
-    """Between its activation and its write, another call reran the task, which was resolved again."""
-    task_id = member(harness)
-    harness.run(task_id)
-    harness.run_timers()
-
-    def rerun_and_resolve() -> None:
-        harness.services.tasks.rerun(task_id)
-        harness.run(task_id)
-        harness.run_timers()
-
-    harness.replica(FaultAt(0, of="activate", before=rerun_and_resolve)).tasks.rerun(task_id)
-    harness.clock.advance(SECOND)
-    harness.run(task_id)
-    harness.run_timers()
-    assert active(harness) == 1
-    harness.events()
-    harness.sweep(11 * MINUTE)
-    assert resolutions(harness) >= 1
-    assert active(harness) == 0
-
-
 def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
@@ -125,31 +94,6 @@ def test_a_refused_definition_adds_no_member_to_the_group_that_it_names(
     events = harness.events()
     assert RESOLVED not in events  # it never had a member
     assert ("task-group-resolved", others, None) in events  # published again: it may have been blocked
-
-
-def test_a_timer_undoes_a_refused_join_after_the_server_died(
-    harness: Harness,
-) -> None:
-    task_id = harness.create()
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(
-            task_id, task_body(taskGroupId=GROUP)
-        )
-    assert active(harness) == 1
-    harness.run_timers(MINUTE)
-    assert active(harness) == 0
-    assert list(harness.storage.groups.members(GROUP, "", 9)) == []
-
-
-def test_the_timer_of_a_task_that_was_not_stored_ends_though_its_group_expired(harness: Harness) -> None:
-    expires = format_time(NOW + 2 * MINUTE)
-    body = task_body(taskGroupId=GROUP, deadline=format_time(NOW + MINUTE), expires=expires)
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(slugid(), body)
-    harness.storage.groups.remove_expired(NOW + 2 * DAY, "", 999)
-    assert harness.storage.groups.load(GROUP) is None
-    harness.run_timers(HOUR)
-    assert (harness.timers(), harness.events()) == ([], [])
 
 
 # The founder: the task whose taskId is the taskGroupId
@@ -197,53 +141,3 @@ def test_pages_of_a_group_list_the_founder_in_order(harness: Harness) -> None:
 
 
 # Several processes
-
-
-def pausing(name: str, call: Callable[[], Any]) -> Any:
-    """Pause at the calls that can conflict."""
-    return interleaving.pausing(name, call) if name in ("join", "end", "insert", "replace") else call()
-
-
-def test_a_group_is_resolved_after_a_concurrent_end_and_create_in_two_replicas() -> None:
-    """The last member ends in a replica, while another task joins in the other."""
-
-    def scene(choose: Callable[[int], int]) -> None:
-        harness = Harness()
-        first, late = member(harness), slugid()
-        harness.services.claims.claim(harness.task(first), 0, ALICE, ClaimProof())
-        ending, creating = harness.replica(pausing), harness.replica(pausing)
-
-        def end() -> None:
-            harness.complete(first, services=ending)
-            ending.resolver.handle_all()
-
-        def create() -> None:
-            creating.tasks.create(late, task_body(taskGroupId=GROUP))
-
-        assert run([end, create], choose) == [None, None]
-        assert active(harness) == 1
-        harness.events()
-        harness.run(late)
-        harness.run_timers(MINUTE)
-        assert (active(harness), RESOLVED in harness.events()) == (0, True)
-
-    assert every_order(scene) > 5
-
-
-def test_a_group_is_resolved_after_two_concurrent_ends_in_two_replicas() -> None:
-    def scene(choose: Callable[[int], int]) -> None:
-        harness = Harness()
-        members = [member(harness), member(harness)]
-        servers = [harness.replica(pausing), harness.replica(pausing)]
-        for task_id in members:
-            harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-
-        def end(index: int) -> None:
-            harness.complete(members[index], services=servers[index])
-            servers[index].resolver.handle_all()
-
-        assert run([lambda: end(0), lambda: end(1)], choose) == [None, None]
-        assert active(harness) == 0
-        assert harness.events().count(RESOLVED) >= 1
-
-    assert every_order(scene) > 5

@@ -8,9 +8,7 @@ from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
 from legacy_queue.services.pages import Page
-from tests.services.harness import HOUR, Harness, task_body
-
-DAY = 24 * HOUR
+from tests.services.harness import Harness, task_body
 
 
 @pytest.fixture

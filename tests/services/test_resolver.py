@@ -16,7 +16,7 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timer_table import FiredTimer
 from legacy_queue.services.timers import Timers
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Crash, FaultAt, Harness, failing, task_body
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Harness
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
@@ -155,67 +155,3 @@ def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(grou
     assert resolving.waits == [25 * SECOND]
     assert resolving.left == ([(TASK_ID, group)] if group else [])
     assert resolving.harness.timers() == []
-
-
-def test_a_create_that_crashed_before_its_write_leaves_its_group_within_30_seconds() -> None:
-    harness = Harness()
-    group, task_id = slugid(), slugid()
-    done = harness.create(taskGroupId=group, schedulerId="scheduler")
-    body = task_body(taskGroupId=group, schedulerId="scheduler")
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    harness.run(done)
-    for _ in range(14):
-        harness.run_timers(SECOND)
-    assert ("task-group-resolved", group, None) not in harness.events()
-    for _ in range(15):
-        harness.run_timers(SECOND)
-    assert harness.events() == [("task-group-resolved", group, None)]
-    assert harness.timers() == []
-
-
-def test_a_create_that_stood_still_is_in_its_group() -> None:
-    harness = Harness()
-    group, task_id = slugid(), slugid()
-    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.run_timers(16 * SECOND)))
-    slow.tasks.create(task_id, task_body(taskGroupId=group, schedulerId="scheduler"))
-    assert harness.storage.groups.members(group, "", 10) == [task_id]
-
-
-def test_a_create_that_stood_still_while_its_group_was_sealed_is_pending() -> None:
-    harness = Harness()
-    group, task_id = slugid(), slugid()
-    harness.create(taskGroupId=group, schedulerId="scheduler")
-
-    def stand_still() -> None:
-        harness.run_timers(16 * SECOND)
-        harness.services.groups.seal(group)
-
-    slow = harness.replica(FaultAt(0, of="insert", before=stand_still))
-    slow.tasks.create(task_id, task_body(taskGroupId=group, schedulerId="scheduler"))
-    assert [message.task_id for message in harness.receive()].count(task_id) == 1
-
-
-def test_a_repeated_create_that_stood_still_leaves_its_group_resolved() -> None:
-    harness = Harness()
-    group, task_id = slugid(), slugid()
-    body = task_body(taskGroupId=group, schedulerId="scheduler")
-    harness.services.tasks.create(task_id, body)
-    harness.run(task_id)
-    harness.run_timers(SECOND)
-    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.clock.advance(16 * SECOND)))
-    slow.tasks.create(task_id, body)
-    assert harness.storage.groups.load(group)
-    assert not harness.storage.groups.is_active(group)
-
-
-def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group() -> None:
-    harness = Harness()
-    group, task_id = slugid(), slugid()
-    body = task_body(taskGroupId=group, schedulerId="scheduler")
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    leave = FaultAt(0, of="leave", before=lambda: harness.services.tasks.create(task_id, body))
-    harness.run_timers(16 * SECOND, services=harness.replica(leave))
-    assert leave.happened
-    assert harness.storage.groups.members(group, "", 10) == [task_id]

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from threading import Barrier
 from typing import Any
@@ -13,20 +11,14 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.services import Services
 from legacy_queue.stores import Group
 from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
-    Crash,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
-from tests.services.interleaving import every_order, pausing, run
-from tests.services.test_changing_priority import runs_in
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 BOTH = ("raise", "lower")
@@ -92,16 +84,6 @@ def test_a_member_of_a_sealed_group_can_be_created_again_and_rerun(harness: Harn
     assert harness.task(task_id).state == "pending"
 
 
-def test_a_process_that_remembers_the_group_refuses_new_tasks_too() -> None:
-    harness = Harness()
-    other = harness.replica(caches_tasks=True)
-    for _ in range(2):
-        other.tasks.create(slugid(), body())
-    seal(harness)
-    with pytest.raises(RequestConflict, match="is sealed"):
-        other.tasks.create(slugid(), body())
-
-
 def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
     member(harness)
     first = seal(harness)
@@ -152,48 +134,6 @@ def test_an_unknown_group_is_not_found(harness: Harness) -> None:
             act(GROUP)
 
 
-def test_a_seal_while_the_broker_is_away_is_published_by_the_repeated_call(
-    harness: Harness,
-) -> None:
-    member(harness)
-    harness.broker.capacity = 0
-    with pytest.raises(ServiceUnavailable, match="repeat the call"):
-        seal(harness)
-    assert refuses(harness)
-    harness.broker.capacity = None
-    harness.services.publisher.check()
-    assert seal(harness).sealed == NOW
-    assert len(published(harness, "task-group-sealed")) == 1
-
-
-@pytest.mark.parametrize("task_id", [GROUP, "Another-SaCabcdefghijA"])
-def test_a_task_that_joins_while_its_group_is_sealed_is_a_member_or_is_refused(task_id: str) -> None:
-    """A task created before the seal is in the group; a task created after it is refused."""
-
-    def scene(choose: Callable[[int], int]) -> None:
-        harness = Harness()
-        first = member(harness)
-        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
-        created, sealed = run(
-            [lambda: first_replica.tasks.create(task_id, body()), lambda: second_replica.groups.seal(GROUP)],
-            choose,
-        )
-        assert not isinstance(sealed, BaseException)
-        is_in = not isinstance(created, BaseException)
-        assert is_in or isinstance(created, RequestConflict)
-        assert (harness.storage.tasks.load(task_id) is not None) == is_in
-        assert refuses(harness, task_id) != is_in
-        members = harness.services.groups.members(GROUP, "", 9)
-        assert members == sorted([first, task_id] if is_in else [first])
-
-    assert every_order(scene) >= 5
-
-
-def _pausing(name: str, call: Callable[[], Any]) -> Any:
-    is_of_group = name in ("join", "seal", "leave", "insert", "bar", "load")
-    return pausing(name, call) if is_of_group else call()
-
-
 def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -> None:
     running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
     done = member(harness)
@@ -242,41 +182,6 @@ def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) ->
     assert sorted(replica.group_changes.cancel(GROUP)) == tasks
 
 
-def test_a_task_created_while_its_group_is_canceled_is_refused_or_canceled() -> None:
-    first, late = sorted([slugid(), slugid()])  # in the same order in every scene
-
-    def scene(choose: Callable[[int], int]) -> None:
-        harness = Harness()
-        member(harness, first)
-        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
-
-        def seal_and_cancel() -> None:
-            second_replica.groups.seal(GROUP)
-            second_replica.group_changes.cancel(GROUP)
-
-        run([lambda: first_replica.tasks.create(late, body()), seal_and_cancel], choose)
-        assert seal(harness).sealed
-        stored = harness.storage.tasks.load(late)
-        assert stored is None or stored.task.is_resolved
-        harness.run_timers(HOUR)
-        assert harness.storage.groups.active(GROUP, "", 9) == []
-
-    assert every_order(scene) > 10
-
-
-def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:
-    member(harness, GROUP)
-    late = slugid()
-    dying = harness.replica(FaultAt(0, of="insert", before=failing(Crash())))
-    with suppress(Crash):
-        dying.tasks.create(late, body())
-    seal(harness)
-    task = replace(harness.task(GROUP), task_id=late)
-    replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task)))
-    assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
-    assert harness.states(late) == ["exception canceled"]
-
-
 def change(harness: Harness, priority: str, directions: tuple[str, ...] = BOTH) -> list[str]:
     return sorted(harness.services.group_changes.change_priority(GROUP, priority, directions)[1])
 
@@ -294,16 +199,3 @@ def test_a_change_whose_summary_cannot_be_published_is_unavailable(harness: Harn
     with pytest.raises(ServiceUnavailable, match="task-group-priority-changed"):
         change(harness, "high")
     assert harness.task(task_id).priority == "high"
-
-
-def test_a_repeated_change_completes_that_of_a_server_that_died() -> None:
-    harness = Harness()
-    tasks = [member(harness) for _ in range(20)]
-    dying: Services = harness.replica(FaultAt(7, of="replace", after=failing(Crash())))
-    with suppress(Crash):
-        dying.group_changes.change_priority(GROUP, "high", BOTH)
-    harness.run_timers(MINUTE)
-    change(harness, "high")
-    assert {harness.task(task_id).priority for task_id in tasks} == {"high"}
-    assert set(runs_in(harness)["high"]) == {0}
-    assert len(runs_in(harness)["high"]) >= 20

@@ -13,7 +13,6 @@ import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timer import Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
@@ -28,7 +27,6 @@ AT_ONCE, DAY = timedelta(0), 24 * HOUR
 RENEWAL = TIMER_LEASE / 2  # when a message is renewed
 GRACE = 10 * SECOND  # for the process that keeps the timer
 SKEW = MINUTE
-AWAY = ServiceUnavailable("storage is away")
 A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
 GROUP = "Zb0_Wh1pTLahDBzFxUqIyw"
 
