@@ -29,15 +29,6 @@ const jobs = {
 
   signedUrl: ({ queue, method, args }) => queue.buildSignedUrl(queue[method], ...args),
 
-  // times in ms since 1970
-  credentials: ({ client, options, args: [{ start, expiry, ...more }] }) =>
-    client.createTemporaryCredentials({
-      credentials: options.credentials,
-      start: new Date(start),
-      expiry: new Date(expiry),
-      ...more,
-    }),
-
   // an artifact of the storage type object, from createArtifact to finishArtifact; the content in base64
   putObject: async ({ client, queue, options, args: [taskId, runId, name, body, content] }) => {
     const { credentials, storageType, ...created } = await queue.createArtifact(taskId, runId, name, body);

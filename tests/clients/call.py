@@ -9,7 +9,6 @@ import base64
 import json
 import sys
 import warnings
-from datetime import UTC, datetime
 from typing import Any
 
 # Python 3.9 removed it; each signed call of taskcluster 3.0.2 needs it
@@ -20,10 +19,6 @@ with warnings.catch_warnings():
     import taskcluster
     import taskcluster.client
     from taskcluster.exceptions import TaskclusterAuthFailure, TaskclusterRestFailure
-
-
-def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None)
 
 
 def _call(queue: Any, job: dict[str, Any]) -> Any:
@@ -44,20 +39,6 @@ def _signed_url(queue: Any, job: dict[str, Any]) -> str:
     # as an option: 3.0.2 takes an argument for one of the method
     queue.options["signedUrlExpiration"] = life["expiration"]
     return str(queue.buildSignedUrl(job["method"], *args))
-
-
-def _credentials(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
-    [terms] = job["args"]
-    issuer = job["options"]["credentials"]
-    made = taskcluster.client.createTemporaryCredentials(
-        issuer["clientId"],
-        issuer["accessToken"],
-        _time(terms["start"]),
-        _time(terms["expiry"]),
-        terms["scopes"],
-        terms.get("clientId"),
-    )
-    return {key: taskcluster.utils.toStr(value) for key, value in made.items()}
 
 
 def _methods(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
@@ -107,7 +88,6 @@ _JOBS = {
     "call": _call,
     "url": _url,
     "signedUrl": _signed_url,
-    "credentials": _credentials,
 }
 
 for line in sys.stdin:

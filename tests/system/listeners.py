@@ -1,8 +1,8 @@
 """Consumers of the events on a real broker; each message is compared with the published reference."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,25 +116,12 @@ class Listener(Consumer):
                 lines[event.about].append(str(event))
         return lines
 
-    def wait_for(self, expected: Mapping[str, Sequence[str]], may_repeat: bool = False) -> None:
+    def wait_for(self, expected: Mapping[str, Sequence[str]]) -> None:
         """Wait until each of these tasks has these events, and assert their order; an event may repeat."""
 
         def received() -> dict[str, list[str]]:
-            lines = self.received(expected)
-            return {about: list(dict.fromkeys(lines[about])) for about in lines} if may_repeat else lines
+            return {about: list(dict.fromkeys(lines)) for about, lines in self.received(expected).items()}
 
         with suppress(TimeoutError):
             wait_until(lambda: all(len(lines) >= len(expected[about]) for about, lines in received().items()))
         assert received() == {about: list(lines) for about, lines in expected.items()}
-
-
-@contextmanager
-def listening(url: str, root_url: str) -> Iterator[Listener]:
-    """A listener to all events of a server; its exchanges are removed at the end."""
-    listener = Listener(url, Reference(root_url))
-    try:
-        listener.bind_to_all("primary.#")
-        yield listener
-    finally:
-        listener.clean_up()
-        listener.close()

@@ -21,7 +21,6 @@ T = TypeVar("T")
 COMMAND = Path(sys.executable).parent / "legacy-queue"
 LONG = 60.0  # seconds: the timeout of whatever a test waits for
 PROTOCOLS = ("draft", "deployed", "claimwork")  # of the sample worker
-SHORT_CLAIM = 6  # seconds that a claim lasts on the servers with short claims
 
 # No line of a server's log may hold any of these
 SECRET_MARKS = (

@@ -4,8 +4,7 @@ import base64
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,9 @@ class RealClient:
         method: str,
         *args: Any,
         credentials: Mapping[str, str] | None = None,
-        authorized_scopes: Sequence[str] | None = None,
     ) -> Any:
-        """The answer; raises Refused. ``authorized_scopes`` restrict the scopes of the call."""
-        options = {} if authorized_scopes is None else {"authorizedScopes": authorized_scopes}
-        return self._do("call", method, *args, credentials=credentials, options=options)
+        """The answer; raises Refused."""
+        return self._do("call", method, *args, credentials=credentials)
 
     def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
         """All pages of a list."""
@@ -85,13 +82,6 @@ class RealClient:
         """The URL of a GET method, with a bewit that is valid for ``life`` seconds."""
         return str(self._do("signedUrl", method, *args, {"expiration": life}, credentials=credentials))
 
-    def temporary(self, scopes: Sequence[str], name: str | None = None) -> dict[str, str]:
-        """Temporary credentials for an hour, which the client makes without the server."""
-        now = time.time()
-        terms: dict[str, Any] = {"scopes": scopes, "start": now - 60, "expiry": now + 3600}
-        terms = {**terms, **{key: int(terms[key] * 1000) for key in ("start", "expiry")}}
-        return dict(self._do("credentials", None, {**terms, **({"clientId": name} if name else {})}))
-
     def upload(
         self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], file: Mapping[str, Any]
     ) -> list[str]:
@@ -108,12 +98,11 @@ class RealClient:
         *args: Any,
         credentials: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
-        options: Mapping[str, Any] | None = None,
     ) -> Any:
         assert self._process.stdin
         assert self._process.stdout
         own = dict(credentials or self._options["credentials"])
-        options = {**self._options, "credentials": own, **(options or {})}
+        options = {**self._options, "credentials": own}
         request = {"job": job, "options": options, "method": method, "args": args, "query": query}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()

@@ -8,10 +8,10 @@ from urllib.request import urlopen
 import pytest
 
 from .http_queue import Queue, definition, slugid
-from .processes import SHORT_CLAIM, importing, resolve, run, serve, wait_until
+from .processes import importing, resolve, run, serve, wait_until
 
 TYPE = "resolved"
-SPLIT = ("--no-resolvers", "--claim-timeout", f"{SHORT_CLAIM}s")
+SPLIT = ("--no-resolvers", "--claim-timeout", "6s")
 EXPIRED = [("exception", "claim-expired"), ("pending", None)]
 TASKS = 10
 
