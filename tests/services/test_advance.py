@@ -135,3 +135,8 @@ def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
 
 
 # failures
+
+
+def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
+    assert advance(harness, slugid(), NOW) == Next(exists=False)
+    assert harness.services.advance.end_if_due(slugid()) == Next(exists=False)

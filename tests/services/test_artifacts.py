@@ -94,6 +94,15 @@ def test_expiry_of_old_content_leaves_content_uploaded_meanwhile(storage_type: s
     assert harness.storage.blobs.properties(old) is None
 
 
+def test_an_artifact_removed_during_a_create_is_created_again() -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    create(harness, task_id, "error")
+    remove = lambda: harness.storage.artifacts.remove(stored(harness, task_id))  # noqa: E731
+    create(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.load", before=remove)))
+    assert stored(harness, task_id).artifact.storage_type == "s3"
+
+
 @pytest.mark.parametrize(("storage_type", "dies"), [("s3", False), ("blob", True)])
 def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
     storage_type: str, dies: bool

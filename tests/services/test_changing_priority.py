@@ -61,6 +61,10 @@ def test_a_process_that_remembers_the_old_priority_does_not_claim_with_the_old_m
     (message,) = harness.receive(queue=QUEUES["highest"])
     assert other.claims.claim_polled(QUEUES["highest"], message.received, ALICE) is None
     assert runs_in(harness) == {"low": [0, 0]}
+    (message, _) = harness.receive(queue=QUEUES["low"])
+    other.claims.claim_polled(QUEUES["low"], message.received, ALICE)
+    change(harness, task_id, "high", "low")
+    assert other.claims.claim_polled(QUEUES["low"], message.received, BOB) is None
 
 
 def test_a_retry_is_offered_with_the_new_priority(harness: Harness) -> None:

@@ -12,6 +12,7 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
+    FaultAt,
     Harness,
     task_body,
 )
@@ -94,6 +95,15 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is
     assert later not in str(error.value)
     assert_nothing_stored(harness, task_id, task_id, soon, later)
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
+
+
+def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:
+    required, task_id = harness.create(), slugid()
+    meanwhile = FaultAt(0, of="insert", before=lambda: (harness.run(required), harness.run_timers()))
+    task = harness.replica(meanwhile).tasks.create(task_id, task_body(dependencies=[required]))
+    assert (task.state, dependents(harness, required)) == ("pending", [task_id])
+    events = [event for event in harness.events() if event[1] == task_id]
+    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
 def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness: Harness) -> None:

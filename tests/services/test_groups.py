@@ -9,6 +9,7 @@ from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     HOUR,
     MINUTE,
+    SECOND,
     Crash,
     FaultAt,
     Harness,
@@ -94,6 +95,23 @@ def test_a_refused_definition_adds_no_member_to_the_group_that_it_names(
     events = harness.events()
     assert RESOLVED not in events  # it never had a member
     assert ("task-group-resolved", others, None) in events  # published again: it may have been blocked
+
+
+def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:
+    task_id = slugid()
+    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.run_timers(16 * SECOND)))
+    slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
+
+
+def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(harness: Harness) -> None:
+    task_id, body = slugid(), task_body(taskGroupId=GROUP)
+    with pytest.raises(Crash):
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    leave = FaultAt(0, of="leave", before=lambda: harness.services.tasks.create(task_id, body))
+    harness.run_timers(16 * SECOND, services=harness.replica(leave))
+    assert leave.happened
+    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
 # The founder: the task whose taskId is the taskGroupId

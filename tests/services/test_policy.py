@@ -22,7 +22,6 @@ from tests.services.harness import (
     Harness,
     Message,
 )
-from tests.services.invariants import check
 
 AGAIN = 10 * SECOND
 FIELDS = {"message_id": "messageId", "receipt": "receipt", "signature": "signature"}
@@ -77,33 +76,6 @@ def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> No
     harness.clock.advance(SECOND)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["running by bob"]
-
-
-def test_an_expired_claim_is_offered_again_after_a_refused_claim(harness: Harness) -> None:
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    held = harness.receive_one()
-    with pytest.raises(InputError):
-        harness.claim(held, BOB, proof=ClaimProof())
-    harness.delete(held)
-    assert harness.offered_runs() == [(1, AGAIN)]
-    harness.clock.advance(AGAIN)
-    harness.claim(harness.receive_one(), BOB)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-
-
-def test_a_running_claim_keeps_a_message_for_its_end_after_a_refused_claim(harness: Harness) -> None:
-    """A clock is ahead: the worker deletes the held message too early."""
-    task_id = harness.claimed()
-    held = harness.task(task_id).held
-    assert held
-    harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
-    message = Message(task_id, 1, "", held)
-    with pytest.raises(InputError):
-        harness.claim(message, BOB, proof=ClaimProof())
-    harness.delete(message)
-    assert harness.offered_runs() == [(1, MINUTE)]
-    check(harness, task_id, after_faults=True)
 
 
 def test_a_refused_claim_on_a_resolved_task_offers_nothing(harness: Harness) -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict
-from tests.services.harness import ALICE, BOB, CLAIM_TIMEOUT, MINUTE, SECOND, Harness
+from tests.services.harness import BOB, MINUTE, SECOND, Harness
 
 NO_DELAY = 0 * SECOND
 
@@ -23,20 +22,6 @@ def test_a_retry_is_visible_at_once(reason: str, created: str) -> None:
     assert message.lease.message_id == held.lease.message_id
     assert harness.claim(message, BOB)["runId"] == 1
     assert harness.states(task_id) == [f"exception {reason}", "running by bob"]
-
-
-def test_a_shutdown_is_retried_though_a_worker_has_polled_the_held_message() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    polled = harness.receive_one()
-    harness.shut_down(task_id)
-    assert (1, NO_DELAY) in harness.offered_runs()
-    harness.claim(harness.receive_one(), BOB)
-    with pytest.raises(RequestConflict):
-        harness.claim(polled, ALICE)
-    assert harness.states(task_id) == ["exception worker-shutdown", "running by bob"]
-    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
 
 def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None:

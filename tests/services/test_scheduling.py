@@ -3,21 +3,13 @@
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.services.claims import ClaimProof
 from tests.services.harness import (
-    ALICE,
     BOB,
-    CLAIM_TIMEOUT,
-    HOUR,
     MINUTE,
-    SECOND,
     CallRecorder,
     Harness,
     task_body,
 )
-
-DAY = 24 * HOUR
-NO_PROOF = ClaimProof()
 
 
 @pytest.fixture
@@ -75,37 +67,6 @@ def test_a_rerun_task_is_pending_with_all_its_retries_and_can_be_run(harness: Ha
     messages = [message for message in harness.receive() if message.run_id == 2]
     assert harness.claim(messages[0], BOB)["runId"] == 2
     assert harness.complete(task_id, 2).state == "completed"
-
-
-def test_claims_and_the_deadline_of_a_rerun_task_expire(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.run(task_id)
-    harness.run_timers(HOUR)
-    assert harness.timers() == []
-    harness.services.tasks.rerun(task_id)
-    harness.services.claims.claim(harness.task(task_id), 1, ALICE, NO_PROOF)
-    harness.run_timers(CLAIM_TIMEOUT + SECOND)
-    assert harness.states(task_id) == ["completed completed", "exception claim-expired", "pending"]
-    harness.run_timers(DAY)
-    assert harness.states(task_id)[-1] == "exception deadline-exceeded"
-
-
-def test_a_replica_that_remembers_an_older_run_reruns_the_newest(harness: Harness) -> None:
-    """The activation of a resolved run would leave the group active for ever."""
-    task_id = harness.create()
-    harness.run(task_id)
-    harness.run_timers()
-    other = harness.replica(caches_tasks=True)
-    other.tasks.load(task_id)
-    harness.services.tasks.rerun(task_id)
-    harness.run(task_id)
-    harness.run_timers()
-    other.tasks.rerun(task_id)
-    harness.run(task_id)
-    harness.events()
-    harness.run_timers()
-    assert harness.events() == [("task-group-resolved", task_id, None)]
-    assert harness.storage.groups.all_active("", 9)[0] == []
 
 
 def test_schedule_and_rerun_cost_five_operations(harness: Harness) -> None:

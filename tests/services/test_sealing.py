@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from threading import Barrier
 from typing import Any
@@ -16,7 +17,10 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
+    Crash,
+    FaultAt,
     Harness,
+    failing,
     task_body,
 )
 
@@ -180,6 +184,18 @@ def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) ->
 
     replica = harness.replica(wait_for_others, threads=ThreadPoolExecutor)
     assert sorted(replica.group_changes.cancel(GROUP)) == tasks
+
+
+def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:
+    member(harness, GROUP)
+    late = slugid()
+    dying = harness.replica(FaultAt(0, of="insert", before=failing(Crash())))
+    with pytest.raises(Crash):
+        dying.tasks.create(late, body())
+    seal(harness)
+    task = replace(harness.task(GROUP), task_id=late)
+    replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task)))
+    assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
 
 
 def change(harness: Harness, priority: str, directions: tuple[str, ...] = BOTH) -> list[str]:

@@ -1,0 +1,120 @@
+"""A transition whose step fails, whose answer is lost, or that loses a race: what it leaves.
+
+The simulated world plays these at each call; here each is once, for its outcome.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.ports import Changed
+from legacy_queue.services import Services
+from tests.services.harness import CLAIM_TIMEOUT, MINUTE, FaultAt, Harness, failing, task_body
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+def overtaken(harness: Harness, by: Callable[[], object]) -> Services:
+    """A process before whose first write another process makes that call."""
+    return harness.replica(FaultAt(0, of="replace", before=by))
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
+def test_a_call_succeeds_though_a_step_after_its_write_fails_and_a_timer_takes_it(
+    harness: Harness, error: Exception
+) -> None:
+    task_id, server = slugid(), harness.replica(FaultAt(0, of="put", before=failing(error)))
+    assert server.tasks.create(task_id, task_body()).state == "pending"
+    assert harness.messages() == []
+    harness.run_timers(MINUTE)
+    assert harness.receive_one().task_id == task_id
+
+
+def test_a_claim_whose_answer_was_lost_is_granted(harness: Harness) -> None:
+    """The SDK repeats the write, and finds a newer ETag: its own."""
+    task_id = harness.create()
+    server = harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
+    assert harness.claim(harness.receive_one(), services=server)["runId"] == 0
+    assert [message.lease for message in harness.messages()] == [harness.task(task_id).held]
+
+
+def test_a_claim_that_is_overtaken_by_a_cancellation_leaves_no_message(harness: Harness) -> None:
+    task_id = harness.create()
+    server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
+    with pytest.raises(RequestConflict):
+        harness.claim(harness.receive_one(), services=server)
+    assert harness.messages() == []
+
+
+def test_a_claim_that_is_overtaken_by_a_write_to_the_pending_task_holds_one_message(harness: Harness) -> None:
+    task_id = harness.create()
+
+    def there_and_back() -> None:
+        for old, new in (("lowest", "high"), ("high", "lowest")):
+            harness.services.tasks.change_priority(task_id, old, new)
+
+    harness.claim(harness.receive_one(), services=overtaken(harness, there_and_back))
+    assert (1, CLAIM_TIMEOUT) in harness.offered_runs()
+    assert harness.states(task_id) == ["running by alice"]
+
+
+def test_a_reclaim_that_is_overtaken_by_another_keeps_the_held_message(harness: Harness) -> None:
+    task_id = harness.claimed()
+    harness.clock.advance(MINUTE)
+    server = overtaken(harness, lambda: harness.services.claims.reclaim(task_id, 0))
+    server.claims.reclaim(task_id, 0)
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
+
+
+def test_a_shutdown_that_is_overtaken_by_a_cancellation_is_a_conflict(harness: Harness) -> None:
+    task_id = harness.claimed()
+    server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
+    with pytest.raises(RequestConflict):
+        harness.shut_down(task_id, services=server)
+    assert harness.states(task_id) == ["exception canceled"]
+
+
+# while the broker is away
+
+
+def test_a_task_that_another_process_changes_meanwhile_is_marked_unpublished(harness: Harness) -> None:
+    task_id = harness.create()
+    harness.broker.capacity = 0
+    change = lambda: harness.services.tasks.change_priority(task_id, "lowest", "high")  # noqa: E731
+    server = harness.replica(FaultAt(1, of="replace", before=change))  # 0 is the claim
+    harness.claim(harness.receive_one(), services=server)
+    assert (harness.task(task_id).priority, harness.task(task_id).is_unpublished) == ("high", True)
+
+
+def test_a_repeated_report_is_published_when_the_broker_is_back(harness: Harness) -> None:
+    task_id = harness.claimed()
+    harness.complete(task_id)
+    harness.run_timers()
+    harness.broker.capacity = 0
+    harness.complete(task_id)
+    harness.events()
+    harness.broker.capacity = None
+    harness.run_timers(MINUTE)
+    assert ("task-completed", task_id, 0) in harness.events()
+
+
+def test_a_repeated_create_of_a_resolved_task_publishes_its_group_when_the_broker_is_back(
+    harness: Harness,
+) -> None:
+    task_id, body = slugid(), task_body(taskGroupId=slugid())
+    harness.services.tasks.create(task_id, body)
+    harness.run(task_id)
+    harness.run_timers()
+    harness.events()
+    harness.broker.capacity = 0
+    assert harness.services.tasks.create(task_id, body).state == "completed"
+    with pytest.raises(RequestConflict):
+        harness.services.tasks.create(task_id, {**body, "payload": {}})
+    harness.broker.capacity = None
+    harness.run_timers()
+    assert harness.events()[-1] == ("task-group-resolved", body["taskGroupId"], None)
