@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,6 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
 )
 from legacy_queue.domain.ids import slugid
-from legacy_queue.services import Services
 from tests.memory_server import kept
 from tests.services.artifact_calls import (
     CONTENT,
@@ -104,22 +102,6 @@ def test_an_upload_that_differs_from_its_announcement_is_not_stored(
     assert content(harness, task_id) is None
 
 
-def test_an_interrupted_upload_leaves_the_earlier_content() -> None:
-    def breaks_off() -> Iterator[bytes]:
-        yield CONTENT
-        raise MalformedPayload("the connection is lost")
-
-    harness = Harness()
-    task_id = harness.claimed()
-    url = url_of(harness, task_id)
-    for before in (None, b"a whole one"):
-        if before:
-            upload(harness, url, before)
-        with pytest.raises(MalformedPayload):
-            upload(harness, url, chunks=breaks_off(), length=1000)
-        assert content(harness, task_id) == before
-
-
 @pytest.mark.parametrize("storage_type", ["s3", "blob"])
 def test_an_upload_after_the_task_is_resolved_is_not_stored(storage_type: str) -> None:
     harness = Harness()
@@ -128,19 +110,6 @@ def test_an_upload_after_the_task_is_resolved_is_not_stored(storage_type: str) -
     harness.services.tasks.report(task_id, 0, "failed", "failed")
     with pytest.raises(RequestConflict, match="is failed"):
         upload(harness, url)
-    assert content(harness, task_id) is None
-
-
-def test_an_upload_that_ends_after_the_task_is_completed_is_not_stored() -> None:
-    def slowly(services: Services) -> Iterator[bytes]:
-        yield CONTENT[:5]
-        harness.complete(task_id, services=services)
-        yield CONTENT[5:]
-
-    harness = Harness()
-    task_id = harness.claimed()
-    with pytest.raises(RequestConflict, match="is completed"):
-        upload(harness, url_of(harness, task_id), chunks=slowly(harness.replica()))
     assert content(harness, task_id) is None
 
 

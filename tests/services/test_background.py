@@ -153,16 +153,6 @@ def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
     assert harness.events().count(("task-running", task_id, 0)) == 2
 
 
-def test_a_process_that_does_not_resolve_has_two_threads_fewer() -> None:
-    harness = Harness()
-    before = threading.active_count()
-    with running(harness.replica(resolves=False)):
-        assert threading.active_count() == before + 5
-    with running(harness.replica()):
-        assert threading.active_count() >= before + 7
-    assert threading.active_count() == before
-
-
 STOPPED_WHILE_STARTING = """
 from gevent import monkey
 

@@ -174,21 +174,6 @@ def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None
         assert claim(tasks) == sorted([*CLAIMED * tasks, "work.receive"])
 
 
-def test_a_cycle_of_one_client_costs_at_most_ten_operations(process: Process) -> None:
-    """Background included, and the deletion of its timers."""
-    task_id = process.harness.create()
-    process.harness.claim(process.harness.receive_one())
-    process.harness.complete(task_id)
-    process.services.resolver.handle_all()
-    process.services.timers.tick()
-    costs = process.costs()
-    assert "timers.delete" in costs
-    assert len(costs) <= 10
-    process.harness.run_timers(MINUTE, process.services)
-    assert process.costs() == ["timers.receive"]
-    assert process.harness.timers() == []
-
-
 def test_a_process_does_not_read_again_the_tasks_that_it_wrote(process: Process) -> None:
     group = slugid()
     process.harness.create(taskGroupId=group, priority="low")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
 from legacy_queue.services import Services
@@ -29,7 +28,6 @@ from tests.services.harness import (
     FaultAt,
     Harness,
     failing,
-    task_body,
 )
 from tests.system.processes import wait_until
 
@@ -96,14 +94,6 @@ def test_a_new_task_wakes_waiting_requests() -> None:
     assert {claim["status"]["taskId"] for claim in claims} == tasks
 
 
-def test_a_task_that_another_process_offers_is_found() -> None:
-    harness = Harness()
-    with waiting(harness.services, ALICE) as claims:
-        harness.replica().tasks.create(slugid(), task_body())
-        harness.clock.advance(SECOND)
-    assert len(claims) == 1
-
-
 @pytest.mark.parametrize("worker", [ALICE, BOB], ids=["the same", "another"])
 def test_claim_work_gives_no_second_claim_for_a_duplicate_message(worker: Worker) -> None:
     harness = Harness()
@@ -134,16 +124,6 @@ def test_a_failure_of_storage_beside_a_duplicate_message_loses_no_claim() -> Non
     claims = claim_work(harness.replica(fails), count=3)
     assert fails.happened
     assert [claim["status"]["taskId"] for claim in claims] == [task_id]
-
-
-def test_the_wait_goes_on_after_a_stale_message() -> None:
-    harness = Harness()
-    resolved = harness.create()
-    harness.services.tasks.cancel(resolved)
-    harness.storage.work_queues.put(QUEUE, message_text(resolved, 0, SECRET), HOUR, NO_DELAY)
-    with waiting(harness.services, ALICE) as claims:
-        pending = harness.create()
-    assert [claim["status"]["taskId"] for claim in claims] == [pending]
 
 
 @pytest.mark.parametrize("checks", [0, 1, 2, 3])
@@ -180,13 +160,6 @@ def test_a_claim_that_cannot_be_released_expires_and_others_are_released() -> No
     assert sorted(harness.states(task)[-1] for task in tasks) == ["pending", "pending"]
 
 
-def test_the_polled_messages_of_a_disconnected_client_are_visible_at_once() -> None:
-    harness = Harness()
-    harness.create()
-    assert claim_work(harness.services, is_disconnected=disconnects_after(2)) == []
-    assert [delay for _, delay in harness.offered_runs()] == [NO_DELAY]
-
-
 def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Services | None = None) -> None:
     path = PROVISIONER, WORKER_TYPE, worker.worker_group, worker.worker_id
     workers = (services or harness.services).workers
@@ -210,21 +183,14 @@ def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work() -> None:
     assert len(claim_work(harness.services, worker=BOB)) == 1
 
 
-def test_waiting_clients_get_no_work_once_the_process_stops() -> None:
-    harness = Harness()
-    with waiting(harness.services, ALICE, BOB) as claims:
-        harness.services.stopping.set()
-    assert claims == []
-    harness.create()
-    assert claim_work(harness.services) == []
-
-
 def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     harness = Harness()
     with waiting(harness.services, ALICE, BOB) as claims:
         wait_until(lambda: harness.services.pollers.waiting() == 2)
         harness.services.background().begin_stop()
     assert claims == []
+    harness.create()
+    assert claim_work(harness.services) == []
 
 
 @pytest.mark.parametrize("max_wait", [None, NO_DELAY])

@@ -156,3 +156,14 @@ def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> Non
     harness.claim(messages[second], proof=ClaimProof(lease.message_id, lease.receipt))
     harness.delete(messages[first])  # its lease is still good
     assert harness.states(first) == ["pending"]
+
+
+def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message, BOB)
+    with pytest.raises(RequestConflict):
+        harness.claim(message, ALICE)
+    assert harness.states(task_id) == ["running by bob"]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]

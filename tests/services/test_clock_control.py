@@ -332,11 +332,3 @@ def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> N
     claim = server.services.claims.claim(task, 0, ALICE, ClaimProof())
     expires = json.loads(claim["credentials"]["certificate"])["expiry"]
     assert expires == epoch_milliseconds(server.wall.wall_time() + CLAIM_TIMEOUT + 15 * MINUTE)
-
-
-def test_a_task_ends_at_its_deadline_while_the_broker_is_away() -> None:
-    server = Server()
-    server.broker.capacity = 0
-    task_id = server.create(deadline=HOUR)
-    server.control.advance(WEEK)
-    assert server.runs(task_id) == [("deadline-exceeded", HOUR)]

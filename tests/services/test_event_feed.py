@@ -149,14 +149,6 @@ def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
     assert 3 in take(after, 1)
 
 
-def test_a_stream_opened_after_the_end_of_the_others_gets_events(place: Place) -> None:
-    feed = place.feed
-    feed.end()
-    following = feed.follow(None, "#", "")
-    place.publish_numbers(1)
-    assert 1 in take(following, 1), "the end is that of the streams that were open"
-
-
 def test_the_501st_stream_is_refused_until_another_is_closed(place: Place) -> None:
     feed = place.feed
     streams = [feed.follow(None, "#", "") for _ in range(500)]
@@ -166,17 +158,6 @@ def test_the_501st_stream_is_refused_until_another_is_closed(place: Place) -> No
     following = feed.follow(None, "#", "")
     place.publish_numbers(1)
     assert take(following, 1) == [1]
-
-
-def test_a_stream_that_is_not_read_misses_nothing_that_is_kept(process: Place) -> None:
-    feed = process.feed
-    quick, slow = feed.follow(None, "#", ""), feed.follow(None, "#", "")
-    nothing = feed.follow("task-failed", "#", "")
-    for first in range(0, 1200, 100):
-        process.publish_numbers(*range(first, first + 100))
-        assert take(quick, 100) == list(range(first, first + 100))
-    assert take(slow, 1200) == list(range(1200))
-    assert next(nothing) is None
 
 
 def test_the_events_that_are_kept_have_64_mib_at_most(process: Place) -> None:

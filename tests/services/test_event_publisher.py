@@ -18,7 +18,6 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -211,32 +210,6 @@ def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
     back(harness)
     harness.run_timers(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]
-
-
-def test_a_task_that_is_marked_unpublished_is_not_marked_again(harness: Harness) -> None:
-    calls = CallRecorder()
-    away(harness)
-    task_id = harness.create()
-    assert harness.task(task_id).is_unpublished
-    other = harness.replica(calls)
-    other.tasks.create(slugid(), task_body())  # finds that the broker is away
-    calls.names.clear()
-    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
-    assert calls.names.count("replace") == 1
-    assert harness.task(task_id).is_unpublished
-
-
-def test_tasks_without_unpublished_events_are_published_at_once_when_the_broker_is_back(
-    harness: Harness,
-) -> None:
-    away(harness)
-    waiting = harness.create()
-    back(harness)
-    harness.services.publisher.check()
-    task_id = harness.create()
-    assert of_task(harness.events(), task_id) == LIFE[:2]
-    harness.run_timers()
-    assert of_task(harness.events(), waiting) == LIFE[:2]
 
 
 def test_events_that_the_broker_did_not_confirm_are_published_again(harness: Harness) -> None:

@@ -1,20 +1,14 @@
 """What a task waits for: each situation is made by real calls, and explained by its own sentence."""
 
-from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from legacy_queue.domain.errors import InputError, QueueError, RequestConflict
-from legacy_queue.domain.explanation import Wait
-from legacy_queue.domain.fault import RunKey
+from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.migration_report import CLAIM_WORK
-from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.claims import ClaimProof
@@ -37,8 +31,6 @@ from tests.services.harness import (
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 DAY = 24 * HOUR
-REFUSED = (RequestConflict, InputError)  # the second where the policy is required
-MS = timedelta(milliseconds=1)
 DEADLINE = ("deadline", "If it is not resolved before, its deadline makes it an exception in 1d.", DAY)
 VISIBLE = ("visible", "Its message is visible: the next poll of its worker type receives it.", None)
 
@@ -161,13 +153,6 @@ def test_a_dependency_that_failed_blocks_no_task_that_requires_all_resolved(harn
     harness.run(failed, "failed")
     why = f"It waits for 1 of its dependencies: {other} (pending)."
     assert explained(harness, task_id)[0] == ("blocked", why, None)
-
-
-def test_of_many_dependencies_five_are_named(harness: Harness) -> None:
-    others = [harness.create() for _ in range(7)]
-    ((_, why, _), *_) = explained(harness, harness.create(dependencies=others))
-    assert why.startswith("It waits for 7 of its dependencies: ")
-    assert why.endswith(f"{others[4]} (pending) and 2 more.")
 
 
 def test_a_task_whose_dependencies_have_just_ended(harness: Harness) -> None:
@@ -315,145 +300,3 @@ def test_a_task_with_unpublished_events(harness: Harness) -> None:
 
 
 # --- no explanation is wrong
-
-CALLS = "create dependent define schedule receive claim bare-claim reclaim completed failed cancel rerun"
-STEPS = st.lists(
-    st.tuples(st.sampled_from([*CALLS.split(), "lose", "wait", "quarantine", "priority"]), st.integers(0, 3)),
-    max_size=25,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(STEPS, st.booleans(), st.integers(0, 3), st.integers(0, 3))
-def test_an_explanation_never_contradicts_what_happens_next(
-    steps: list[tuple[str, int]], is_required: bool, task: int, wait: int
-) -> None:
-    life = Life(Harness(required=[POOL] if is_required else []))
-    for step, pick in steps:
-        with suppress(QueueError):
-            life.act(step, pick)
-    if life.tasks:
-        life.check(life.tasks[task % len(life.tasks)], wait)
-
-
-def last_run(task: Task) -> RunKey:
-    return task.task_id, len(task.runs) - 1
-
-
-class Life:
-    """Tasks of one pool, and what its workers and schedulers do. Time passes only in the step ``wait``."""
-
-    def __init__(self, harness: Harness) -> None:
-        self.harness = harness
-        self.tasks: list[str] = []
-
-    def act(self, step: str, pick: int) -> None:
-        harness, services = self.harness, self.harness.services
-        task_id = self.tasks[pick % len(self.tasks)] if self.tasks else harness.create()
-        last = max(0, len(harness.task(task_id).runs) - 1)
-        priority = harness.task(task_id).priority
-        steps: dict[str, Callable[[], object]] = {
-            "create": lambda: self.tasks.append(harness.create(retries=pick % 2)),
-            "dependent": lambda: self.tasks.append(harness.create(dependencies=self.tasks[-2:])),
-            "define": lambda: self.tasks.append(define(harness)),
-            "schedule": lambda: services.tasks.schedule(task_id),
-            "receive": lambda: harness.receive(pick + 1),
-            "claim": lambda: [harness.claim(message) for message in harness.receive(1)],
-            "bare-claim": lambda: [harness.claim(it, proof=ClaimProof()) for it in harness.receive(1)],
-            "reclaim": lambda: services.claims.reclaim(task_id, last),
-            "completed": lambda: services.tasks.report(task_id, last, "completed", "completed"),
-            "failed": lambda: services.tasks.report(task_id, last, "failed", "failed"),
-            "cancel": lambda: services.tasks.cancel(task_id),
-            "rerun": lambda: services.tasks.rerun(task_id),
-            "lose": lambda: [*map(harness.delete, harness.receive(1))],
-            "wait": lambda: harness.clock.advance([SECOND, MINUTE, POLL_VISIBILITY, CLAIM_TIMEOUT][pick]),
-            "quarantine": lambda: quarantine(harness, HOUR),
-            "priority": lambda: services.tasks.change_priority(
-                task_id, priority, ["high", "lowest"][pick % 2]
-            ),
-        }
-        steps[step]()
-        harness.run_timers()
-
-    def check(self, task_id: str, number: int) -> None:
-        """The sentence about the task is true, and what it says is what happens next."""
-        task, waits = self.harness.services.inspection.explain(task_id)
-        wait = waits[number % len(waits)]
-        check = getattr(self, f"_{wait.situation.replace('-', '_')}", None)
-        if check:
-            check(task, wait)
-
-    def _receive_all(self) -> list[RunKey]:
-        """What one worker receives if it polls each priority until it is empty, the highest first."""
-        messages = (message for queue in (HIGH, QUEUE) for message in self.harness.receive(32, queue))
-        return [(message.task_id, message.run_id) for message in messages]
-
-    def _never_polled(self, _task: Task, _: Wait) -> None:
-        assert self.harness.services.workers.callers() == []
-
-    def _visible(self, task: Task, _: Wait) -> None:
-        assert self._receive_all()[0] == last_run(task)
-
-    def _behind(self, task: Task, wait: Wait) -> None:
-        assert self._receive_all().index(last_run(task)) == int(wait.sentence.split()[0])
-
-    def _received(self, task: Task, wait: Wait) -> None:
-        assert wait.until
-        assert last_run(task) not in self._receive_all()
-        self.harness.clock.advance(wait.until - self.harness.clock.now())
-        assert last_run(task) in self._receive_all()
-
-    _delayed = _received
-
-    def _message_missing(self, task: Task, wait: Wait) -> None:
-        until = wait.until or self.harness.clock.now() + HOUR
-        if wait.until is None:  # a message too many is hidden now
-            self.harness.clock.advance(POLL_VISIBILITY)
-        for queue in (HIGH, QUEUE):  # workers delete messages that lead nowhere: they hide a lost one
-            for message in self.harness.receive(32, queue):
-                assert (message.task_id, message.run_id) != last_run(task)
-                self.harness.delete(message, queue)
-        while self.harness.clock.now() < until:
-            self.harness.sweep(min(10 * MINUTE, until - self.harness.clock.now()))
-        if self.harness.task(task.task_id).state == "pending":
-            assert last_run(task) in self._receive_all()
-
-    def _claimed(self, task: Task, wait: Wait) -> None:
-        assert wait.until
-        self.harness.clock.advance(wait.until - self.harness.clock.now() - MS)
-        with pytest.raises(REFUSED):
-            self.harness.services.claims.claim(task, len(task.runs) - 1, BOB, ClaimProof())
-        self.harness.run_timers(MS)
-        last = self.harness.task(task.task_id).state
-        assert last == ("pending" if "is pending again" in wait.sentence else "exception")
-
-    def _blocked(self, task: Task, wait: Wait) -> None:
-        assert task.state == "unscheduled"
-        for required_id in task.waits_for:
-            is_open = required_id != task.task_id and not self.harness.task(required_id).is_resolved
-            assert is_open is (required_id in wait.sentence)
-
-    def _dependency_failed(self, task: Task, _: Wait) -> None:
-        self.harness.sweep(10 * MINUTE)
-        self.harness.run_timers()
-        assert self.harness.task(task.task_id).state == "unscheduled"
-
-    def _unscheduled(self, task: Task, _: Wait) -> None:
-        self.harness.services.tasks.schedule(task.task_id)
-        assert self.harness.task(task.task_id).state == "pending"
-
-    def _proof_required(self, task: Task, _: Wait) -> None:
-        with pytest.raises(InputError):
-            self.harness.services.claims.claim(task, len(task.runs) - 1, BOB, ClaimProof())
-
-    def _quarantined(self, task: Task, _: Wait) -> None:
-        with pytest.raises(REFUSED):
-            self.harness.services.claims.claim(task, len(task.runs) - 1, ALICE, ClaimProof())
-
-    def _resolved(self, task: Task, _: Wait) -> None:
-        assert task.is_resolved
-
-    def _deadline(self, task: Task, wait: Wait) -> None:
-        assert wait.until == task.definition.deadline
-        self.harness.run_timers(wait.until - self.harness.clock.now())
-        assert self.harness.task(task.task_id).is_resolved

@@ -184,16 +184,6 @@ def test_tasks_are_listed_in_the_order_of_their_waiting_and_no_message_is_receiv
     assert message.task_id not in listed(queues, "pending")[0]
 
 
-def test_a_task_that_another_process_has_canceled_is_not_listed() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    services = harness.replica()
-    assert listed(services.task_queues, "pending") == [[task_id]]
-    harness.services.tasks.cancel(task_id)
-    assert counts(services) == (1, 0)
-    assert listed(services.task_queues, "pending") == [[]]
-
-
 COUNTED = """
 from gevent import monkey
 

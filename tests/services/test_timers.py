@@ -1,15 +1,9 @@
 """Timers are stored before a write, kept until all effects are applied, and handed over at the end."""
 
-import json
-import threading
-import time
 import tracemalloc
-from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
-
-import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
@@ -115,28 +109,6 @@ def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTime
 # scheduled, and shared
 
 
-def test_timers_of_concurrent_calls_share_a_message() -> None:
-    others = [f"Task{number:04}Q0C0000000000A" for number in range(5)]
-    threads: list[threading.Thread] = []
-
-    def slow(name: str, call: Callable[[], Any]) -> Any:
-        if name == "put" and not threads:
-            threads.extend(threading.Thread(target=kept.schedule, args=[task_id]) for task_id in others)
-            for thread in threads:
-                thread.start()
-            while kept.timers.waiting < len(others):
-                time.sleep(0.001)
-        return call()
-
-    kept = Kept(slow)
-    kept.schedule()
-    for thread in threads:
-        thread.join()
-    first, second = kept.messages()
-    assert [timer.task_id for timer in first[0]] == [A]
-    assert {timer.task_id for timer in second[0]} == set(others)
-
-
 def test_a_call_puts_another_message_if_missing_effects_are_received_during_its_put() -> None:
     def receive() -> None:
         kept.put(Timer(A, NOW, NOW - HOUR))
@@ -231,37 +203,6 @@ def test_of_concurrent_calls_the_earliest_due_time_counts() -> None:
 # renewed, with failures
 
 
-@pytest.mark.parametrize("due", [HOUR, None])
-def test_a_call_during_a_renewal_puts_a_message_of_its_own(
-    due: timedelta | None,
-) -> None:
-    def call_meanwhile() -> None:
-        kept.schedule()
-        kept.timers.complete(A, NOW + due if due else None)
-
-    meanwhile = FaultAt(1, of="put", before=call_meanwhile)
-    kept = Kept(meanwhile)
-    kept.waiting(2 * HOUR)
-    kept.after(RENEWAL)
-    assert kept.stored() == ([(A, True, TIMER_LEASE)] if due else [])
-    assert kept.after(HOUR) == ([look()] if due else [])
-
-
-def test_a_timer_that_fires_during_a_renewal_is_handled_once() -> None:
-    """Also in a process that keeps no waiting timers in memory."""
-
-    def fire() -> None:
-        kept.clock.advance(SECOND)
-        kept.timers.fire()
-        assert fired(kept.timers) == [look()]
-
-    kept = Kept(FaultAt(1, of="put", before=fire), max_kept=0)
-    kept.waiting(RENEWAL + SECOND)
-    kept.after(RENEWAL)
-    kept.timers.complete(A, NOW + MINUTE)
-    assert [*kept.after(MINUTE), *kept.received(kept.timers)] == [look()]
-
-
 # of other processes
 
 
@@ -280,19 +221,6 @@ def test_another_process_receives_missing_effects_of_a_dead_process_after_its_le
     other.complete(A, None)
     other.tick()
     assert kept.messages() == []
-
-
-def test_a_waiting_timer_of_a_dead_process_fires_elsewhere_some_seconds_late() -> None:
-    kept = Kept()
-    kept.waiting(MINUTE, A)
-    kept.waiting(MINUTE + GRACE + SECOND, B)
-    kept.after(RENEWAL)
-    other = kept.another()
-    kept.clock.advance(MINUTE - RENEWAL)
-    assert kept.received(other) == []
-    kept.clock.advance(GRACE + SECOND / 2)
-    assert kept.received(other) == [look(A)]
-    assert kept.after(SECOND / 2, other) == [look(B)]
 
 
 def test_a_later_timer_of_another_process_does_not_replace_an_earlier_timer() -> None:
@@ -320,37 +248,6 @@ def test_a_process_that_receives_its_own_message_keeps_its_newer_state() -> None
     assert kept.after(HOUR) == [look(A)]
 
 
-def test_missing_effects_from_another_process_fire_at_once_for_a_waiting_task() -> None:
-    kept = Kept()
-    kept.waiting(HOUR)
-    left = Timer(A, NOW, NOW, GROUP, has_artifacts=True)
-    kept.put(left)
-    due = behind(NOW - SKEW, task_group_id=GROUP, has_artifacts=True)
-    assert kept.received(kept.timers) == [due]
-    kept.put(left)
-    assert kept.received(kept.timers) == [due]  # there may be another call
-    for _ in range(2):
-        kept.timers.complete(A, NOW + MINUTE)
-    kept.after(RENEWAL)
-    assert [(task_id, is_missing) for task_id, is_missing, _ in kept.stored()] == [(A, False)]
-    assert kept.after(MINUTE) == [look()]
-
-
-def test_an_unreadable_message_goes_to_the_dead_letter_queue_and_others_are_received(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
-    kept = Kept()
-    kept.put(text="x" * 10_000)
-    kept.put(Timer(A, NOW))
-    assert kept.received(kept.timers) == [look()]
-    (dead,) = messages_in(kept.account, "q-dead-letters")
-    assert json.loads(dead.text)["text"] == "x" * 8 * 1024
-    assert [entry["event"] for entry in logs] == ["message-dead-lettered"]
-    kept.timers.complete(A, None)
-    kept.after(AT_ONCE)
-    assert kept.messages() == []
-
-
 def test_missing_effects_that_are_received_during_a_renewal_stay_stored() -> None:
     def receive() -> None:
         kept.put(Timer(A, NOW, NOW - HOUR))
@@ -376,16 +273,6 @@ def test_without_firing_waiting_timers_are_kept_in_messages_alone() -> None:
     assert (is_missing, left - MINUTE + RENEWAL < SECOND) == (False, True)
     assert kept.after(MINUTE) == []
     assert kept.received(kept.another()) == [look()]
-
-
-def test_without_firing_a_process_retries_missing_effects_of_its_own_calls() -> None:
-    kept = Kept(fires=False)
-    kept.schedule()
-    kept.timers.retry_later(A, delay=MINUTE)
-    assert kept.after(MINUTE) == [behind()]
-    kept.timers.complete(A, None)
-    kept.timers.tick()
-    assert kept.messages() == []
 
 
 def test_beyond_max_kept_timers_wait_in_their_messages_and_all_fire() -> None:

@@ -120,15 +120,6 @@ def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> Non
     assert [texts(request) for request in requests] == [["high"], ["low"]]
 
 
-def test_a_disconnected_request_gets_no_work(scene: Scene) -> None:
-    disconnected = scene.wait(is_disconnected=True)
-    scene.offer("a task")
-    scene.poller.poll_once()
-    assert disconnected.ready.is_set()
-    assert texts(disconnected) == []
-    assert scene.polls == []
-
-
 def test_a_request_that_disconnects_during_the_poll_gets_no_work(scene: Scene) -> None:
     scene.offer("a task")
     is_disconnected: list[bool] = []
@@ -164,21 +155,6 @@ def test_a_removed_request_gets_no_work(scene: Scene) -> None:
     scene.poller.add(removed[0])
     scene.poller.poll_once()
     assert (texts(removed[0]), scene.released) == ([], ["a task"])
-
-
-def test_the_next_poll_is_due_when_the_oldest_empty_queue_is(scene: Scene) -> None:
-    scene.offer("a task")
-    scene.wait(0)
-    assert scene.poller.seconds_until_next_poll() == 0.9
-    requests = [scene.wait(), scene.wait()]
-    scene.poller.poll_once()
-    assert [len(request.polled) for request in requests] == [1, 0]
-    assert scene.poller.seconds_until_next_poll() == 0  # there may be more
-    scene.poller.poll_once()
-    scene.clock.advance(100 * MS)
-    assert scene.poller.seconds_until_next_poll() == 0.8
-    scene.clock.advance(SECOND)
-    assert scene.poller.seconds_until_next_poll() == 0
 
 
 def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
@@ -231,18 +207,6 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
     assert texts(request) == ["a task"]
 
 
-def test_messages_polled_before_storage_failed_are_given_out(scene: Scene) -> None:
-    scene.offer("a task", priority="highest")
-    fails = FaultAt(1, before=failing(ServiceUnavailable("away")))
-    queues = intercept_port(WorkQueues, scene.storage.work_queues, fails)
-    poller = scene.poller = scene.new_poller(queues)
-    request = scene.wait(2)
-    with pytest.raises(ServiceUnavailable):
-        poller.poll_once()
-    assert texts(request) == ["a task"]
-    assert request.ready.is_set()
-
-
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")])
 def test_a_waiting_request_gets_the_failure_of_storage(scene: Scene, error: Exception) -> None:
     queues = intercept_port(WorkQueues, scene.storage.work_queues, FaultAt(0, before=failing(error)))
@@ -286,12 +250,6 @@ def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene)
     finally:
         threading.stack_size(usual)
     assert [message.text for _, message in wait()] == ["a task"]
-
-
-def test_a_request_gets_no_work_when_the_process_stops(scene: Scene) -> None:
-    scene.stopping.set()
-    request = WaitingRequest(1, lambda: False, scene.clock.now())
-    assert scene.poller.wait(request, HOUR) == []
 
 
 # --- several worker types

@@ -90,12 +90,6 @@ def test_a_poll_creates_the_worker_type_and_no_worker(harness: Harness, workers:
     assert listed(workers) == [[]]
 
 
-def test_a_new_worker_is_known_while_it_waits_for_work(harness: Harness, workers: Workers) -> None:
-    with workers.call(ALICES, (CLAIM_WORK, ())):
-        workers.flush()
-        assert harness.replica().workers.describe(ALICES)["recentTasks"] == []
-
-
 def test_the_claims_of_several_processes_are_merged(harness: Harness) -> None:
     processes = [harness.replica().workers for _ in range(3)]
     for number, process in enumerate(processes * 2):
@@ -169,13 +163,6 @@ def test_calls_while_storage_is_away_are_kept_up_to_a_limit(
     assert [line["event"] for line in logs] == ["worker-not-recorded"]
 
 
-def test_a_worker_whose_row_is_corrupt_claims(harness: Harness) -> None:
-    task_id = harness.create()
-    services = harness.replica(FaultAt(0, of="worker.load", before=failing(Corrupt("logged"))))
-    harness.claim(harness.receive_one(), services=services)
-    assert harness.states(task_id) == ["running by alice"]
-
-
 def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(harness: Harness) -> None:
     def away(name: str, act: Callable[[], Any]) -> Any:
         if name == "worker.load":
@@ -188,11 +175,6 @@ def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(h
     with pytest.raises(ServiceUnavailable, match="away"):
         harness.claim(message, services=services)
     assert harness.states(task_id) == ["pending"]
-
-
-def test_urls_are_signed_while_a_client_cannot_be_recorded(harness: Harness) -> None:
-    services = harness.replica(FaultAt(0, of="worker.load", before=failing(AWAY)))
-    assert len(services.polling.poll_urls(*POOL, "client")["queues"]) == 7
 
 
 def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harness) -> None:
@@ -224,13 +206,6 @@ def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers)
         assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
 
 
-def test_two_concurrent_declarations_of_a_new_provisioner_are_merged(harness: Harness) -> None:
-    other = harness.replica().workers
-    race = FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
-    answer = harness.replica(race).workers.declare(POOL[:1], {"description": "d"})
-    assert (answer["description"], answer["stability"]) == ("d", "stable")
-
-
 def test_actions_are_shown_in_their_context(workers: Workers) -> None:
     actions = [action(context) for context in ("provisioner", "worker-type", "worker")]
     assert workers.declare(POOL[:1], {"actions": actions})["actions"] == actions
@@ -247,26 +222,7 @@ def test_an_expired_worker_type_is_not_found_and_starts_anew(harness: Harness, w
     assert (answer["description"], answer["expires"]) == ("", format_time(NOW + MINUTE + 5 * DAY))
 
 
-def test_a_declaration_succeeds_below_a_corrupt_provisioner(harness: Harness) -> None:
-    workers = harness.replica(FaultAt(0, of="worker.load", before=failing(Corrupt("logged")))).workers
-    assert workers.declare(POOL, {"description": "builds"})["description"] == "builds"
-
-
 # --- listed
-
-
-def test_records_are_listed_page_by_page(workers: Workers) -> None:
-    names = [f"w{number:02}" for number in range(25)]
-    for name in names:
-        call(workers, Worker("group", name))
-    workers.record_activity((PROVISIONER, "another", "group", "x"))
-    for limit in (7, 25):
-        pages = listed(workers, limit=limit)
-        assert [name for page in pages for name in page] == names
-        assert [len(page) for page in pages] == [limit] * (25 // limit) + [25 % limit] * bool(25 % limit)
-    assert listed(workers, POOL[:1]) == [["another", WORKER_TYPE]]
-    page = workers.task_queues((), 9, lambda record: "/".join(record.path).encode())
-    assert page.items == [b"provisioner/another", "/".join(POOL).encode()]
 
 
 def test_a_list_can_have_only_or_no_quarantined_workers(harness: Harness, workers: Workers) -> None:
@@ -328,16 +284,6 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
         message = harness.receive_one()
     harness.claim(message, BOB)
     assert harness.states(task_id) == ["running by bob"]
-
-
-def test_a_wrong_signature_of_a_quarantined_worker_offers_nothing(harness: Harness, workers: Workers) -> None:
-    harness.create()
-    workers.declare(ALICES, {})
-    workers.quarantine(ALICES, NOW + DAY)
-    message = harness.receive_one()
-    with pytest.raises(AuthorizationFailed):
-        harness.claim(message, proof=ClaimProof(message.lease.message_id, "receipt", "wrong" * 8))
-    assert len(harness.messages()) == 1
 
 
 # --- how they call

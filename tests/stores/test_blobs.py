@@ -24,7 +24,6 @@ MIB = 1024 * 1024
 NAME = "task/0/digest"
 TEXT = "text/plain; charset=utf-8"
 HALF_HOUR = timedelta(minutes=30)
-SECOND = timedelta(seconds=1)
 BLOCKS = ["put_block"] * 2
 
 
@@ -49,11 +48,6 @@ def write(blobs: Blobs, data: bytes, name: str = NAME) -> None:
 
 def read(blobs: Blobs, name: str = NAME) -> bytes:
     return b"".join(blobs.read(name))
-
-
-def breaking(data: bytes) -> Iterator[bytes]:
-    yield from chunked(data)
-    raise ConnectionResetError("the client went away")
 
 
 @pytest.fixture
@@ -121,19 +115,6 @@ def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
     assert names == ["block_list"], "a write would interrupt its readers"
     assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
     assert read(blobs) == b"".join(parts[number] for number in (1, 2, 3))
-
-
-@pytest.mark.parametrize("size", [10, 9 * MIB])
-def test_a_part_that_is_written_again_replaces_the_first(
-    backend: Backend, storage: Storage, other: Storage, size: int
-) -> None:
-    storage.blobs.write_part(NAME, 1, [content(9 * MIB, b"first")])
-    backend.clock.advance(SECOND)
-    other.blobs.write_part(NAME, 1, chunked(content(size, b"second")))
-    with pytest.raises(ConnectionResetError):
-        storage.blobs.write_part(NAME, 1, breaking(content(9 * MIB, b"third")))
-    storage.blobs.join_parts(NAME, 1, TEXT, None)
-    assert read(other.blobs) == content(size, b"second")
 
 
 @pytest.mark.parametrize("block", [4 * MIB, MIB], ids=["whole", "in blocks"])

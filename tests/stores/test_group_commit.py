@@ -59,15 +59,3 @@ def test_an_error_reaches_every_caller_of_the_batch_and_no_other() -> None:
             failed.result()
     callers.calls[4].result()
     callers.commits.add(7)
-
-
-def test_a_killed_writer_fails_its_batch_and_later_calls_succeed() -> None:
-    callers = Callers(1, 2)
-    callers.gate.may_end.release()
-    callers.calls[0].result(30)
-    callers.gate.error = SystemExit()
-    callers.let_all_end()
-    with pytest.raises(SystemExit):
-        callers.calls[1].result()
-    callers.gate.may_end.release()
-    callers.commits.add(3)

@@ -50,23 +50,6 @@ def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -
         other.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
 
 
-def test_a_group_that_another_process_creates_meanwhile_is_sealed(
-    storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    group_id = slugid()
-    load = storage.groups.load
-
-    def load_and_let_another_create(task_group_id: str) -> Group | None:
-        found = load(task_group_id)
-        other.groups.join(slugid(), task_group_id, "scheduler", EXPIRES)
-        monkeypatch.setattr(storage.groups, "load", load)
-        return found
-
-    monkeypatch.setattr(storage.groups, "load", load_and_let_another_create)
-    assert storage.groups.seal(Group(group_id, "scheduler", EXPIRES), EXPIRES - DAY).sealed
-    assert len(other.groups.members(group_id, "", 9)) == 1
-
-
 def test_a_group_whose_expiry_has_begun_can_be_sealed(storage: Storage, other: Storage) -> None:
     group_id = slugid()
     group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
@@ -117,11 +100,6 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
         enter()
         assert other.groups.load(group.task_group_id) == replace(group, expires=later)
         remove_all_expired(other.groups, later + DAY)
-
-
-def counted(storage: Storage, group_id: str) -> int:
-    """How many members are active."""
-    return len([row for row in all_active(storage) if row.task_group_id == group_id])
 
 
 def all_active(storage: Storage) -> list[ActiveTask]:

@@ -38,20 +38,6 @@ def new_task(payload: Any = None) -> Task:
     return with_new_run(Task(task_id, definition, definition.retries), "scheduled", CREATED)
 
 
-def test_a_task_may_wait_for_thousands_of_dependencies(storage: Storage) -> None:
-    definition = new_task().definition
-    dependencies = [slugid() for _ in range(10_000)]
-    definition = TaskDefinition({**definition.wire, "dependencies": dependencies})
-    task = Task(slugid(), definition, definition.retries)
-    stored = storage.tasks.insert(replace(task, waits_for=tuple(dependencies)))
-    for number in (1, 9_900, 10_000):
-        waits_for = tuple(dependencies[number:])
-        stored = storage.tasks.replace(stored, replace(stored.task, waits_for=waits_for))
-        loaded = storage.tasks.load(task.task_id)
-        assert loaded
-        assert loaded.task.waits_for == waits_for
-
-
 def test_any_json_comes_back_unchanged(storage: Storage) -> None:
     payload = {
         "text": "Grüße, 世界, \U0001f600, \x00\x1f\x7f\u2028\ufffe",

@@ -14,7 +14,7 @@ from legacy_queue.stores import Storage, TimerMessage
 
 from .conftest import Backend
 
-NO_TIME, SECOND, HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
+NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 DUE = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 
@@ -42,15 +42,6 @@ def test_another_process_receives_timers_as_they_were_put(storage: Storage, othe
     assert list(message.timers) == timers
     assert received(other) == timers
     assert received(storage) == []
-
-
-def test_a_process_that_has_lost_its_lease_does_not_remove_the_timers(
-    storage: Storage, other: Storage, backend: Backend
-) -> None:
-    (message,) = put(storage, timer())
-    assert len(other.timers.receive(NO_TIME + SECOND)) == 1
-    storage.timers.remove(message.lease)
-    assert storage.account.queue(f"{backend.prefix}-timers").count() == 1
 
 
 @pytest.fixture

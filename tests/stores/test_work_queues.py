@@ -40,13 +40,6 @@ def test_workers_receive_and_delete_the_messages_of_each_priority_at_its_urls(se
     assert delete(urls[0].delete, leases[0]) == 404
 
 
-def test_a_message_with_a_time_to_live_below_a_second_can_be_put(backend: Backend, queue: WorkQueue) -> None:
-    queues = backend.storage.work_queues
-    queues.put(queue, TEXT, timedelta(milliseconds=1), NO_TIME)
-    backend.wait(1)
-    assert queues.receive(queue, 1, SECOND) == []
-
-
 def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, queue: WorkQueue) -> None:
     """Azure is stricter than Azurite."""
     queues = backend.storage.work_queues
@@ -73,14 +66,6 @@ def test_the_first_of_two_visibilitytimeouts_counts_and_a_delete_ignores_both(
     url = f"{delete_url(urls.delete, message.lease)}&{appended}"
     assert requests.delete(url, timeout=30).status_code == 204
     assert queues.count(queue) == 0
-
-
-def test_peeking_shows_the_messages_of_a_queue_and_none_of_an_unused_queue(
-    storage: Storage, queue: WorkQueue
-) -> None:
-    assert storage.work_queues.peek(queue) == []
-    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    assert [message.text for message in storage.work_queues.peek(queue)] == [TEXT]
 
 
 def remove_unused(backend: Backend, days: int) -> None:
@@ -110,15 +95,6 @@ def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
         remove_unused(backend, days)
         answers.append(exists(backend, queue))
     assert answers == [True, False]
-
-
-@pytest.mark.parametrize("hidden_for", [NO_TIME, timedelta(days=6)], ids=["visible", "invisible"])
-def test_a_queue_that_holds_a_message_is_not_removed(
-    backend: Backend, queue: WorkQueue, hidden_for: timedelta
-) -> None:
-    backend.storage.work_queues.put(queue, TEXT, timedelta(days=100), hidden_for)
-    remove_unused(backend, 12)
-    assert backend.storage.work_queues.count(queue) == 1
 
 
 def test_a_removed_queue_is_created_again_by_the_next_put(
