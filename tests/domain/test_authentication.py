@@ -126,12 +126,10 @@ def test_authorized_scopes_beyond_the_clients_scopes_are_refused() -> None:
     "text",
     [
         "",
-        "[]",
         "{}x",
         "[" * 40_000,
         '{"certificate": {}}',
         '{"authorizedScopes": "x:1"}',
-        '{"authorizedScopes": [1]}',
         '{"authorizedScopes": ["x:\\u00e9"]}',
         '{"certificate": {"start": ' + "9" * 5000 + "}}",
     ],

@@ -34,12 +34,9 @@ def never() -> str:
     [
         ("claimWork", {"status": 503, "message": "later", "times": 2}),
         ("claimTask", {"drop": "before", "taskId": "t", "worker": "group/alice"}),
-        ("pollTaskUrls", {"sas": "expired"}),
         ("pollTaskUrls", {"sas": "8s"}),
         ("azure.receive", {"double": True, "taskId": "t"}),
-        ("azure.receive", {"lose": True, "delay": "200ms"}),
         ("azure.receive", {"drop": "after", "taskId": "t"}),
-        ("upload", {"status": 500, "taskId": "t"}),
         ("claimTask", {"delay": "10m"}),
     ],
 )
@@ -55,10 +52,8 @@ def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
         ("claimTask", {}, "give an effect: one of status, drop, sas, double, lose, stale, or a delay"),
         ("claimTask", {"sas": "expired"}, "sas is for pollTaskUrls: claimTask takes status, drop and delay"),
         ("pollTaskUrls", {"sas": "soon"}, "sas: 'soon' is no duration"),
-        ("azure.delete", {"stale": True}, "stale is for azure.receive: azure.delete takes"),
         ("claimWork", {"status": 503, "taskId": "t"}, "a request to claimWork names no task"),
         ("azure.receive", {"status": 503, "taskId": "t"}, "is known only after it is received"),
-        ("azure.receive", {"delay": "1s", "taskId": "t"}, "is known only after it is received"),
         ("createTask", {"status": 503, "worker": "a/b"}, "does not name the worker that sent it"),
         ("claimTask", {"drop": "after", "message": "x"}, "message is for a status"),
         ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),

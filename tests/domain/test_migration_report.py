@@ -99,20 +99,6 @@ def test_a_move_is_not_possible_before_a_worker_has_made_its_call() -> None:
     assert not required["possible"]
 
 
-def test_each_set_of_missing_fields_is_a_sentence_with_up_to_three_callers() -> None:
-    bare = [use(CLAIM_TASK, f"group/{number}", ALL) for number in range(5)]
-    unsigned = [use(CLAIM_TASK, f"group/{name}", ["signature"]) for name in "abc"]
-    nothing_presented, not_signed = report_of(*unsigned, *bare)["required"]["inTheWay"]
-    assert nothing_presented == (
-        "group/4, group/3, group/2 and 2 more called claimTask without messageId, receipt, signature: "
-        f"5 times, last at {AT}"
-    )
-    assert not_signed == (
-        "group/c, group/b, group/a called claimTask without signature: "
-        "3 times, last at 2030-01-02T03:04:00.678Z"
-    )
-
-
 def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
     for method in (CLAIM_WORK, TODAYS_CLAIM_WORK):
         of = report_of(use(method), use(CLAIM_WORK, "group/bob"))

@@ -102,12 +102,6 @@ def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message(
         assert outcome.after == DeleteMessage(POLLED, QUEUE)
 
 
-@pytest.mark.parametrize("run_id", [1, 2])
-def test_a_duplicate_message_is_a_conflict_while_the_claim_lasts(run_id: int) -> None:
-    with pytest.raises(RequestConflict, match="duplicate"):
-        claim(running(), run_id, BOB, OTHER, TAKEN_UNTIL - MS)
-
-
 @pytest.mark.parametrize(
     ("task", "lease"), [(running(), HELD), (running(), None), (replace(running(), held=None), OTHER)]
 )
@@ -168,21 +162,8 @@ def test_a_repeated_report_says_nothing_of_a_run_that_a_rerun_created() -> None:
     assert transitions.resolve(rerun, 0, "exception", "worker-shutdown", NOW) == Outcome(rerun)
 
 
-def test_the_deadline_ends_a_running_task_and_not_its_claim_alone() -> None:
-    (run,) = transitions.expire(running(), DEADLINE).task.runs
-    assert (run.state, run.reason_resolved) == ("exception", "deadline-exceeded")
-
-
 def test_the_run_after_an_expired_claim_is_a_retry() -> None:
     assert transitions.expire(running(), TAKEN_UNTIL).task.runs[1].reason_created == "retry"
-
-
-def test_a_task_has_the_priority_of_its_definition_until_it_is_changed() -> None:
-    task = pending(priority="medium")
-    assert (task.priority, task.work_queue.priority, task.status()["priority"]) == ("medium",) * 3
-    changed = change(task).task
-    assert (changed.priority, changed.work_queue.priority, changed.status()["priority"]) == ("high",) * 3
-    assert changed.wire == {**task.wire, "priority": "high"}
 
 
 def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
@@ -198,12 +179,6 @@ def test_near_the_deadline_the_held_message_is_only_deleted() -> None:
     assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, DeleteMessage(HELD, QUEUE))
     nothing_held = change(replace(task, held=None))
     assert (nothing_held.hold, nothing_held.after) == (None, None)
-
-
-def test_a_repeated_change_publishes_and_offers_again() -> None:
-    first = change(pending())
-    again = change(first.task, after=2 * MINUTE)
-    assert again == first
 
 
 def test_the_last_fifty_changes_are_kept() -> None:

@@ -223,17 +223,6 @@ class Harness:
         self.lose_timers()
         self.services = self.replica()
 
-    def duplicate_timers(self) -> None:
-        """Put a copy of each timer message."""
-        for message in self.timer_messages():
-            delay = max(timedelta(0), visible_at(message) - self.clock.now())
-            self.timer_queue.put(message.text, delay)
-
-    def make_timers_visible(self) -> None:
-        """Make each timer message visible now."""
-        for message in self.timer_messages():
-            self.timer_queue.update(message.lease, message.text, timedelta(0))
-
     def timer_messages(self) -> list[QueuedMessage]:
         """All timer messages, visible or not. Reading them leases none."""
         return messages_in(self.account, self.timer_queue.name)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.artifact import UPLOAD_WINDOW
 from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
@@ -63,26 +62,6 @@ def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str)
     signed = {"azure": ["blob.upload_url"]}.get(storage_type, [])
     noted = ["replace"] if storage_type in ("blob", "object") else []
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
-
-
-@pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_expiry_of_old_content_leaves_content_uploaded_meanwhile(storage_type: str) -> None:
-    harness = Harness()
-    task_id = harness.claimed(deadline=format_time(NOW + 3 * HOUR))
-    old = with_bytes(harness, task_id, storage_type)
-    harness.shut_down(task_id)
-    harness.clock.advance(UPLOAD_WINDOW)
-    first = stored(harness, task_id)
-    soon = harness.clock.now() - 16 * MINUTE
-    harness.storage.artifacts.replace(first, replace(first.artifact, expires=soon))
-
-    def renew() -> None:
-        with_bytes(harness, task_id, storage_type)
-
-    harness.replica(FaultAt(0, of="blob.remove", before=renew)).artifacts.remove_expired("", 10, None)
-    new = blob_name(harness, task_id)
-    assert harness.storage.blobs.properties(new)
-    assert harness.storage.blobs.properties(old) is None
 
 
 def test_an_artifact_removed_during_a_create_is_created_again() -> None:
@@ -208,6 +187,16 @@ def test_expiry_removes_the_row_of_an_artifact_without_bytes() -> None:
     create(harness, task_id, "reference")
     harness.sweep(HOUR + DRIFT + SECOND)
     assert harness.storage.artifacts.load(task_id, 0, NAME) is None
+
+
+def test_an_expired_artifact_that_is_created_again_leaves_no_old_content() -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    old, first = with_bytes(harness, task_id, "blob"), stored(harness, task_id)
+    harness.storage.artifacts.replace(first, replace(first.artifact, expires=NOW - 10 * MINUTE))
+    new = with_bytes(harness, task_id, "blob")
+    assert harness.storage.blobs.properties(new)
+    assert harness.storage.blobs.properties(old) is None
 
 
 class AwayObjects(FakeObjects):

@@ -118,14 +118,6 @@ def test_create_task_costs_two_operations_and_a_shared_timer(process: Process) -
     assert process.follow_up() == []
 
 
-def test_create_task_in_a_group_costs_a_batch_more(process: Process) -> None:
-    group = slugid()
-    process.harness.create(taskGroupId=group)
-    process.costs()
-    process.harness.create(taskGroupId=group)
-    assert process.costs() == sorted([*CREATED, TIMER, "groups.batch"])
-
-
 @pytest.mark.parametrize("is_later", [False, True])
 def test_claim_task_costs_two_operations_and_later_a_read_and_a_shared_timer(
     process: Process, is_later: bool
@@ -172,19 +164,6 @@ def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None
     claim(1)
     for tasks in (1, 8):
         assert claim(tasks) == sorted([*CLAIMED * tasks, "work.receive"])
-
-
-def test_a_process_does_not_read_again_the_tasks_that_it_wrote(process: Process) -> None:
-    group = slugid()
-    process.harness.create(taskGroupId=group, priority="low")
-    process.costs()
-    required = process.harness.create(taskGroupId=group)
-    process.harness.claim(process.harness.receive_one())
-    process.services.claims.reclaim(required, 0)
-    process.harness.complete(required)
-    process.services.resolver.handle_all()
-    costs = process.costs()
-    assert not {"tasks.get", "dependencies.page", "tasks.page"} & set(costs)
 
 
 def test_concurrent_calls_share_timers_and_group_batches() -> None:

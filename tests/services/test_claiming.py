@@ -148,16 +148,6 @@ def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> None:
-    harness = Harness()
-    first, second = harness.create(), harness.create()
-    messages = {message.task_id: message for message in harness.receive()}
-    lease = messages[first].lease
-    harness.claim(messages[second], proof=ClaimProof(lease.message_id, lease.receipt))
-    harness.delete(messages[first])  # its lease is still good
-    assert harness.states(first) == ["pending"]
-
-
 def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
     harness = Harness()
     task_id = harness.create()

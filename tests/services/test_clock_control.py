@@ -2,13 +2,12 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legacy_queue.adapters.clock import MovableClock, SystemWaiter
@@ -20,7 +19,6 @@ from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services import Services
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.gate import Gate
 from legacy_queue.services.service_settings import ServiceSettings
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
@@ -50,7 +48,6 @@ from tests.system.processes import wait_until
 MS = timedelta(milliseconds=1)
 DAY = timedelta(days=1)
 WEEK = timedelta(days=7)
-IDS = [f"AAAAAAAAAAAAAAAAAAAAA{last}" for last in "AQgw"]
 
 
 class CountingClock(MovableClock):
@@ -161,31 +158,6 @@ def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
 
 
 times = st.integers(min_value=1, max_value=100).map(lambda number: number * MINUTE)
-stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=1, max_size=4)
-
-
-@settings(max_examples=25)
-@given(stories, times, times)
-def test_two_moves_have_the_same_outcome_as_one_move_of_their_sum(
-    story: list[tuple[timedelta, int, bool]], first: timedelta, second: timedelta
-) -> None:
-    def outcome(*moves: timedelta) -> Any:
-        server = Server()
-        for task_id, (deadline, retries, is_claimed) in zip(IDS, story, strict=False):
-            server.create(task_id, deadline, retries=retries, taskGroupId=IDS[0])
-            if is_claimed:
-                server.claim(task_id)
-            server.wall.advance(MS)
-        for move in moves:
-            server.control.advance(move)
-        tasks = [server.services.tasks.load(task_id).status() for task_id in IDS[: len(story)]]
-        return (
-            tasks,
-            [(event.exchange, event.payload) for event in server.broker.published],
-            server.clock.now(),
-        )
-
-    assert outcome(first, second) == outcome(first + second)
 
 
 def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None:
@@ -303,32 +275,16 @@ def test_a_waiting_request_claims_after_the_move() -> None:
     assert server.services.tasks.load(task_id).runs[1].started == NOW + 2 * HOUR
 
 
-def test_a_gate_closes_when_the_last_thread_has_left_and_then_admits_none() -> None:
-    gate, ends, seen = Gate(), threading.Event(), []
-
-    def inside(what: str, then: Callable[[], object]) -> threading.Thread:
-        def pass_through() -> None:
-            with gate.pass_through():
-                seen.append(what)
-                then()
-
-        thread = threading.Thread(target=pass_through)
-        thread.start()
-        return thread
-
-    first = inside("first", ends.wait)
-    assert wait_until(lambda: seen == ["first"])
-    with gate.closed(ends.set):
-        first.join(30)
-        second = inside("second", lambda: None)
-        seen.append("closed")
-    second.join(30)
-    assert seen == ["first", "closed", "second"]
-
-
 def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> None:
     server.control.advance(WEEK)
     task = server.services.tasks.load(server.create())
     claim = server.services.claims.claim(task, 0, ALICE, ClaimProof())
     expires = json.loads(claim["credentials"]["certificate"])["expiry"]
     assert expires == epoch_milliseconds(server.wall.wall_time() + CLAIM_TIMEOUT + 15 * MINUTE)
+
+
+def test_a_task_ends_at_its_deadline_while_the_broker_is_away(server: Server) -> None:
+    server.broker.capacity = 0
+    task_id = server.create(deadline=HOUR)
+    server.control.advance(WEEK)
+    assert server.runs(task_id) == [("deadline-exceeded", HOUR)]

@@ -85,21 +85,6 @@ def test_the_timer_of_a_corrupt_task_is_dropped(logs: list[MutableMapping[str, A
     assert [entry["event"] for entry in logs if entry["log_level"] != "info"] == []
 
 
-def test_a_sweep_goes_on_after_a_task_with_a_corrupt_dependency(logs: list[MutableMapping[str, Any]]) -> None:
-    harness = Harness()
-    required = harness.create()
-    for _ in range(3):
-        harness.create(dependencies=[required])
-    others = [harness.create() for _ in range(3)]
-    services = server(harness, {required})
-    for message in harness.receive():
-        harness.delete(message)
-    harness.sweep(11 * MINUTE, services)
-    offered = {message.task_id for message in harness.receive()}
-    assert offered == set(others)
-    assert logs == []
-
-
 @pytest.mark.parametrize("error", [CORRUPT, ValueError("a defect")])
 def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
     error: Exception, logs: list[MutableMapping[str, Any]]

@@ -3,6 +3,7 @@
 import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
@@ -134,6 +135,21 @@ def test_a_later_transition_does_not_overtake_unpublished_events(harness: Harnes
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
 
 
+def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
+    harness: Harness,
+) -> None:
+    task_id = slugid()
+    server = harness.replica(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
+    away(harness)
+    server.tasks.create(task_id, task_body())
+    assert not harness.task(task_id).is_unpublished
+    back(harness)
+    server.publisher.check()
+    server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
+    harness.run_timers(SECOND, services=server)
+    assert of_task(harness.events(), task_id) == LIFE[:3]
+
+
 def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
     task_id = slugid()
     away(harness)
@@ -170,16 +186,6 @@ def test_whoever_ends_a_claim_publishes_first_what_a_killed_process_did_not(
     last = ("task-running", 1) if end == "claim" else ("task-exception", 0)
     between = [("task-pending", 1)] if end == "claim" else []
     assert of_task(harness.events(), task_id) == [*LIFE[:3], *between, last]
-
-
-def test_whoever_cancels_a_retry_publishes_first_what_a_killed_process_did_not(harness: Harness) -> None:
-    dying, task_id = killed_before_publishing(harness, 1)
-    dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    with pytest.raises(Crash):
-        harness.shut_down(task_id, services=dying)
-    harness.services.tasks.cancel(task_id)
-    expected = [*LIFE[:3], ("task-pending", 1), ("task-exception", 1)]
-    assert of_task(harness.events(), task_id) == expected
 
 
 def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(harness: Harness) -> None:

@@ -2,15 +2,12 @@
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.services.claims import ClaimProof
-from tests.memory_server import FakeClock
 from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
-    NOW,
-    SECOND,
     CallRecorder,
     Harness,
 )
@@ -53,26 +50,6 @@ def test_the_next_worker_that_polls_runs_the_task_of_a_dead_worker(proof: ClaimP
         with pytest.raises(RequestConflict, match="run 0 is exception"):
             late(task_id, 0)
     assert harness.complete(task_id, 1).state == "completed"
-
-
-@pytest.mark.parametrize("proof", [None, DEPLOYED])
-def test_a_held_message_received_too_early_is_kept(proof: ClaimProof | None) -> None:
-    """This server's clock is 30 seconds behind the storage's."""
-    harness = Harness()
-    behind = FakeClock(NOW - 30 * SECOND)
-    services = harness.replica(clock=behind)
-    task_id = harness.claimed()
-    harness.clock.advance(CLAIM_TIMEOUT)
-    behind.advance(CLAIM_TIMEOUT)
-    message = harness.receive_one()
-    before = harness.task(task_id), harness.messages()
-    with pytest.raises(ServiceUnavailable, match="try again then"):
-        harness.claim(message, BOB, services, proof)
-    assert (harness.task(task_id), harness.messages()) == before
-
-    behind.advance(30 * SECOND)
-    harness.claim(message, BOB, services, proof)
-    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
 def test_a_claim_after_the_last_retry_resolves_the_task() -> None:

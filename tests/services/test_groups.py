@@ -52,21 +52,6 @@ def test_a_group_is_resolved_when_the_last_of_its_tasks_is(harness: Harness) -> 
     assert resolutions(harness) == 0
 
 
-@pytest.mark.parametrize("call", ["activate", "timer.put"])
-def test_the_sweeper_resolves_a_group_after_a_rerun_that_died_before_its_write(
-    harness: Harness, call: str
-) -> None:
-    first, second = member(harness), member(harness)
-    harness.run(first)
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of=call, after=failing(Crash()))).tasks.rerun(first)
-    harness.run(second)
-    assert resolutions(harness) == 0
-    harness.sweep(11 * MINUTE)
-    assert resolutions(harness) >= 1
-    assert active(harness) == 0
-
-
 def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
@@ -78,23 +63,6 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
     assert (left.activation, active(harness)) == (1, 1)
     harness.run(task_id)
     assert resolutions(harness) == 1
-
-
-def test_a_refused_definition_adds_no_member_to_the_group_that_it_names(
-    harness: Harness,
-) -> None:
-    task_id, others = harness.create(), slugid()
-    harness.run(harness.create(taskGroupId=others))
-    harness.run_timers()
-    harness.events()
-    for group in (GROUP, others):
-        with pytest.raises(RequestConflict, match="taskGroupId differs"):
-            harness.services.tasks.create(task_id, task_body(taskGroupId=group))
-        assert task_id not in harness.storage.groups.members(group, "", 9)
-        assert active(harness, group) == 0
-    events = harness.events()
-    assert RESOLVED not in events  # it never had a member
-    assert ("task-group-resolved", others, None) in events  # published again: it may have been blocked
 
 
 def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:

@@ -205,15 +205,6 @@ def test_a_task_whose_only_workers_run_what_was_canceled(harness: Harness) -> No
     assert explained(harness, task_id)[0] == VISIBLE, "Alice has reclaimed, or is gone too"
 
 
-def test_a_worker_whose_last_task_is_gone_runs_nothing(harness: Harness) -> None:
-    gone = harness.claimed()
-    harness.services.tasks.cancel(gone)
-    harness.sweep(400 * DAY)
-    ask_for_work(harness, ALICE)
-    task_id = harness.create(created=format_time(harness.clock.now()))
-    assert explained(harness, task_id)[0][0] == "visible"
-
-
 def test_a_task_whose_claims_lack_proof() -> None:
     harness = Harness(required=[POOL])
     task_id = harness.create()

@@ -75,17 +75,3 @@ def test_a_refused_task_is_not_listed(harness: Harness) -> None:
     with pytest.raises(RequestConflict):
         harness.services.tasks.create(other, task_body(taskGroupId=group))
     assert ids(page(harness, "group", group)) == [member]
-
-
-def test_requested_tasks_are_listed_in_their_order() -> None:
-    harness = Harness()
-    tasks = [harness.create() for _ in range(4)]
-    requested = [tasks[2], slugid(), *tasks[:2], tasks[3]]
-
-    def listed(after: str) -> tuple[list[str], str | None]:
-        page = harness.services.listing.tasks(requested, after, 3, lambda task: task.task_id.encode())
-        return [item.decode() for item in page.items], page.after
-
-    assert listed("") == ([tasks[2], tasks[0]], "2")
-    assert listed("2") == ([tasks[1], tasks[3]], None)
-    assert listed("4") == ([], None)

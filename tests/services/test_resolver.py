@@ -98,16 +98,6 @@ def test_a_timer_is_retried_after_growing_pauses_while_the_broker_is_away() -> N
     assert resolving.waits == [seconds * SECOND for seconds in (2, 2, 4, 8, 16, 32, 64, 120, 120, 120)]
 
 
-def test_a_timer_is_retried_at_once_when_the_broker_is_back() -> None:
-    resolving = Resolving(BrokerAway(), DONE)
-    resolving.retry_later(is_published=True)
-    resolving.pass_by(SECOND)
-    resolving.timers.schedule(slugid(), NOW)
-    resolving.timers.retry_now()
-    resolving.pass_by(SECOND)
-    assert resolving.times == [AT_ONCE, SECOND]
-
-
 def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() -> None:
     away = BrokerAway()
     resolving = Resolving(
@@ -120,20 +110,6 @@ def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() 
     assert done == [AT_ONCE, 6 * SECOND]
     published = [when for when, _, is_published in resolving.calls if not is_published]
     assert published == [number * SECOND for number in (0, 2, 4, 6, 12, 24, 48)]
-
-
-def test_while_the_broker_is_away_an_ended_task_resolves_its_group() -> None:
-    away = BrokerAway()
-    resolving = Resolving(away, DONE, away, away, DONE)
-    resolving.retry_later()
-    resolving.pass_by(MINUTE)
-    assert [(since, is_published) for _, since, is_published in resolving.calls] == [
-        (NOW, False),
-        (None, True),
-        (NOW, True),
-        (NOW, False),
-        (NOW, False),
-    ]
 
 
 def test_a_failing_timer_is_retried_with_growing_delays_and_then_abandoned(

@@ -1,10 +1,7 @@
 """A sealed group takes no new task; canceling and changing the priority of all tasks of a group."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -128,16 +125,6 @@ def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
     assert refuses(harness, GROUP)
 
 
-def test_an_unknown_group_is_not_found(harness: Harness) -> None:
-    for act in (
-        harness.services.groups.load,
-        harness.services.groups.seal,
-        harness.services.group_changes.cancel,
-    ):
-        with pytest.raises(ResourceNotFound, match=GROUP):
-            act(GROUP)
-
-
 def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -> None:
     running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
     done = member(harness)
@@ -170,20 +157,6 @@ def test_a_task_past_its_deadline_is_not_canceled_with_its_group(harness: Harnes
     assert cancel(harness) == []
     harness.run_timers(MINUTE)
     assert harness.states(task_id) == ["exception deadline-exceeded"]
-
-
-def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) -> None:
-    tasks = sorted(member(harness) for _ in range(32))
-    seal(harness)
-    sixteen = Barrier(16)
-
-    def wait_for_others(name: str, call: Callable[[], Any]) -> Any:
-        if name == "replace":
-            sixteen.wait(30)
-        return call()
-
-    replica = harness.replica(wait_for_others, threads=ThreadPoolExecutor)
-    assert sorted(replica.group_changes.cancel(GROUP)) == tasks
 
 
 def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:

@@ -6,16 +6,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.task import Task
 from legacy_queue.services import Services
 from legacy_queue.services.task_queues import MAX_AGE, TaskQueues
-from legacy_queue.stores import Backlog, TaskStore
-from legacy_queue.stores.backlog import MAX_WRITES
 from tests.services.harness import (
     BOB,
     HOUR,
@@ -26,7 +23,6 @@ from tests.services.harness import (
     Harness,
     task_body,
 )
-from tests.services.ports import DelegatingTasks
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 MILLISECOND = timedelta(milliseconds=1)
@@ -141,26 +137,6 @@ def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
         assert expected in results
         reading.error = None
         assert counts(services) == (1, 0)
-
-
-def test_the_table_is_read_again_after_many_changes() -> None:
-    """So the memory for changes is limited."""
-    harness = Harness()
-    backlogs: list[Backlog] = []
-
-    class Followed(DelegatingTasks):
-        def begin_backlog(self) -> Backlog:
-            backlogs.append(self.tasks.begin_backlog())
-            return backlogs[-1]
-
-    services = harness.replica(wrap_tasks=lambda tasks: cast(TaskStore, Followed(tasks)))
-    task = harness.task(harness.create())
-    assert counts(services) == (1, 0)
-    for number in range(MAX_WRITES + 2):
-        assert counts(services) == (1, 0)
-        backlogs[0].record_write(Task(f"task-{number}", task.definition, 5))
-    assert counts(services) == (1, 0)
-    assert len(backlogs) == 2
 
 
 def test_tasks_are_listed_in_the_order_of_their_waiting_and_no_message_is_received() -> None:

@@ -1,10 +1,7 @@
 """Bytes of artifacts. What the signed URLs allow is shown with plain requests and Azure's own client."""
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +9,6 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient, ContentSettings
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.stores import Blobs, Storage
 from tests.memory_server import kept
@@ -24,6 +20,7 @@ MIB = 1024 * 1024
 NAME = "task/0/digest"
 TEXT = "text/plain; charset=utf-8"
 HALF_HOUR = timedelta(minutes=30)
+SECOND = timedelta(seconds=1)
 BLOCKS = ["put_block"] * 2
 
 
@@ -48,6 +45,11 @@ def write(blobs: Blobs, data: bytes, name: str = NAME) -> None:
 
 def read(blobs: Blobs, name: str = NAME) -> bytes:
     return b"".join(blobs.read(name))
+
+
+def breaking(data: bytes) -> Iterator[bytes]:
+    yield from chunked(data)
+    raise ConnectionResetError("the client went away")
 
 
 @pytest.fixture
@@ -86,21 +88,6 @@ def test_a_blob_that_was_never_written_is_not_there(blobs: Blobs) -> None:
         blobs.join_parts(NAME, 1, TEXT, None)
 
 
-@pytest.mark.parametrize("size", [100, 9 * MIB])
-def test_writes_at_the_same_time_are_never_mixed(storage: Storage, other: Storage, size: int) -> None:
-    data = [content(size, b"%d." % number) for number in range(6)]
-
-    def write_one(blobs: Blobs, one: bytes) -> None:
-        with suppress(ServiceUnavailable):
-            write(blobs, one)
-
-    with ThreadPoolExecutor(6) as threads:
-        stores = itertools.cycle([storage.blobs, other.blobs])
-        for written in [threads.submit(write_one, next(stores), one) for one in data]:
-            written.result()
-    assert read(storage.blobs) in data
-
-
 def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
     counted: tuple[Blobs, list[str]], other: Storage
 ) -> None:
@@ -115,6 +102,19 @@ def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
     assert names == ["block_list"], "a write would interrupt its readers"
     assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
     assert read(blobs) == b"".join(parts[number] for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize("size", [10, 9 * MIB])
+def test_a_part_that_is_written_again_replaces_the_first(
+    backend: Backend, storage: Storage, other: Storage, size: int
+) -> None:
+    storage.blobs.write_part(NAME, 1, [content(9 * MIB, b"first")])
+    backend.clock.advance(SECOND)
+    other.blobs.write_part(NAME, 1, chunked(content(size, b"second")))
+    with pytest.raises(ConnectionResetError):
+        storage.blobs.write_part(NAME, 1, breaking(content(9 * MIB, b"third")))
+    storage.blobs.join_parts(NAME, 1, TEXT, None)
+    assert read(other.blobs) == content(size, b"second")
 
 
 @pytest.mark.parametrize("block", [4 * MIB, MIB], ids=["whole", "in blocks"])

@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -48,34 +47,6 @@ def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -
     storage.groups.activate(slugid(), group, 1)  # a rerun is no new member
     with pytest.raises(Sealed):
         other.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
-
-
-def test_a_group_whose_expiry_has_begun_can_be_sealed(storage: Storage, other: Storage) -> None:
-    group_id = slugid()
-    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-    storage.account.table("qgroups").delete(group_id, "open")
-    assert storage.groups.seal(group, EXPIRES - DAY).sealed == EXPIRES - DAY
-    with pytest.raises(Sealed):
-        other.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-
-
-def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
-    storage: Storage, other: Storage
-) -> None:
-    group_id, task_ids = slugid(), [slugid() for _ in range(16)]
-    for round_ in range(2):  # the first makes the group, the second moves its expiry
-
-        def join(number: int, start: int = round_ * 8) -> Group:
-            store = (storage, other)[number % 2].groups
-            return store.join(
-                task_ids[start + number], group_id, "scheduler", EXPIRES + (start + number) * DAY
-            )
-
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(join, range(8)))
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 15 * DAY)
-    assert storage.groups.members(group_id, "", 100) == sorted(task_ids)
-    assert {active.task_id for active in all_active(other)} == set(task_ids)
 
 
 def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(

@@ -97,6 +97,12 @@ def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
     assert answers == [True, False]
 
 
+def test_a_queue_that_holds_a_message_is_not_removed(backend: Backend, queue: WorkQueue) -> None:
+    backend.storage.work_queues.put(queue, TEXT, timedelta(days=100), timedelta(days=6))
+    remove_unused(backend, 12)
+    assert backend.storage.work_queues.count(queue) == 1
+
+
 def test_a_removed_queue_is_created_again_by_the_next_put(
     storage: Storage, other: Storage, backend: Backend, queue: WorkQueue
 ) -> None:
