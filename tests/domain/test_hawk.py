@@ -200,7 +200,6 @@ def test_the_fields_of_a_header_may_have_any_order_and_spacing() -> None:
         f"Hawk {GOOD}".replace("1520139967", "9" * 16),
         f'Hawk {GOOD}, ext="{"x" * hawk.MAX_LENGTH}"',
         "Hawk " + '"' * 60_000,
-        "Hawk " + 'id="a",' * 9_000,
     ],
 )
 def test_a_malformed_header_is_refused(header: str) -> None:

@@ -25,7 +25,6 @@ from legacy_queue.domain.scopes import (
         ([], "x", "`x`"),
         (["a"], AllOf(("a", "b")), "`b`"),
         (["abc:def"], AnyOf(("abc", "def")), "(`abc` or `def`)"),
-        (["xyz"], AllOf((AnyOf((AllOf(("foo",)), AllOf(("bar",)))),)), "(`foo` or `bar`)"),
         (["b*"], AllOf(("bx", "cx", AnyOf(("x", "y")))), "(`cx` and (`x` or `y`))"),
     ],
 )

@@ -98,6 +98,7 @@ COMPLETED = transitions.resolve(running(), 0, "completed", "completed", NOW).tas
         (RETRIED, NOW + DAY),
         (transitions.claim(RETRIED, 1, ALICE, None, None, CLAIM_TIMEOUT, NOW).task, NOW + CLAIM_TIMEOUT),
         (COMPLETED, None),
+        (transitions.rerun(COMPLETED, NOW).task, NOW + DAY),
     ],
 )
 def test_a_task_is_due_at_the_end_of_its_claim_or_at_its_deadline(task: Task, due: datetime | None) -> None:

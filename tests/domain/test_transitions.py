@@ -162,6 +162,11 @@ def test_a_repeated_report_says_nothing_of_a_run_that_a_rerun_created() -> None:
     assert transitions.resolve(rerun, 0, "exception", "worker-shutdown", NOW) == Outcome(rerun)
 
 
+def test_the_deadline_ends_a_running_task_and_not_its_claim_alone() -> None:
+    (run,) = transitions.expire(running(), DEADLINE).task.runs
+    assert (run.state, run.reason_resolved) == ("exception", "deadline-exceeded")
+
+
 def test_the_run_after_an_expired_claim_is_a_retry() -> None:
     assert transitions.expire(running(), TAKEN_UNTIL).task.runs[1].reason_created == "retry"
 
