@@ -1,34 +1,110 @@
-"""The commands of the simulation: random runs, kills, interleavings."""
+"""Runs of the simulated world: random ones by their seeds; with ``kills`` or ``orders`` those that are all.
+
+A broken promise ends with exit code 1, after the story of what it is about.
+"""
 
 import argparse
 import os
+import re
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
-from tests.simulation.random_run import Plan, run
+from tests.simulation.exhaustive import LIVES, PAIRS, kills, orders
+from tests.simulation.random_run import SEEDS, Outcome, Plan, run, shrunk
+from tests.simulation.record import Broken
+
+_LINES = 80  # of a story
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=0.0)
-    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("what", nargs="?", default="random", choices=("random", "kills", "orders"))
+    parser.add_argument("name", nargs="?", default="", help="only lives or pairs that say this")
+    parser.add_argument("--seed", type=int, action="append", help="the first seed; several: just these")
+    parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
+    parser.add_argument("--tasks", type=int, default=Plan(0).tasks)
+    parser.add_argument("--processes", type=int, default=Plan(0).processes)
+    parser.add_argument("--trace", type=Path, help="write a line for each step to this file")
     given = parser.parse_args()
-    end = time.monotonic() + 60 * given.minutes
-    seed, code = given.seed, 0
-    while True:
-        began = time.monotonic()
-        outcome = run(Plan(seed, given.tasks))
-        took = time.monotonic() - began
-        print(
-            f"seed {seed}: {outcome.seconds:.0f} s, {outcome.calls} calls, {outcome.kills} kills, in {took:.1f} s",
-            flush=True,
-        )
-        if outcome.broken:
-            print(f"  BROKEN {outcome.broken}", flush=True)
-            code = 1
-        seed += 1
-        if time.monotonic() > end:
-            break
+    act: dict[str, Callable[[argparse.Namespace], bool]] = {
+        "random": _random,
+        "kills": _kills,
+        "orders": _orders,
+    }
+    held = act[given.what](given)
     sys.stdout.flush()
-    os._exit(code)
+    os._exit(0 if held else 1)  # the processes of the world still wait
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _seeds(given: argparse.Namespace) -> Iterator[int]:
+    end = time.monotonic() + 60 * given.minutes
+    seeds = given.seed or SEEDS
+    yield from seeds
+    seed = seeds[-1]
+    while time.monotonic() < end:
+        seed += 1
+        yield seed
+
+
+def _random(given: argparse.Namespace) -> bool:
+    held = True
+    with ExitStack() as stack:
+        file = stack.enter_context(given.trace.open("w")) if given.trace else None
+        for seed in _seeds(given):
+            began = time.process_time()
+            plan = Plan(seed, given.tasks, given.processes)
+            outcome = run(plan, (lambda line: file.write(f"{line}\n")) if file else None)
+            took = time.process_time() - began
+            _say(f"seed {seed}: {outcome.calls} calls, {outcome.kills} kills, {took:.1f} s of the processor")
+            if outcome.broken:
+                held = False
+                _tell(shrunk(outcome))
+    return held
+
+
+def _tell(outcome: Outcome) -> None:
+    """The story of a broken promise: the lines about its task."""
+    broken, plan = outcome.broken, outcome.plan
+    about = [line for line in outcome.story if re.search(rf"\b{outcome.about}\b| is | starts", line)]
+    _say("\n".join(about[-_LINES:]))
+    _say(f"BROKEN {outcome.about} {broken}")
+    _say(
+        f"with {plan.tasks} tasks, {plan.processes} processes and {', '.join(plan.faults.kinds) or 'no faults'}"
+    )
+
+
+def _kills(given: argparse.Namespace) -> bool:
+    return all(
+        _exhaust(name, lambda life=life: (where for _, where in kills(life)), "kills")  # type: ignore[misc]
+        for name, life in LIVES.items()
+        if given.name in name
+    )
+
+
+def _orders(given: argparse.Namespace) -> bool:
+    return all(
+        _exhaust(name, lambda pair=pair: orders(pair), "orders")  # type: ignore[misc]
+        for name, pair in PAIRS.items()
+        if given.name in name
+    )
+
+
+def _exhaust(name: str, trials: Callable[[], Iterator[str]], what: str) -> bool:
+    count = 0
+    last = "the first"
+    try:
+        for last in trials():
+            count += 1
+    except Broken as broken:
+        _say(f"{name}: BROKEN {broken}\nin trial {count}, the next after {last}")
+        return False
+    _say(f"{name}: {count} {what}")
+    return True

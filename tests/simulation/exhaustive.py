@@ -5,7 +5,7 @@ the process is killed there, before the call or after it was applied. Two concur
 each order in which their calls of ports can happen.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ from legacy_queue.domain.times import parse_time
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
 from tests.simulation.record import Record
-from tests.simulation.workload import PROTOCOLS, Client, Scheduler, SimulatedWorker, Unanswered
+from tests.simulation.workload import PROTOCOLS, Scheduler, SimulatedWorker, Unanswered
 from tests.simulation.world import LATENCY, PREFIX, SETTINGS, Call, Process, World
 
 _PERIODIC = ("leases", "broker.check", "timers.receive", "account", "blob")  # calls that no task causes
@@ -46,7 +46,11 @@ class _FirstAlive:
 class _Scheduler(_FirstAlive, Scheduler): ...
 
 
-class _Worker(_FirstAlive, SimulatedWorker): ...
+class _Worker(_FirstAlive, SimulatedWorker):
+    deeds: list[str]
+
+    def deed(self) -> str:
+        return self.deeds.pop(0) if self.deeds else "completed"
 
 
 class Trial:
@@ -91,22 +95,7 @@ class Trial:
     def work(self, name: str, protocol: str, *deeds: str) -> None:
         """A worker does this with the runs that it claims, one after another, and then completes all."""
         worker = _Worker(self.world, self.record, name, protocol, "one")
-        left = [*deeds]
-
-        class Deeds(Mapping[str, float]):
-            def __getitem__(self, deed: str) -> float:
-                return 1.0
-
-            def __len__(self) -> int:
-                return 1
-
-            def __iter__(self) -> Iterator[str]:
-                return iter([left.pop(0) if left else "completed"])
-
-            def values(self) -> Any:
-                return [1.0]
-
-        worker.deeds = Deeds()
+        worker.deeds = [*deeds]
         self.world.spawn(worker.run)
 
     def live(self, life: "Life") -> None:

@@ -1,7 +1,7 @@
 """A run of the world by a seed: tasks, workers and faults for some minutes, then calm until all has ended."""
 
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -24,6 +24,7 @@ FAULTS = Faults(
     frozen=0.002,
     away_every=60,
 )
+SEEDS = (1, 2, 3, 4)  # those of scripts/test
 _CHECK_EVERY = 5.0  # seconds
 _EXPIRED = 8 * 24 * 3600.0  # groups last up to the end of the day, dependencies six days
 _TWO_PASSES = 3700.0  # of the periodic jobs
@@ -49,6 +50,8 @@ class Outcome:
     seconds: float
     calls: int
     kills: int
+    # the name of the broken promise's task in the story
+    about: str = ""
     story: list[str] = field(repr=False, default_factory=list)
 
 
@@ -79,7 +82,9 @@ def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
         broken = None
     except Broken as found:
         broken = found
-    return Outcome(plan, broken, trial.world.time.now, trial.world.calls.total(), trial.world.kills, story)
+    world = trial.world
+    about = world.named(broken.about) if broken else ""
+    return Outcome(plan, broken, world.time.now, world.calls.total(), world.kills, about, story)
 
 
 class _Run:
@@ -171,25 +176,22 @@ class _Run:
 
 
 def shrunk(outcome: Outcome) -> Outcome:
-    """The same broken promise with fewer tasks and fewer faults."""
-    assert outcome.broken
-    plan = outcome.plan
+    """The same broken promise with fewer tasks, processes and faults."""
     best = outcome
 
-    def attempt(**changes: Any) -> bool:
-        nonlocal best, plan
-        from dataclasses import replace
+    def breaks(plan: Plan) -> bool:
+        nonlocal best
+        smaller = run(plan)
+        assert outcome.broken
+        if smaller.broken is None or smaller.broken.promise != outcome.broken.promise:
+            return False
+        best = smaller
+        return True
 
-        smaller = run(replace(plan, **changes))
-        if smaller.broken and smaller.broken.promise == outcome.broken.promise:  # type: ignore[union-attr]
-            best, plan = smaller, smaller.plan
-            return True
-        return False
-
-    for kind in plan.faults.kinds:
-        attempt(faults=plan.faults.without(kind))
-    while plan.tasks > 1 and attempt(tasks=plan.tasks // 2, seconds=max(30.0, plan.seconds / 2)):
+    for kind in outcome.plan.faults.kinds:
+        breaks(replace(best.plan, faults=best.plan.faults.without(kind)))
+    while best.plan.tasks > 1 and breaks(replace(best.plan, tasks=best.plan.tasks // 2)):
         pass
-    while plan.processes > 1 and attempt(processes=plan.processes - 1):
+    while best.plan.processes > 1 and breaks(replace(best.plan, processes=best.plan.processes - 1)):
         pass
     return best

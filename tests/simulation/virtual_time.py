@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import gevent
 
@@ -43,7 +43,7 @@ class VirtualTime:
         self.now = 0.0
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._numbers = itertools.count()
-        self._hub = gevent.get_hub()
+        self._hub: Any = gevent.get_hub()
 
     def after(self, seconds: float, act: Callable[[], object]) -> Alarm:
         """Call ``act`` then, between the steps of all greenlets: it must not wait."""
@@ -85,7 +85,7 @@ class VirtualTime:
     def _run_greenlets(self) -> None:
         """Return when each greenlet waits."""
         gevent.idle()
-        while self._hub.loop._callbacks:  # the hub pauses after some milliseconds
+        while self._hub.loop._callbacks:  # noqa: SLF001 - the hub pauses after some milliseconds
             gevent.idle()
 
 

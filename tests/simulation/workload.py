@@ -167,7 +167,10 @@ class SimulatedWorker(Client):
         self._worker_type = worker_type
         self._worker = Worker("g", name)
         self.is_stopped = False
-        self.deeds: Mapping[str, float] = _DEEDS
+
+    def deed(self) -> str:
+        """What it does with the run that it has claimed."""
+        return self.random.choices([*_DEEDS], [*_DEEDS.values()])[0]
 
     def run(self) -> None:
         while not self.is_stopped:
@@ -223,7 +226,7 @@ class SimulatedWorker(Client):
     def _run(self, claim: Mapping[str, Any]) -> None:
         task_id = claim["status"]["taskId"]
         run_id = claim["runId"]
-        deed = self.random.choices([*self.deeds], [*self.deeds.values()])[0]
+        deed = self.deed()
         self.pause(4)
         if deed == "vanish":
             return

@@ -167,8 +167,11 @@ class World:
     def note(self, text: str) -> None:
         """A line of the story. A taskId has the number of its creation."""
         if self._note:
-            named = _ID.sub(lambda found: self._names.get(found[0], found[0]), text)
-            self._note(f"{self.time.now:10.3f} {named}")
+            self._note(f"{self.time.now:10.3f} {self.named(text)}")
+
+    def named(self, text: str) -> str:
+        """The text with the names of the tasks in place of their taskIds."""
+        return _ID.sub(lambda found: self._names.get(found[0], "?"), text)
 
     def new_process(self, *, starts: bool = True) -> "Process":
         """A process, whose threads run if it ``starts``."""
