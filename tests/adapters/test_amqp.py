@@ -128,13 +128,6 @@ def test_events_have_arrived_in_order_when_publish_returns(broker: AmqpBroker, l
     assert keys(listener.messages()) == [one.routing_key for one in sent]
 
 
-def test_no_consumer_sees_a_check(broker: AmqpBroker, listener: Consumer) -> None:
-    for exchange in EXCHANGES:
-        listener.bind(exchange, "#")
-    broker.check()
-    assert listener.messages() == []
-
-
 def test_many_threads_publish_at_once_each_in_its_order_over_eight_connections(
     network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
@@ -300,19 +293,6 @@ def test_a_failing_broker_is_logged_when_it_begins_to_fail_and_then_once_a_minut
     assert "refused" in why
 
 
-def test_an_exchange_of_another_type_is_logged_as_an_error(
-    broker: AmqpBroker, listener: Consumer, project: str
-) -> None:
-    listener.channel.exchange_declare(full_name(project, "task-failed"), "fanout", durable=True)
-    with capture_logs() as logs, pytest.raises(BrokerAway):
-        broker.publish([event()])
-    [line] = logs
-    assert line["log_level"] == "error"
-    assert "inequivalent arg 'type' for exchange" in line["why"]
-    listener.channel.exchange_delete(full_name(project, "task-failed"))
-    broker.publish([event()])
-
-
 def test_a_follower_gets_from_now_on_what_its_exchange_and_pattern_match(broker: AmqpBroker) -> None:
     broker.publish([event("task-defined", "primary.before.0", "one")])
     expected: dict[tuple[str | None, str], list[int]] = {
@@ -335,27 +315,6 @@ def test_a_follower_gets_from_now_on_what_its_exchange_and_pattern_match(broker:
             assert followed(following, len(indexes)) == [sent[index] for index in indexes]
         with ThreadPoolExecutor(len(streams)) as threads:
             assert [*threads.map(next, streams)] == [None] * len(streams)
-
-
-def test_a_follower_skips_messages_that_are_no_events(
-    broker: AmqpBroker, listener: Consumer, project: str
-) -> None:
-    following = broker.follow("task-pending", "#")
-    for body in ("not JSON", "[1]"):
-        message = listener.channel.prepare_message(body, content_encoding="utf-8")
-        listener.channel.basic_publish(message, full_name(project, "task-pending"), "primary.x")
-    broker.publish([event("task-pending", "primary.event")])
-    assert [one.routing_key for one in followed(following, 1)] == ["primary.event"]
-    following.close()
-
-
-def test_a_closed_follower_leaves_no_queue_behind(
-    broker: AmqpBroker, listener: Consumer, project: str
-) -> None:
-    following = broker.follow("task-failed", "#")
-    following.close()
-    # refused while anything is bound to it
-    listener.channel.exchange_delete(full_name(project, "task-failed"), if_unused=True)
 
 
 def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(

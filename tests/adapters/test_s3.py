@@ -98,13 +98,6 @@ def test_a_url_ends_at_its_expiry_and_nothing_but_content_type_and_host_is_signe
         }
 
 
-def test_removing_an_object_again_is_harmless(s3: S3) -> None:
-    put(upload_url(s3))
-    for _ in range(2):
-        s3.remove(NAME)
-        assert not is_there(s3)
-
-
 def test_an_unknown_key_or_bucket_or_an_unreachable_store_is_unavailable(server: S3Server) -> None:
     key = (server.access_key_id, server.secret_access_key)
     broken = {

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from legacy_queue.cli.queue_options import CalledQueue
@@ -106,20 +105,6 @@ def test_no_word_of_a_task_is_run(browser: Chrome, server: Server) -> None:
         assert browser.title == "legacy-queue"
         assert browser.find_elements(By.CSS_SELECTOR, "main img, main script") == []
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-def test_the_page_is_used_by_the_keyboard_and_fits_a_phone(browser: Chrome, server: Server) -> None:
-    task_id = Queue(server).create(definition("keyboard"))
-    opened(browser, f"{server.root_url}/?taskQueueId=system%2Fkeyboard")
-    until(browser, lambda: browser.find_element(By.LINK_TEXT, task_id))
-    for _ in range(100):
-        browser.switch_to.active_element.send_keys(Keys.TAB)
-        if browser.switch_to.active_element.text == task_id:
-            break
-    browser.switch_to.active_element.send_keys(Keys.ENTER)
-    until(browser, lambda: task_id in text_of(browser, "#task h2"))
-    browser.set_window_size(400, 900)
-    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_ten_thousand_tasks_are_on_pages(browser: Chrome, tmp_path: Path) -> None:

@@ -78,23 +78,6 @@ def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: As
     assert " 4d " in printed(ask("clock"))
 
 
-def test_peek_lists_visible_and_invisible_messages_and_dequeues_none(server: Server, ask: Asking) -> None:
-    queue = Queue(server)
-    claimed = queue.create(definition("peeked", priority="high"))
-    [message] = queue.poll("peeked")
-    assert queue.claim(message).status_code == 200
-    pending = queue.create(definition("peeked"))
-    for _ in range(2):
-        heads, *rows = (re.split("  +", line) for line in printed(ask("peek", "system/peeked")).splitlines())
-        assert heads == ["TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE"]
-        assert rows[0][:3] == [claimed, "1", "high"]
-        assert re.fullmatch(r"in (19m( \d+s)?|20m)", rows[0][3])
-        assert rows[1][:5] == [pending, "0", "lowest", "now", "0"]
-    listed = from_json(ask("peek", "system/peeked", "--json"))
-    assert [message["taskId"] for message in listed["messages"]] == [claimed, pending]
-    assert printed(ask("peek", "system/unused")) == "No message is listed for system/unused.\n"
-
-
 def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> None:
     queue, task_id = Queue(server), slugid()
     options = ("--status", "503", "--message", "not now", "--times", "2", "--task", task_id)
@@ -206,12 +189,6 @@ def test_control_is_turned_on_unless_a_setting_excludes_it(
 ) -> None:
     assert with_control(options, {}).get("control") == control
     assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
-
-
-def test_a_server_that_does_not_answer_is_reported_in_one_sentence(ask: Asking) -> None:
-    away = "http://127.0.0.1:1"
-    said = refused(ask("requests", "--root-url", away))
-    assert said == f"Error: the queue at {away} does not answer (ConnectionError)"
 
 
 def test_the_root_url_option_wins_over_a_base_url_in_a_variable(server: Server, ask: Asking) -> None:

@@ -84,38 +84,6 @@ def test_the_payload_is_that_of_another_worker_or_of_a_file(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "Missing argument '-- COMMAND...'"),
-        (
-            ("--payload", "nowhere"),
-            "'nowhere' is no file with a JSON object, and none of sample, scriptworker",
-        ),
-        (("--payload", "sample", "--artifact", "a=b"), "--artifact goes without --payload"),
-    ],
-)
-def test_a_wrong_payload_is_a_sentence(words: tuple[str, ...], said: str) -> None:
-    who = ("--root-url", "http://127.0.0.1:1", "--client-id", "c", "--access-token", "t")
-    refused = CliRunner().invoke(commands, ["create-task", "p/w", *who, *words])
-    assert refused.exit_code == 2
-    assert said in refused.output
-
-
-def test_waiting_prints_each_state_and_the_worker_keeps_the_artifact(tmp_path: Path, server: Server) -> None:
-    write = ("sh", "-c", 'echo "$GREETING" > greeting.txt')
-    options = ("--wait", "--env", "GREETING=hello", "--artifact", "public/greeting.txt=greeting.txt")
-    with creating(tmp_path / "create", server, "waited", *options, command=write) as running:
-        wait_until(lambda: "pending" in running.output)
-        with work(tmp_path / "work", server, "waited", "--max-tasks", "1") as worker:
-            assert worker.wait() == 0
-        assert running.wait() == 0, running.errors
-    task_id, *states = running.output.splitlines()
-    assert (states[0], states[-1]) == ("pending", "completed")
-    artifact = requests.get(f"{server.base_url}/task/{task_id}/artifacts/public/greeting.txt", timeout=LONG)
-    assert artifact.text == "hello\n"
-
-
-@pytest.mark.parametrize(
     ("worker_type", "end"), [("failing", "failed"), ("canceled", "exception (canceled)")]
 )
 def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
@@ -152,14 +120,6 @@ def test_a_wrong_option_is_a_sentence_that_says_what_is_accepted(options: tuple[
     refused = CliRunner().invoke(commands, ["create-task", *pool, *who, *options, "--", "true"])
     assert refused.exit_code == 2
     assert said in refused.output
-
-
-def test_credentials_that_the_queue_refuses_end_the_command_with_its_answer(
-    tmp_path: Path, server: Server
-) -> None:
-    with creating(tmp_path, server, "w", "--access-token", "wrong") as running:
-        assert running.wait() == 1
-    assert running.errors.startswith("Error: createTask was refused with 401: ")
 
 
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:

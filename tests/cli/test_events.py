@@ -117,26 +117,6 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--exchange", "task-done"), "refused with 400: there is no exchange 'task-done'"),
-        (("--root-url", "http://127.0.0.1:1"), "127.0.0.1:1 does not answer (ConnectionError)"),
-        (
-            ("--root-url", "queue.example.com"),
-            "The URL is 'queue.example.com'. The root URL starts with http:// or https://",
-        ),
-    ],
-)
-def test_a_refusal_is_reported_with_the_sentence_of_the_server(
-    tmp_path: Path, server: Server, options: tuple[str, str], said: str
-) -> None:
-    with run(tmp_path, "events", "--root-url", server.root_url, *options) as running:
-        assert running.wait() in (1, 2)
-    assert said in running.errors.splitlines()[-1]
-    assert running.output == ""
-
-
-@pytest.mark.parametrize(
     ("status", "said"),
     [
         (200, "the server at this URL is not a queue: it sends no events"),

@@ -40,18 +40,6 @@ def from_json(result: Result) -> Any:
     return json.loads(printed(result))
 
 
-def rows(result: Result) -> list[list[str]]:
-    return [re.split("  +", line) for line in printed(result).splitlines()]
-
-
-def completed(server: Server, pool: str) -> str:
-    queue = Queue(server)
-    task_id = queue.create(definition(pool))
-    claim = queue.claim_by_name(task_id, 0).json()["credentials"]
-    assert queue.with_credentials(claim).on_run((task_id, 0), "completed").status_code == 200
-    return task_id
-
-
 def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Server, ask: Asking) -> None:
     Queue(server).ask("GET", "/poll-task-url/system/status-worker")
     task_id = Queue(server).create(definition("status-wroker"))
@@ -67,45 +55,6 @@ def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Serve
 def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> None:
     assert "404: there is no task" in ask("status", slugid()).output
     assert "'nothing' is not a taskId" in ask("status", "nothing").output
-
-
-def test_tasks_are_listed_by_state_and_pool(server: Server, ask: Asking) -> None:
-    pending = Queue(server).create(definition("listed"))
-    done = completed(server, "listed")
-    assert rows(ask("tasks", "--pool", "system/listed"))[1][:5] == [
-        pending,
-        "system/listed",
-        "lowest",
-        "pending",
-        "1",
-    ]
-    every = from_json(ask("tasks", "--pool", "system/listed", "--state", "all", "--json"))["tasks"]
-    assert sorted(task["taskId"] for task in every) == sorted([pending, done])
-    assert printed(ask("tasks", "--state", "failed")) == "There are no such tasks.\n"
-    assert len(from_json(ask("tasks", "--state", "all", "--limit", "1", "--json"))["tasks"]) == 1
-
-
-def test_pools_and_workers_say_who_asks_for_work(server: Server, ask: Asking) -> None:
-    done = completed(server, "pool-of-workers")
-    Queue(server).create(definition("pool-of-nobody"))
-    pools = {row[0]: row[1:] for row in rows(ask("pools"))}
-    assert pools["POOL"] == ["PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY"]
-    assert pools["system/pool-of-workers"][-1] == "group/one"
-    assert pools["system/pool-of-nobody"][-1] == "nobody in the last ten days"
-    heads, worker = rows(ask("workers", "--pool", "system/pool-of-workers"))
-    assert heads == ["WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK"]
-    assert worker[:3] == ["group/one", "system/pool-of-workers", "claimTask"]
-    assert worker[4:] == ["-", f"{done}/0"]
-    assert from_json(ask("workers", "--pool", "system/nowhere", "--json")) == {"workers": []}
-
-
-def test_a_group_is_listed_and_counted(server: Server, ask: Asking) -> None:
-    group = slugid()
-    tasks = [Queue(server).create(definition("grouped", taskGroupId=group)) for _ in range(3)]
-    printed(ask("cancel", tasks[0]))
-    *listed, counts = printed(ask("group", group)).splitlines()
-    assert counts == "1 exception, 2 pending"
-    assert sorted(line.split()[0] for line in listed[1:]) == sorted(tasks)
 
 
 def test_a_task_is_canceled_and_run_again(server: Server, ask: Asking) -> None:

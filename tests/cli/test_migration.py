@@ -60,43 +60,7 @@ def test_a_dry_run_shows_the_claims_that_would_be_refused(server: Server) -> Non
     )
 
 
-def test_the_report_and_a_dry_run_can_be_json(server: Server) -> None:
-    report = json.loads(shown(server, "--json"))
-    for pool in report["workerTypes"]:
-        assert set(pool) == set(worker_type("any")), "as in the reports of this file"
-        for one in pool["calls"]:
-            assert set(one) == set(call("any", "any"))
-    refused = json.loads(shown(server, "--json", "--dry-run", "required"))
-    assert set(refused) == {"since", "until", "recordedSince", "claims", "refused", "by"}
-    assert (refused["claims"], refused["refused"]) == (3, 2)
-    assert [(claim["workerType"], claim["missing"]) for claim in refused["by"]] == [("bare", NOTHING)] * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
-        (("--pool", "a"), "'a' is not a pool: provisionerId/workerType"),
-        (("--root-url", "queue.example.com"), "The URL is 'queue.example.com'. Give the queue's URL"),
-    ],
-)
-def test_a_mistake_is_explained_in_one_sentence(
-    server: Server, options: tuple[str, ...], message: str
-) -> None:
-    refused = asked(server.root_url, server.credentials, *options)
-    assert refused.exit_code in (1, 2)
-    assert message in refused.stderr.splitlines()[-1]
-    assert refused.stdout == ""
-
-
 CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
-
-
-@pytest.mark.parametrize(("body", "status"), [("<html>", 404), ("[]", 200), ("{}", 200)])
-def test_an_answer_that_is_not_from_a_queue_is_reported(body: str, status: int) -> None:
-    with answering((status, body)) as root_url:
-        refused = asked(root_url, CREDENTIALS)
-    assert refused.stderr == f"Error: the server at {root_url} is not a queue that has this endpoint\n"
 
 
 def call(method: str, caller: str, *missing: str, count: int = 1) -> Json:

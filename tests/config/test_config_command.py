@@ -52,16 +52,6 @@ def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> No
     assert called(tmp_path) == f"# commands call: {asked}"
 
 
-def test_the_defaults_are_shown() -> None:
-    lines = shown()
-    assert lines["host"] == '"127.0.0.1"  # default'
-    assert lines["port"] == "8080  # default"
-    assert lines["claim-timeout"] == '"20m"  # default'
-    assert lines["public-url"] == "(none)  # default"
-    assert lines["data-dir"] == '".legacy-queue"  # default'
-    assert lines["signing-secrets"] == "(made up for development when the server starts)  # default"
-
-
 def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text('port = 1\ns3-bucket = "bucket"\ns3-access-key-id = "AKIA"')
@@ -100,11 +90,6 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
 )
 def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
     assert "***" in shown("--storage", "azure", CONNECTION_STRING=connection)["connection-string"]
-
-
-def test_an_empty_option_is_refused_and_is_no_default() -> None:
-    refused = CliRunner().invoke(commands, ["config", "--anonymous-scopes", ""])
-    assert "reads, none, or scopes to read are accepted" in refused.output
 
 
 def test_a_mistake_is_reported_in_one_sentence_without_secrets() -> None:

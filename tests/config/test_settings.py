@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.config import SettingsError, load
-from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.domain.authentication import Client
 
 TOKEN = "S3CRET-access-token-of-a-client"
@@ -127,13 +126,6 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
     assert f"the nearest is {nearest}" in message
 
 
-def test_variables_that_are_no_settings_are_ignored() -> None:
-    load(
-        {},
-        {"LEGACY_QUEUE_ROOT_URL": "x", "LEGACY_QUEUE_BASE_URL": "x", "LEGACY_QUEUE_TEST_X": "x", "PORT": "x"},
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [(b"port = ", "is not TOML"), (f'x = "{KEY}'.encode(), "is not TOML"), (b'a = "\xff"', "is not TOML")],
@@ -157,17 +149,6 @@ def test_a_bad_value_is_refused_with_its_source_and_shown_if_it_is_no_secret(
         assert message.startswith(place)
         assert "accepted" in message
         assert ("'b a d'" in message) is (name == "port")
-
-
-def test_five_settings_are_secrets() -> None:
-    secrets = {wire_name(setting.name) for setting in DECLARED if setting.metadata["secret"]}
-    assert secrets == {
-        "amqp-url",
-        "clients",
-        "connection-string",
-        "s3-secret-access-key",
-        "signing-secrets",
-    }
 
 
 AZURITE = {"storage": "azurite"}

@@ -165,8 +165,3 @@ def test_a_bad_value_is_refused(parse: Callable[[Any], Any], bad: Any) -> None:
 )
 def test_a_text_without_secrets_has_neither_password_nor_query(text: str, shown: str) -> None:
     assert values.without_secrets(text) == shown
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(90, "90s"), (7200, "2h"), (90_000, "25h"), (86_400, "1d")])
-def test_a_duration_is_written_in_its_largest_exact_unit(seconds: int, text: str) -> None:
-    assert values.duration_text(timedelta(seconds=seconds)) == text

@@ -61,13 +61,96 @@ def requests(entries: Sequence[Mapping[str, Any]]) -> list[Request]:
 
 def verdict(rule: str, *entries: Mapping[str, Any], end: float = 1000, **more: Any) -> str:
     """The verdict on a worker of a situation."""
-    log = Log(requests(entries), at(end), "situation", **more)
+    log = Log(requests(entries), at(end), **{"situation": "situation", **more})
     [found] = judge("deployed", [log], [each for each in RULES if each.id == rule]).verdicts
     return found.verdict
 
 
 def lasts(seconds: float) -> dict[str, timedelta]:
     return {"a": timedelta(seconds=seconds)}
+
+
+# What breaks a rule
+
+
+def deleted(seconds: float, message: str = "m-a", **fields: Any) -> dict[str, Any]:
+    return entry(seconds, "azure.delete", path=f"/queue-1/messages/{message}", **fields)
+
+
+def named_no_task(dequeued: int) -> dict[str, Any]:
+    return poll(0, messages=[{"messageId": "m", "dequeueCount": dequeued}])
+
+
+TASK, LATER = claimed(0, 600), poll(20)
+COMPLETED = about(2, "reportCompleted")
+RUNS = [{"taskId": "a", "runId": 0, "takenUntil": format_time(at(600))}]
+LEFT: dict[str, Any] = {"isDisconnected": True, "claims": []}
+URLS = entry(0, "pollTaskUrls", expires=format_time(at(10)))
+
+# each rule: the requests of a worker that breaks it, and what else is known
+BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "poll-in-order": ([poll(0, 7), poll(1, 5)], {}),
+    "poll-from-the-start": ([poll(0, 1), poll(2, 6)], {}),
+    "poll-after-a-pause": ([poll(0, 1), poll(0.1, 7)], {}),
+    "poll-for-at-most-32": ([poll(0, status=400, code="OutOfRangeQueryParameterValue")], {}),
+    "renew-urls-in-time": ([URLS, LATER], {}),
+    "renew-urls-after-a-403": ([poll(0, 7, status=403), poll(1, 7)], {}),
+    "claim-every-message": ([received(0), LATER], {}),
+    "claim-with-the-message": ([received(0), claimed(1, 600)], {}),
+    "claim-by-name": ([TASK], {"worker": "g/another"}),
+    "leave-a-refused-task": ([about(0, "claimTask", 409), about(1, "reclaimTask")], {}),
+    "go-on-after-a-malformed-message": ([named_no_task(1)], {}),
+    "keep-the-message": ([received(0), claimed(1, 600), deleted(2)], {}),
+    "delete-after-the-claim": ([received(0), claimed(1, 600), about(20, "reportCompleted")], {}),
+    "delete-only-after-the-claim": ([received(0), deleted(1)], {}),
+    "keep-the-message-after-a-5xx": ([received(0), about(1, "claimTask", 503), deleted(2)], {}),
+    "encode-the-receipt": ([deleted(0, status=400, code="InvalidQueryParameterValue")], {}),
+    "delete-by-message-id": ([received(0), deleted(1, "another")], {}),
+    "go-on-after-a-failed-delete": ([received(0), deleted(2, status=400)], {}),
+    "look-at-the-dequeue-count": ([named_no_task(11), LATER], {}),
+    "run-every-claim": ([asked(0, claims=RUNS), asked(700)], {}),
+    "wait-for-the-answer": ([asked(5, ms=5000, **LEFT), asked(10, ms=5000, **LEFT), asked(15)], {}),
+    "pause-after-an-empty-answer": ([asked(0), asked(0.1)], {}),
+    "reclaim-in-time": ([TASK], {}),
+    "reclaim-again": ([TASK, reclaimed(400, 900)], {}),
+    "keep-several-claims": ([TASK, claimed(1, 601, "b"), reclaimed(500, 1100)], {}),
+    "use-the-newest-credentials": (
+        [
+            TASK,
+            reclaimed(500, 1100),
+            about(700, "createArtifact", clientId=f"a/until/{int(at(600).timestamp())}"),
+        ],
+        {},
+    ),
+    "stop-on-a-409": ([TASK, about(5, "reclaimTask", 409), about(125, "reportCompleted", 409)], {}),
+    "go-on-after-a-lost-claim": ([TASK, about(5, "reclaimTask", 409)], {}),
+    "live-with-another-clock": ([TASK, LATER], {"situation": "clock"}),
+    "repeat-after-a-5xx": ([about(1, "claimTask", 503), LATER], {}),
+    "repeat-after-growing-pauses": (
+        [about(2 * n, "reportFailed", 503 if n < 4 else 200) for n in range(5)],
+        {},
+    ),
+    "do-not-repeat-after-a-4xx": ([TASK, about(3, "reportFailed", 409), about(4, "reportFailed")], {}),
+    "repeat-a-lost-claim": ([about(1, "claimTask", 0, fault="f"), LATER], {}),
+    "repeat-a-lost-reclaim": ([TASK, about(1, "reclaimTask", 0, fault="f"), LATER], {}),
+    "repeat-a-lost-report": ([TASK, about(1, "reportFailed", 0, fault="f"), LATER], {}),
+    "repeat-a-lost-artifact": ([TASK, about(1, "createArtifact", 0, fault="f"), LATER], {}),
+    "report-the-result": ([TASK, COMPLETED], {"tasks": {"a": "fails"}}),
+    "report-a-malformed-payload": (
+        [TASK, about(2, "reportException", sentReason="internal-error")],
+        {"tasks": {"a": "malformed"}},
+    ),
+    "report-a-shutdown": ([TASK], {"stopped": at(5)}),
+    "report-once": ([TASK, COMPLETED, about(3, "reportCompleted")], {}),
+    "upload-before-the-report": ([TASK, COMPLETED, about(3, "createArtifact")], {}),
+}
+
+
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+def test_each_rule_can_be_broken(rule: str) -> None:
+    """That each can be held is shown by the sample worker."""
+    calls, more = BROKEN[rule]
+    assert verdict(rule, *calls, **more) == "broken"
 
 
 # Claims that are short

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -70,18 +71,23 @@ def _build(*words: object) -> None:
 
 
 def build_images(folder: Path) -> None:
-    """Build IMAGE, and images of Azurite and RabbitMQ: no registry of images is asked."""
+    """Build IMAGE, and images of Azurite and RabbitMQ, at once: no registry of images is asked."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
         "podman or its base image is missing: scripts/install --services makes them, or says why it cannot"
     )
-    (folder / "Containerfile").write_text(_RABBITMQ)
-    _build("--tag", "localhost/rabbitmq:4", folder)
-    (folder / "Containerfile").write_text(_AZURITE)
+    for name, text in (("rabbitmq", _RABBITMQ), ("azurite", _AZURITE)):
+        (folder / name).mkdir()
+        (folder / name / "Containerfile").write_text(text)
     node = Path(shutil.which("node") or "").resolve().parent
     contexts = (f"--build-context=node={node}", f"--build-context=azurite={ROOT / 'azurite'}")
-    _build("--tag", AZURITE, *contexts, folder)
-    _build("--tag", IMAGE, "--build-arg", "BASE=localhost/debian", *_registries(folder), ROOT)
+    builds = (
+        ("localhost/rabbitmq:4", folder / "rabbitmq"),
+        (AZURITE, *contexts, folder / "azurite"),
+        (IMAGE, "--build-arg", "BASE=localhost/debian", *_registries(folder), ROOT),
+    )
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda words: _build("--tag", *words), builds))
 
 
 def _registries(folder: Path) -> list[str]:

@@ -4,7 +4,6 @@ What both storages have to show is in tests/stores/test_blobs.py. Every SAS is m
 """
 
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from .conftest import HALF_HOUR, KEY_BASE64, NOW
 NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
 RUN = NAME.rpartition("/")[0]
 CONTAINER = "q-artifacts"
-ACCOUNT = "embedded"
 FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
 
@@ -324,20 +322,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 10_000)
     return path
-
-
-def test_curl_uploads_and_downloads(upload_url: str, download_url: str, file: Path, tmp_path: Path) -> None:
-    def curl(*arguments: str) -> bytes:
-        command = ["curl", "--silent", "--show-error", "--fail", "--max-time", "30", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
-
-    curl("--upload-file", str(file), "--header", "x-ms-blob-type: BlockBlob", upload_url)
-    assert curl(download_url) == file.read_bytes()
-    part = tmp_path / "part"
-    part.write_bytes(file.read_bytes()[:1000])
-    curl("--continue-at", "-", "--output", str(part), download_url)
-    assert part.read_bytes() == file.read_bytes()
-    assert b"content-disposition: attachment" in curl("--head", download_url).lower()
 
 
 def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:

@@ -71,27 +71,9 @@ def code(answer: TestResponse) -> tuple[int, str | None]:
     return answer.status_code, answer.headers.get("x-ms-error-code")
 
 
-def test_a_message_is_received_and_deleted(gateway: Gateway) -> None:
-    urls = gateway.urls
-    put = gateway.storage.work_queues.put(QUEUE, "dGV4dA==", HALF_HOUR, timedelta(0))
-    received = gateway.send("GET", urls.poll).get_data(as_text=True)
-    assert "<MessageText>dGV4dA==</MessageText>" in received
-    receipt = received.partition("<PopReceipt>")[2].partition("</PopReceipt>")[0]
-    assert code(gateway.send("DELETE", delete_url(urls, put))) == (400, "PopReceiptMismatch")
-    url = delete_url(urls, MessageLease(put.message_id, receipt))
-    assert code(gateway.send("DELETE", url)) == (204, None)
-    assert code(gateway.send("DELETE", url)) == (404, "MessageNotFound")
-
-
 def test_an_invalid_message_id_is_not_found(gateway: Gateway) -> None:
     answer = gateway.send("DELETE", delete_url(gateway.urls, MessageLease("no.id", "AAAA")))
     assert code(answer) == (404, "MessageNotFound")
-
-
-def test_a_queue_that_was_removed_is_not_found(gateway: Gateway) -> None:
-    urls = gateway.urls
-    gateway.storage.account.queue(urls.poll.removeprefix(f"{GATEWAY.url}/").split("/")[0]).remove()
-    assert gateway.send("GET", urls.poll).data.endswith(b"<QueueMessagesList />")
 
 
 def test_a_blob_is_written_in_blocks_and_read(gateway: Gateway) -> None:

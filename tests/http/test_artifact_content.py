@@ -7,51 +7,11 @@ import pytest
 
 from tests.http.calls import ROOT, Queue, refused, succeeded, temporary
 
-CONTENTS = [("artifact", {"runId": 0}), ("latestArtifact", {})]
-each_content = pytest.mark.parametrize(("call", "of_run"), CONTENTS, ids=[call for call, _ in CONTENTS])
-
 
 def links(queue: Queue, task_id: str, *names: str) -> None:
     """Each name but the last is a link to the next name."""
     for name, target in pairwise(names):
         succeeded(queue.artifact(task_id, name, "link", artifact=target))
-
-
-@each_content
-@pytest.mark.parametrize("storage_type", ["s3", "azure", "blob"])
-def test_a_stored_artifact_is_answered_as_s3_with_a_signed_url(
-    queue: Queue, call: str, of_run: dict[str, Any], storage_type: str
-) -> None:
-    task_id = queue.running()
-    if storage_type == "blob":
-        etags = queue.uploaded_blob(task_id, "public/a")
-        answer = queue.call(call, taskId=task_id, name="public/a", credentials=None, **of_run)
-        refused(answer, 404, "ResourceNotFound", "is not complete")
-        succeeded(queue.call("completeArtifact", {"etags": etags}, taskId=task_id, runId=0, name="public/a"))
-    else:
-        succeeded(queue.artifact(task_id, "public/a", storage_type))
-    answer = succeeded(queue.call(call, taskId=task_id, name="public/a", credentials=None, **of_run))
-    content = answer.get_json()
-    assert content.keys() == {"storageType", "url"}
-    assert content["storageType"] == "s3"
-    assert "&sig=" in content["url"] or "?signature=" in content["url"]
-
-
-@each_content
-def test_a_reference_and_an_error_are_answered_as_they_were_created(
-    queue: Queue, call: str, of_run: dict[str, Any]
-) -> None:
-    task_id = queue.running()
-    for storage_type in ("reference", "error"):
-        succeeded(queue.artifact(task_id, storage_type, storage_type))
-    contents = [
-        succeeded(queue.call(call, taskId=task_id, name=name, **of_run)).get_json()
-        for name in ("reference", "error")
-    ]
-    assert contents == [
-        {"storageType": "reference", "url": "https://elsewhere.example.com/live.log"},
-        {"storageType": "error", "reason": "file-missing-on-worker", "message": "there is no such file"},
-    ]
 
 
 def test_more_than_thirty_links_and_a_circle_of_links_are_refused(queue: Queue) -> None:

@@ -166,8 +166,3 @@ def test_an_invalid_port_is_refused(header: str, port: str) -> None:
     environ |= {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
     answer = queue.http.get(POLLING, base_url=ROOT_URL, environ_overrides=environ)
     assert answer.status_code in (401, 403)
-
-
-def test_a_request_without_a_host_is_refused(queue: Queue) -> None:
-    answer = queue.http.get(POLLING, environ_overrides={"HTTP_HOST": ""})
-    assert answer.status_code in (400, 401, 403)

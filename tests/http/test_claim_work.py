@@ -4,7 +4,6 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from werkzeug.test import TestResponse
 
 from tests.http.calls import (
@@ -17,9 +16,6 @@ from tests.http.calls import (
     succeeded,
 )
 
-SHORT = timedelta(milliseconds=50)
-MEMBER = Credentials("a-worker", "the-access-token-of-a-worker-of-2018")
-
 
 def claim_work(
     queue: Queue, credentials: Credentials = ROOT, worker_type: str = WORKER_TYPE, **more: Any
@@ -28,25 +24,12 @@ def claim_work(
     return queue.call("claimWork", body, credentials, provisionerId=PROVISIONER, workerType=worker_type)
 
 
-@pytest.fixture
-def briefly_waiting() -> Queue:
-    """A server whose claimWork waits only for a moment."""
-    return Queue(claim_work_wait=SHORT)
-
-
 def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
     queue = Queue(claim_work_wait=timedelta(hours=1))
     target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
     for prefer in ("wait=0", "respond-async, wait=0"):
         sent = queue.send("POST", target, json.dumps(WORKER).encode(), headers={"Prefer": prefer})
         assert succeeded(sent).get_json() == {"tasks": []}
-
-
-def test_a_client_that_prefers_to_wait_a_second_is_answered_after_it() -> None:
-    queue = Queue(claim_work_wait=timedelta(hours=1))
-    target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
-    sent = queue.send("POST", target, json.dumps(WORKER).encode(), headers={"Prefer": "wait=1"})
-    assert succeeded(sent).get_json() == {"tasks": []}
 
 
 def test_a_claim_is_as_that_of_claim_task(queue: Queue) -> None:

@@ -83,12 +83,3 @@ def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
         assert entry["scopes"] == "queue:control"
         for ref in (entry[kind] for kind in ("input", "output") if kind in entry):
             succeeded(queue.send("GET", ref.removesuffix("#"), credentials=None))
-
-
-def tasks(queue: Queue, query: str = "") -> Any:
-    return succeeded(queue.send("GET", f"/inspect/v1/tasks{query}")).get_json()
-
-
-def test_all_tasks_are_listed_on_request(queue: Queue) -> None:
-    every_task = sorted([queue.create(), queue.canceled(), queue.running()])
-    assert [status["taskId"] for status in tasks(queue, "?state=all")["tasks"]] == every_task

@@ -15,11 +15,9 @@ from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
     PROVISIONER,
-    TODAY,
     WORKER_TYPE,
     Queue,
     refused,
-    succeeded,
     task_body,
 )
 
@@ -163,28 +161,6 @@ def test_the_defaults_of_a_definition_are_as_documented(queue: Queue) -> None:
         "tags": {},
         "extra": {},
     }
-
-
-def test_the_status_of_a_new_task_is_as_documented(queue: Queue) -> None:
-    task_id = slugid()
-    answer = succeeded(queue.call("createTask", task_body(), taskId=task_id, prefix=TODAY))
-    status = answer.get_json()["status"]
-    assert status == {
-        "taskId": task_id,
-        "provisionerId": PROVISIONER,
-        "workerType": WORKER_TYPE,
-        "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
-        "projectId": "none",
-        "schedulerId": "-",
-        "priority": "lowest",
-        "taskGroupId": task_id,
-        "deadline": at(DEADLINE),
-        "expires": at(DEADLINE + 365 * DAY),
-        "retriesLeft": 5,
-        "state": "pending",
-        "runs": [{"runId": 0, "state": "pending", "reasonCreated": "scheduled", "scheduled": at(NOW)}],
-    }
-    assert queue.call("status", taskId=task_id, prefix=TODAY).get_json()["status"] == status
 
 
 @pytest.mark.parametrize(

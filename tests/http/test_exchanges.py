@@ -6,13 +6,10 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.events import EXCHANGES, group_resolved
-from legacy_queue.http.schemas import message_schema
 from tests.clients.javascript import javascript
-from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER, WORKER_TYPE, Queue, schema, succeeded
+from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER_TYPE
 from tests.http.published import check_event, exchanges
-from tests.topics import matches
 
-OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 CLIENTS = ("4", "11")
 KEYS: list[Any] = [
     None,
@@ -103,76 +100,6 @@ def test_a_client_made_from_the_reference_binds_as_the_original_client(client: s
         "routingKeyPattern": f"primary.{TASK_ID}.*.*.*.*.*.*.*.#",
     }
     assert "cannot contain dots" in ours[0][7]["refused"]
-
-
-# "Queue AMQP Exchanges": the properties of each message beside its version, required and optional
-PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
-    "task-defined": ({"status"}, set()),
-    "task-pending": ({"status", "runId"}, set()),
-    "task-running": ({"status", "runId", "workerGroup", "workerId", "takenUntil"}, set()),
-    "artifact-created": ({"status", "runId", "workerGroup", "workerId", "artifact"}, set()),
-    "task-completed": ({"status", "runId", "workerGroup", "workerId"}, set()),
-    "task-failed": ({"status", "runId", "workerGroup", "workerId"}, set()),
-    "task-exception": ({"status"}, {"runId", "workerGroup", "workerId"}),
-    "task-group-resolved": ({"taskGroupId", "schedulerId"}, set()),
-    # of today's queue
-    "task-group-sealed": ({"taskGroupId", "schedulerId", "expires", "sealed"}, set()),
-    "task-priority-changed": ({"status", "oldPriority", "newPriority"}, set()),
-    "task-group-priority-changed": ({"taskGroupId", "schedulerId", "newPriority", "tasksAffected"}, set()),
-}
-# today's have the tags of the task too
-STATES = ("defined", "pending", "running", "completed", "failed", "exception")
-WITH_TAGS = {f"task-{state}" for state in STATES}
-
-
-@pytest.mark.parametrize("name", EXCHANGES)
-def test_a_message_has_the_documented_properties(name: str) -> None:
-    published = schema(f"/schemas/queue/v1/{message_schema(name)}.json#")
-    required, optional = PROPERTIES[name]
-    optional = optional | ({"task"} if name in WITH_TAGS else set())
-    assert set(published["required"]) == {"version"} | required
-    assert set(published["properties"]) == {"version"} | required | optional
-    assert published["properties"]["version"] == {"enum": [1]}
-
-
-def completed(queue: Queue) -> None:
-    queue.running(TASK_ID, routes=["index.a.b"])
-    succeeded(queue.call("reportCompleted", taskId=TASK_ID, runId=0))
-
-
-def failed(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    succeeded(queue.call("reportFailed", taskId=TASK_ID, runId=0))
-
-
-def retried(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=TASK_ID, runId=0))
-    succeeded(queue.claim(TASK_ID, 1))
-
-
-def test_a_binding_by_keys_gets_exactly_the_messages_with_these_keys(queue: Queue) -> None:
-
-    retried(queue)
-    queue.running(OTHER_ID, workerType="another-worker")
-    entries = [entry["exchange"] for entry in exchanges()["entries"]]
-    for keys, wanted in [
-        ({"taskId": TASK_ID}, {TASK_ID}),
-        ({"workerType": "another-worker"}, {OTHER_ID}),
-        ({"taskGroupId": TASK_ID, "runId": 1}, {TASK_ID}),
-        ({**WORKER, "provisionerId": PROVISIONER}, {TASK_ID, OTHER_ID}),
-        ({"workerId": "bob"}, set()),
-    ]:
-        bound = javascript("bindings", client="11", reference=exchanges(), keys=[keys])
-        patterns = {
-            name: binding["routingKeyPattern"] for name, (binding,) in zip(entries, bound, strict=True)
-        }
-        routed = {
-            event.payload["status"]["taskId"]
-            for event in queue.published()
-            if matches(patterns[event.exchange], event.routing_key)
-        }
-        assert routed == wanted, keys
 
 
 def test_the_event_of_a_resolved_group_matches_its_published_schema() -> None:

@@ -110,12 +110,6 @@ def test_an_injected_error_is_like_one_of_the_server(queue: Queue, status: int, 
     assert queue.state(task_id) == "pending", "the call was not carried out"
 
 
-def test_an_injected_error_has_the_message_of_the_fault(queue: Queue) -> None:
-    fault_id = add(queue, "createTask", status=503, message="storage is full")
-    answer = queue.call("createTask", task_body(), taskId=slugid())
-    assert refused(answer, 503, "ServiceUnavailable") == f"storage is full (fault {fault_id})"
-
-
 @pytest.mark.parametrize(
     ("name", "body"),
     [

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.ids import slugid
 from tests.http.calls import (
     GROUP_ID,
     TASK_ID,
-    TODAY,
     Credentials,
     Queue,
     refused,
@@ -29,21 +27,6 @@ def asked(queue: Queue, path: str, task_ids: list[str], query: str = "") -> Any:
     return succeeded(queue.send("POST", f"/v1{path}{query}", body, credentials=None)).get_json()
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "item"), [("/tasks", "tasks", "task"), ("/tasks/status", "statuses", "status")]
-)
-def test_tasks_are_answered_in_the_order_of_the_request(
-    queue: Queue, path: str, name: str, item: str
-) -> None:
-    first, second = queue.create(), queue.running()
-    answer = asked(queue, path, [second, slugid(), first, second])
-    assert list(answer) == [name]
-    assert [entry["taskId"] for entry in answer[name]] == [second, first]
-    single = succeeded(queue.call(item, taskId=second, prefix=TODAY)).get_json()
-    assert answer[name][0][item] == (single if item == "task" else single["status"])
-    assert asked(queue, path, []) == {name: []}
-
-
 def test_a_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
     tasks = [queue.create() for _ in range(3)]
     token = asked(queue, "/tasks", tasks, "?limit=1")["continuationToken"]
@@ -51,11 +34,6 @@ def test_a_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
     assert asked(queue, "/tasks", tasks, query)["tasks"][0]["taskId"] == tasks[1]
     answer = queue.send("POST", f"/v1/tasks{query}", json.dumps({"taskIds": tasks[:1]}).encode())
     refused(answer, 400, "InvalidRequestArguments", "continuationToken")
-
-
-@pytest.mark.parametrize("name", ["getTaskGroup", "sealTaskGroup", "cancelTaskGroup"])
-def test_an_unknown_group_is_not_found(queue: Queue, name: str) -> None:
-    refused(queue.call(name, taskGroupId=GROUP_ID), 404, "ResourceNotFound", GROUP_ID)
 
 
 def holding(*scopes: str) -> Queue:

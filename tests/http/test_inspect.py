@@ -44,20 +44,6 @@ def test_it_needs_a_scope_of_its_own(target: str) -> None:
     refused(answer, 403, "InsufficientScopes", "queue:inspect")
 
 
-def test_an_unknown_task_is_not_found(queue: Queue) -> None:
-    refused(queue.send("GET", "/inspect/v1/task/VLdaX5vAQ0iW8JIr3sGQZw"), 404, "ResourceNotFound")
-
-
-def test_a_task_says_what_it_waits_for(queue: Queue) -> None:
-    task_id = queue.running()
-    until = format_time(NOW + queue.settings.claim_timeout)
-    answer = inspected(queue, f"task/{task_id}")
-    assert answer["now"] == format_time(NOW)
-    assert answer["status"]["state"] == "running"
-    assert [wait["situation"] for wait in answer["waitsFor"]] == ["claimed", "deadline"]
-    assert answer["waitsFor"][0]["until"] == until
-
-
 @pytest.mark.parametrize("control", [True, False])
 def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control: bool) -> None:
     queue = Queue(control=control)
@@ -177,16 +163,6 @@ def test_a_poll_is_a_sign_of_life_of_its_worker_and_in_all_processes() -> None:
     assert callers(queue) == dict.fromkeys(
         ("root", f"{WORKER['workerGroup']}/another"), format_time(NOW + 2 * MINUTE)
     ) | {worker: format_time(NOW + MINUTE)}
-
-
-def test_pools_come_in_pages(queue: Queue) -> None:
-    for name in ("c", "a", "b"):
-        queue.create(workerType=name)
-    first = inspected(queue, "pools?limit=2")
-    rest = inspected(queue, f"pools?limit=2&continuationToken={first['continuationToken']}")
-    names = [[pool["taskQueueId"].partition("/")[2] for pool in page["pools"]] for page in (first, rest)]
-    assert names == [["a", "b"], ["c"]]
-    assert "continuationToken" not in rest
 
 
 def test_a_pool_shows_the_quarantine_of_its_workers(queue: Queue) -> None:

@@ -230,7 +230,3 @@ def test_the_journal_holds_no_secret(queue: Queue) -> None:
 
 
 # --- messages
-
-
-def messages(queue: Queue) -> Any:
-    return succeeded(queue.send("GET", f"/inspect/v1/messages/{PROVISIONER}/{WORKER_TYPE}")).get_json()

@@ -25,7 +25,6 @@ from tests.http.calls import (
 
 AT = "2018-03-04T05:06:07.890Z"
 TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
-NOTHING = ["messageId", "receipt", "signature"]
 
 
 def ask(queue: Queue, query: str = "", credentials: Credentials | None = ROOT, **more: Any) -> TestResponse:
@@ -57,47 +56,6 @@ def call(method: str, caller: str, missing: list[str] | None = None, count: int 
         "count": count,
         "first": AT,
         "last": AT,
-    }
-
-
-def claim_whole(queue: Queue) -> None:
-    task_id = queue.create()
-    ((_, run_id, message_id, receipt, signature),) = queue.messages()
-    succeeded(queue.claim(task_id, run_id, messageId=message_id, receipt=receipt, signature=signature))
-
-
-def test_the_report_names_every_method_and_its_callers(queue: Queue) -> None:
-    claim_whole(queue)
-    queue.running()
-    body = answer(queue)
-    assert body["recordedSince"] == AT
-    (pool,) = body["workerTypes"]
-    calls = pool.pop("calls")
-    for entry in (
-        call("pollTaskUrls", "root"),
-        call("claimTask", "group/alice"),
-        call("claimTask", "group/alice", NOTHING),
-    ):
-        calls.remove(entry)
-    assert calls == []
-    assert pool == {
-        "provisionerId": PROVISIONER,
-        "workerType": WORKER_TYPE,
-        "policy": "optional",
-        "required": {
-            "possible": False,
-            "inTheWay": [f"group/alice called claimTask without messageId, receipt, signature: once at {AT}"],
-            "refused": 1,
-        },
-        "claimWork": {
-            "ready": False,
-            "inTheWay": [
-                f"root called pollTaskUrls: once at {AT}",
-                f"group/alice called claimTask: 2 times, last at {AT}",
-                "no worker called claimWork",
-            ],
-            "toBeMoved": ["group/alice", "root"],
-        },
     }
 
 

@@ -9,7 +9,6 @@ import pytest
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.services.event_feed import FedEvent
 from tests.http.calls import (
     NOW,
     POOL,
@@ -24,7 +23,6 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
-from tests.services.ports import event_of
 from tests.system.processes import wait_until
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -67,16 +65,6 @@ def test_created_and_deadline_are_checked_by_the_moved_clock(queue: Queue) -> No
     succeeded(queue.call("createTask", task_body(NOW + HOUR), taskId=slugid()))
     late = {"deadline": format_time(NOW + 5 * DAY + HOUR)}
     succeeded(queue.call("createTask", task_body(NOW + HOUR, **late), taskId=slugid()))
-
-
-def test_answers_and_events_have_moved_times(queue: Queue) -> None:
-    advance(queue, HOUR)
-    later = format_time(NOW + HOUR)
-    task_id = queue.running(created=later)
-    (run,) = succeeded(queue.call("status", taskId=task_id)).get_json()["status"]["runs"]
-    assert (run["scheduled"], run["started"]) == (later, later)
-    assert queue.published()[-1].payload["takenUntil"] == format_time(NOW + HOUR + CLAIM)
-    assert queue.call("status", taskId=slugid()).get_json()["requestInfo"]["time"] == later
 
 
 def test_hawk_signatures_keep_the_real_time(queue: Queue) -> None:
@@ -146,21 +134,3 @@ def test_claim_work_waits_in_real_time_and_gets_what_a_move_offers(queue: Queue)
     advance(queue, HOUR)
     waiting.join(60)
     assert [claim["status"]["taskId"] for claim in answers[0]["tasks"]] == [task_id]
-
-
-def test_a_move_is_in_an_open_event_stream(queue: Queue) -> None:
-    task_id = queue.create()
-    stream = queue.server.services.event_feed.follow(None, "#", "")
-    assert next(stream) is None
-    advance(queue, DAY)
-    item = next(stream)
-    assert isinstance(item, FedEvent)
-    event = event_of(item)
-    assert (event.exchange, event.payload["status"]["taskId"]) == ("task-exception", task_id)
-
-
-def test_recorded_requests_have_the_time_of_the_queue(queue: Queue) -> None:
-    advance(queue, 2 * DAY)
-    queue.messages()
-    answer = succeeded(queue.send("GET", "/control/v1/requests")).get_json()
-    assert {parse_time(request["time"]) for request in answer["requests"]} == {parse_time(answer["now"])}

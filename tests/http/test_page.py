@@ -151,25 +151,3 @@ def test_what_the_author_of_a_task_wrote_is_no_html() -> None:
     text = shown(queue).get_data(as_text=True)
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;" in text
-
-
-def test_tasks_come_in_pages_and_by_state_and_pool() -> None:
-    queue = Queue()
-    tasks = sorted(queue.create() for _ in range(60))
-    other = queue.create(workerType="another")
-    first = shown(queue, "/?taskQueueId=provisioner%2Fworker-Type_1").get_data(as_text=True)
-    listed = re.findall(r'href="/\?taskId=([^"]+)"', first)
-    behind = re.findall(r'href="(/\?behind=[^"]+)"', first)[0].replace("&amp;", "&")
-    listed += re.findall(r'href="/\?taskId=([^"]+)"', shown(queue, behind).get_data(as_text=True))
-    assert listed == sorted(tasks, key=str.encode)
-    assert other in shown(queue, "/?taskQueueId=provisioner%2Fanother").get_data(as_text=True)
-    assert "taskId=" not in shown(queue, "/?state=completed").get_data(as_text=True)
-
-
-def test_a_task_has_its_story_and_refusals_are_listed() -> None:
-    queue = Queue(control=True)
-    task_id = queue.running()
-    refused(queue.claim(task_id, workerId="another"), 409, "RequestConflict")
-    text = shown(queue, f"/?taskId={task_id}").get_data(as_text=True)
-    assert "has claimed run 0 for 20m more" in text
-    assert text.count("claimTask of run 0 by group/another: 409 RequestConflict") == 2

@@ -153,16 +153,6 @@ def test_a_worker_whose_claim_was_released_may_not_act_on_the_next_claim(name: s
     assert other.state(TASK_ID) == "running"
 
 
-def test_a_reclaim_answers_as_documented(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    queue.clock.advance(15 * MINUTE)
-    answer = succeeded(queue.call("reclaimTask", taskId=TASK_ID, runId=0)).get_json()
-    assert set(answer) == {"status", "runId", "workerGroup", "workerId", "takenUntil", "credentials"}
-    assert answer["takenUntil"] == format_time(NOW + 35 * MINUTE)
-    assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
-    assert answer["status"]["runs"][0]["started"] == format_time(NOW)
-
-
 @pytest.mark.parametrize(
     ("name", "body", "state", "reason"),
     [
@@ -190,17 +180,3 @@ def test_a_report_resolves_the_task_and_may_be_repeated(
     assert (run["state"], run["reasonResolved"]) == (state, reason)
     assert run["resolved"] == format_time(NOW + MINUTE)
     assert succeeded(queue.call(name, body, taskId=TASK_ID, runId=0)).get_json() == first
-
-
-def test_the_settings_change_the_claim_and_the_poll_urls() -> None:
-    queue = Queue(
-        claim_timeout=timedelta(seconds=6),
-        sas_life=timedelta(minutes=10),
-        poll_visibility=timedelta(seconds=7),
-    )
-    queue.create(TASK_ID)
-    assert queue.claim(TASK_ID).get_json()["takenUntil"] == format_time(NOW + timedelta(seconds=6))
-    urls = queue.call("pollTaskUrls", provisionerId="p", workerType="w").get_json()
-    assert urls["expires"] == format_time(NOW + 10 * MINUTE)
-    assert len(urls["queues"]) == 7
-    assert all("visibilitytimeout=7&" in entry["signedPollUrl"] + "&" for entry in urls["queues"])

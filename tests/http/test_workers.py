@@ -12,7 +12,6 @@ from tests.http.calls import (
     NOW,
     POOL,
     PROVISIONER,
-    TASK_ID,
     TODAY,
     WORKER,
     WORKER_TYPE,
@@ -26,14 +25,12 @@ from tests.http.calls import (
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 ALICE: dict[str, Any] = {**POOL, **WORKER}
-BOTH = {"taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
 WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
 LISTS = {
     "listProvisioners": "/v1/provisioners",
     "listWorkerTypes": f"/v1/provisioners/{PROVISIONER}/worker-types",
     "listWorkers": WORKERS,
 }
-GETTING = ["getProvisioner", "getWorkerType", "getWorker"]
 DECLARING = ["declareProvisioner", "declareWorkerType", "declareWorker"]
 
 
@@ -61,15 +58,6 @@ def names(page: Any) -> list[str]:
     return [entry.get("workerId") or entry.get("workerType") or entry["provisionerId"] for entry in entries]
 
 
-def fill(queue: Queue, name: str, count: int) -> list[str]:
-    """Make that many records for the list; their names."""
-    made = [f"n{number:02}" for number in range(count)]
-    parameter = {"listProvisioners": "provisionerId", "listWorkerTypes": "workerType"}.get(name, "workerId")
-    for identifier in made:
-        ask(queue, "declareWorker", {"expires": format_time(NOW + DAY)}, **{parameter: identifier})
-    return made
-
-
 def pages(queue: Queue, name: str, query: str) -> list[Any]:
     received: list[Any] = []
     token = ""
@@ -83,64 +71,7 @@ def pages(queue: Queue, name: str, query: str) -> list[Any]:
 # --- records
 
 
-def test_a_claim_records_the_worker_its_worker_type_and_its_provisioner(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    answers = [ask(queue, name) for name in GETTING]
-    now = format_time(NOW)
-    assert answers == [
-        {
-            "provisionerId": PROVISIONER,
-            "description": "",
-            "stability": "experimental",
-            "lastDateActive": now,
-            "expires": format_time(NOW + 5 * DAY),
-            "actions": [],
-        },
-        {
-            **POOL,
-            **BOTH,
-            "description": "",
-            "stability": "experimental",
-            "lastDateActive": now,
-            "expires": format_time(NOW + 5 * DAY),
-            "actions": [],
-        },
-        {
-            **ALICE,
-            **BOTH,
-            "firstClaim": now,
-            "lastDateActive": now,
-            "expires": format_time(NOW + DAY),
-            "recentTasks": [{"taskId": TASK_ID, "runId": 0}],
-            "actions": [],
-        },
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "mentioned"),
-    [
-        ("getProvisioner", f"provisioner {PROVISIONER}"),
-        ("getWorkerType", f"worker type {PROVISIONER}/{WORKER_TYPE}"),
-        ("getWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
-    ],
-)
-def test_a_provisioner_worker_type_or_worker_without_a_record_is_not_found(
-    queue: Queue, name: str, mentioned: str
-) -> None:
-    answer = queue.call(name, **params_of(name))
-    refused(answer, 404, "ResourceNotFound", mentioned, "never active")
-
-
 # --- declared
-
-
-@pytest.mark.parametrize("name", DECLARING)
-def test_a_declaration_answers_what_get_answers_afterwards(queue: Queue, name: str) -> None:
-    body = scene(name).body
-    answer = ask(queue, name, body)
-    assert answer == ask(queue, name.replace("declare", "get"))
-    assert {key: answer[key] for key in body} == body
 
 
 @pytest.mark.parametrize("name", DECLARING)
@@ -199,14 +130,3 @@ def test_an_invalid_declaration_is_refused_and_makes_no_record(queue: Queue, nam
 
 
 # --- in pages
-
-
-@pytest.mark.parametrize(
-    ("name", "limit"), [*product(["listWorkers"], [1, 2, 6, 7, 8, 1000]), *product([*LISTS][:2], [2])]
-)
-def test_all_pages_together_hold_each_record_once_in_order(queue: Queue, name: str, limit: int) -> None:
-    made = fill(queue, name, 7)
-    received = pages(queue, name, f"limit={limit}")
-    assert [identifier for page in received for identifier in names(page)] == made
-    assert [len(names(page)) for page in received] == [limit] * (7 // limit) + [7 % limit] * bool(7 % limit)
-    assert names(ask(queue, name)) == made

@@ -99,11 +99,6 @@ def test_each_line_is_coloured_text_at_a_terminal() -> None:
     assert re.search(r"error   internal-error\nTraceback .*\nValueError: a bug\n", plain, re.DOTALL), plain
 
 
-def test_no_color_and_json_are_obeyed_at_a_terminal() -> None:
-    assert "\x1b[" not in at_a_terminal("text", NO_COLOR="1")
-    assert json.loads(at_a_terminal("json").splitlines()[0])["event"] == "request"
-
-
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -118,20 +113,6 @@ def test_no_color_and_json_are_obeyed_at_a_terminal() -> None:
 def test_a_request_is_a_line_for_a_person(changes: dict[str, Any], line: str) -> None:
     fields = {name: value for name, value in {**REQUEST, **changes}.items() if value is not None}
     assert rendered("request", **fields) == f"12:34:56.789 info    {line}"
-
-
-@pytest.mark.parametrize(
-    ("fields", "shown"),
-    [
-        ({"a": "b", "c": 1}, "a=b c=1"),
-        ({"why": 'a"b'}, r'why="a\"b"'),
-        ({"why": "a\nb\x1b"}, r'why="a\nb\u001b"'),
-        ({"who": "é è"}, 'who="é è"'),
-        ({"at": NOW.replace(tzinfo=UTC)}, "at=2018-03-04T12:34:56.789Z"),
-    ],
-)
-def test_an_event_is_shown_with_its_name_and_fields(fields: dict[str, Any], shown: str) -> None:
-    assert rendered("azurite-died", "error", **fields) == f"12:34:56.789 error   azurite-died {shown}".strip()
 
 
 def test_a_traceback_follows_its_event_with_control_characters_escaped() -> None:

@@ -7,19 +7,9 @@ import pytest
 import requests
 
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
-from legacy_queue.testing.claimed_run import ClaimProtocol, Resolution
+from legacy_queue.testing.claimed_run import ClaimProtocol
 
 PROTOCOLS: list[ClaimProtocol] = ["claimwork", "draft", "deployed"]
-
-
-def test_a_dead_worker_is_replaced(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task(worker_type="builds")
-    run = legacy_queue.claim(worker_type="builds")
-    assert run
-    assert (run.task_id, run.run_id) == (task_id, 0)
-    legacy_queue.advance("21m")
-    assert legacy_queue.status(task_id)["runs"][0]["reasonResolved"] == "claim-expired"
-    legacy_queue.wait_for(task_id, "pending", timeout=5)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -45,25 +35,6 @@ def test_a_task_is_claimed_reclaimed_and_reported_with_each_protocol(
     assert legacy_queue.messages("builds") == []
 
 
-@pytest.mark.parametrize(
-    ("resolution", "reason", "state"),
-    [("failed", None, "failed"), ("exception", "worker-shutdown", "pending")],
-)
-def test_a_run_is_reported(
-    legacy_queue: LegacyQueue, resolution: Resolution, reason: str | None, state: str
-) -> None:
-    legacy_queue.create_task(task_queue_id="p/w")
-    run = legacy_queue.claim(task_queue_id="p/w")
-    assert run
-    assert legacy_queue.report(run, resolution, reason=reason)["state"] == state
-
-
-def test_a_refusal_has_the_status_the_code_and_the_message_of_the_queue(legacy_queue: LegacyQueue) -> None:
-    with pytest.raises(RequestFailed, match="retries") as refused:
-        legacy_queue.create_task(retries=1000)
-    assert (refused.value.status, refused.value.code) == (400, "InputValidationError")
-
-
 def test_an_unknown_state_protocol_or_resolution_is_refused_at_once(
     legacy_queue: LegacyQueue,
 ) -> None:
@@ -78,17 +49,6 @@ def test_an_unknown_state_protocol_or_resolution_is_refused_at_once(
         run.report("done")  # type: ignore[arg-type]
 
 
-def test_a_wait_ends_with_the_event(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task()
-    run = legacy_queue.claim()
-    assert run
-    reporting = threading.Timer(0.1, run.report, ["completed"])
-    reporting.start()
-    assert legacy_queue.wait_for(task_id, "completed", timeout=60)["state"] == "completed"
-    reporting.join()
-    assert legacy_queue.wait_for(task_id, "completed", timeout=0)["state"] == "completed"
-
-
 def test_a_wait_for_what_will_not_be_fails_at_once_with_the_story(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task()
     run = legacy_queue.claim()
@@ -98,18 +58,6 @@ def test_a_wait_for_what_will_not_be_fails_at_once_with_the_story(legacy_queue: 
         legacy_queue.wait_for(task_id, "completed", timeout=600)
     assert "run 0 is exception (malformed-payload)" in str(failed.value)
     assert "reportException of run 0" in legacy_queue.summary()
-
-
-def test_a_conflict_is_one_line_and_its_details_are_kept(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task()
-    run = legacy_queue.claim()
-    assert run
-    run.report("completed")
-    with pytest.raises(RequestFailed) as conflict:
-        run.report("failed")
-    assert str(conflict.value).count("\n") == 0
-    assert "409 RequestConflict" in str(conflict.value)
-    assert f'"taskId": "{task_id}"' in conflict.value.message
 
 
 def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: LegacyQueue) -> None:
@@ -146,14 +94,6 @@ def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: 
     creating.join()
 
 
-def test_events_are_in_order_and_can_be_filtered(legacy_queue: LegacyQueue) -> None:
-    task_ids = [legacy_queue.create_task(), legacy_queue.create_task()]
-    names = [event["exchange"].rpartition("/")[2] for event in legacy_queue.events()]
-    assert names == ["task-defined", "task-pending"] * 2
-    [event] = legacy_queue.events("task-pending", f"primary.{task_ids[1]}.#")
-    assert event["payload"]["status"]["taskId"] == task_ids[1]
-
-
 def test_the_test_controls_the_time(legacy_queue: LegacyQueue) -> None:
     frozen = legacy_queue.freeze()
     assert legacy_queue.now() == frozen
@@ -161,16 +101,6 @@ def test_the_test_controls_the_time(legacy_queue: LegacyQueue) -> None:
     assert legacy_queue.advance(1.5) == legacy_queue.now() == frozen + timedelta(seconds=91.5)
     assert legacy_queue.advance(timedelta(days=30)) == frozen + timedelta(days=30, seconds=91.5)
     assert legacy_queue.release() >= frozen + timedelta(days=30)
-
-
-def test_a_fault_happens_within_its_context(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task()
-    with legacy_queue.fault("claimTask", status=503, task=task_id) as fault:
-        with pytest.raises(RequestFailed) as failed:
-            legacy_queue.claim(protocol="draft")
-        assert (failed.value.status, fault.fired) == (503, 1)
-    legacy_queue.create_task()
-    assert legacy_queue.claim(protocol="draft")
 
 
 @pytest.mark.parametrize(("status", "left"), [(503, 1), (409, 0)])
@@ -259,12 +189,6 @@ def test_the_traceback_of_a_refusal_ends_in_the_test(legacy_queue: LegacyQueue) 
     assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]
 
 
-def test_a_day_is_skipped_to_the_deadline_of_a_task_that_nobody_claims(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task(deadline=timedelta(days=1))
-    [run] = legacy_queue.wait_for(task_id, "exception", skip=True)["runs"]
-    assert run["reasonResolved"] == "deadline-exceeded"
-
-
 def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy_queue: LegacyQueue) -> None:
     first = legacy_queue.create_task(retries=1)
     second = legacy_queue.create_task(dependencies=[first], requires="all-resolved", worker_type="second")
@@ -329,8 +253,3 @@ def test_a_worker_in_quarantine_gets_no_task(legacy_queue: LegacyQueue) -> None:
     run = legacy_queue.claim()
     assert run
     assert run.task_id == task_id
-
-
-def test_a_misspelled_field_is_an_error_of_mypy_and_of_the_server(legacy_queue: LegacyQueue) -> None:
-    with pytest.raises(RequestFailed, match="paylod"):
-        legacy_queue.create_task(paylod=1)  # type: ignore[call-arg]

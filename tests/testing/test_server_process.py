@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from legacy_queue.testing import LegacyQueue, ServerFailed
-from legacy_queue.testing.server_process import server_environment, warnings_in
+from legacy_queue.testing.server_process import server_environment
 from legacy_queue.testing.servers import Servers
 from tests.system.processes import wait_until
 
@@ -60,26 +60,9 @@ def test_the_server_gets_settings_as_variables_and_inherits_none_of_the_user(
     }
 
 
-def test_warnings_and_lines_that_are_no_json_are_shown() -> None:
-    lines = [
-        '{"event": "request", "level": "info", "timestamp": "t", "ms": 1}',
-        '{"event": "work-message-dropped", "level": "warning", "timestamp": "t", "queue": "q"}',
-        "Traceback (most recent call last):",
-        "[1]",
-    ]
-    shown = list(warnings_in(lines))
-    assert shown == ["warning work-message-dropped queue=q", *lines[2:]]
-
-
 def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ServerFailed, match="the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT"):
         LegacyQueue(claim_timout="30s").__enter__()
-
-
-def test_outside_of_its_context_there_is_no_server() -> None:
-    queue = LegacyQueue()
-    with pytest.raises(RuntimeError, match="with statement"):
-        queue.now()
 
 
 def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(

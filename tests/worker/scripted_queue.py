@@ -28,7 +28,6 @@ from tests.services.harness import task_body
 ROOT = Credentials("worker/one", "the-workers-own-token")
 LOG = "public/logs/live.log"
 Script = int | bytes | Callable[[], object]
-TRUNCATED = -1  # as a script: the answer breaks off before its last byte
 
 # What a worker requests, by method and path; the queue's own methods by their names
 _OPERATIONS = [
@@ -163,10 +162,6 @@ class ScriptedQueue:
         with self._lock:
             self.requests.append(Request(operation, target, client_id, raw_body))
             scripted = self._scripts[operation].pop(0) if self._scripts[operation] else 200
-        if scripted == TRUNCATED:
-            truncated = Response(b"{")
-            truncated.headers["Content-Length"] = "2"
-            return truncated(environ, start_response)
         if callable(scripted):
             scripted()
         elif isinstance(scripted, bytes):

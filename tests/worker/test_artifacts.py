@@ -1,14 +1,11 @@
 """The artifacts of a run: its log, and the files that its payload declares."""
 
-import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.worker import Step
-from tests.system.processes import LONG
 
 from .conftest import FakeClock, Prepare
 from .scripted_queue import LOG, ScriptedQueue
@@ -33,15 +30,6 @@ def test_the_log_is_an_artifact_that_expires_with_its_task_and_is_shown(
     assert (log.content, log.headers["Content-Type"]) == (b"h\303\251llo \377\ntwo\n", text)
     assert log.content in capfdbinary.readouterr().out
     assert queue.operations()[-3:] == ["createArtifact", "upload", "reportCompleted"]
-
-
-def test_the_log_of_a_malformed_payload_is_uploaded_after_the_report(
-    queue: ScriptedQueue, work: Prepare
-) -> None:
-    task_id = queue.task({"command": 12})
-    work()
-    assert queue.log(task_id).startswith("[worker] malformed payload: payload.command")
-    assert queue.operations()[-3:] == ["reportException", "createArtifact", "upload"]
 
 
 @pytest.mark.parametrize(
@@ -103,34 +91,3 @@ def test_a_task_whose_artifact_or_log_cannot_be_uploaded_fails(
     assert queue.reports() == [("reportFailed", None)]
     assert failure.startswith(f"artifact {'public/x' if artifacts else LOG}: ")
     assert not artifacts or f"[worker] {failure}" in queue.log(task_id)
-
-
-def test_a_worker_that_stops_uploads_no_further_file_and_reports_worker_shutdown(
-    queue: ScriptedQueue, prepare: Prepare
-) -> None:
-    task_id = queue.task(declare("echo x > x", x="x", y="x"))
-    session = prepare()
-    queue.script("createArtifact", session.worker.stop)
-    session.run()
-    assert queue.artifacts(task_id) == {"public/x", LOG}
-    assert queue.reports() == [("reportException", "worker-shutdown")]
-
-
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_an_upload_goes_on_while_its_claim_is_reclaimed_and_nothing_follows_once_that_is_lost(
-    queue: ScriptedQueue, prepare: Prepare, clock: FakeClock, is_lost: bool
-) -> None:
-    task_id = queue.task(declare("echo x > x; cp x y", x="x", y="y"))
-    reclaimed = threading.Event()
-
-    def slow() -> None:
-        clock.advance(minutes=18)
-        assert reclaimed.wait(LONG)
-
-    queue.script("upload", slow)
-    queue.script("reclaimTask", 409 if is_lost else 200)
-    session = prepare()
-    session.on(Step.CLAIM_LOST if is_lost else Step.RECLAIM, reclaimed.set)
-    session.run()
-    assert queue.reports() == ([] if is_lost else [("reportCompleted", None)])
-    assert queue.artifacts(task_id) == ({"public/x"} if is_lost else {"public/x", "public/y", LOG})

@@ -11,9 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from legacy_queue.cli.worker import worker
 from tests.system.processes import LONG, wait_until
 
 from .scripted_queue import ROOT, ScriptedQueue
@@ -71,30 +69,6 @@ def test_a_second_signal_ends_the_worker_at_once(queue: ScriptedQueue, start: St
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG) == 128 + signal.SIGTERM
     may_answer.set()
-
-
-@pytest.mark.parametrize(
-    ("options", "env", "sentence"),
-    [
-        (["--root-url", "queue.example.net"], {}, "http://"),
-        (["--worker-id", "not an id"], {}, "1 to 38 of"),
-        (["--poll-interval", "soon"], {}, "is no duration"),
-        (["--capacity", "0"], {}, "0 is not in the range"),
-        ([], {"TASKCLUSTER_CERTIFICATE": "[]"}, "a certificate is a JSON object"),
-    ],
-)
-def test_a_wrong_option_is_refused_with_a_sentence(
-    options: list[str], env: dict[str, str], sentence: str
-) -> None:
-    own = {
-        "LEGACY_QUEUE_ROOT_URL": "http://127.0.0.1:1",
-        "TASKCLUSTER_CLIENT_ID": ROOT.client_id,
-        "TASKCLUSTER_ACCESS_TOKEN": ROOT.access_token,
-    }
-    refused = CliRunner().invoke(worker, [*POOL, *options], env=own | env)
-    assert refused.exit_code == 2
-    assert sentence in refused.stderr
-    assert isinstance(refused.exception, SystemExit)
 
 
 def test_a_worker_whose_output_is_closed_goes_on(queue: ScriptedQueue, start: Start) -> None:

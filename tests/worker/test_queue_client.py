@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryFile
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -17,7 +16,7 @@ from legacy_queue.worker.queue_client import QueueClient
 from legacy_queue.worker.worker_settings import Context
 
 from .conftest import FakeClock
-from .scripted_queue import TRUNCATED, ScriptedQueue
+from .scripted_queue import ScriptedQueue
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 NAME = {"workerGroup": "group", "workerId": "id"}
@@ -50,20 +49,6 @@ def test_a_5xx_is_tried_again_five_times_with_growing_delays(
         client.claim_task(queue.task({}), 0, NAME)
 
 
-def test_a_reclaim_is_one_attempt(queue: ScriptedQueue, client: QueueClient) -> None:
-    claim = client.claim_task(queue.task({}), 0, NAME)
-    queue.script("reclaimTask", 503)
-    with pytest.raises(Unavailable, match="reclaimTask: answered 503"):
-        client.reclaim_task(claim)
-    assert queue.operations() == ["claimTask", "reclaimTask"]
-
-
-def test_an_answer_that_breaks_off_is_requested_again(queue: ScriptedQueue, client: QueueClient) -> None:
-    queue.script("pollTaskUrls", TRUNCATED)
-    client.poll_task_urls()
-    assert queue.operations() == ["pollTaskUrls"] * 2
-
-
 @pytest.mark.parametrize("status", [302, 400, 409])
 def test_a_4xx_is_never_tried_again(queue: ScriptedQueue, client: QueueClient, status: int) -> None:
     queue.script("claimTask", status)
@@ -72,20 +57,6 @@ def test_a_4xx_is_never_tried_again(queue: ScriptedQueue, client: QueueClient, s
     assert queue.operations() == ["claimTask"]
     # and not the request, which the original repeats
     assert str(refused.value) == f"claimTask: {status} Scripted: says {status}"
-
-
-def test_a_worker_that_stops_repeats_only_reports(
-    queue: ScriptedQueue, client: QueueClient, context: Context, clock: FakeClock
-) -> None:
-    claim = client.claim_task(queue.task({}), 0, NAME)
-    context.stopping.set()
-    queue.script("createArtifact", 503)
-    queue.script("reportCompleted", *[503] * RETRIES)
-    with TemporaryFile() as file, pytest.raises(Unavailable):
-        client.create_artifact(claim, "public/x", file, "text/plain")
-    assert len(clock.pauses) == 1
-    client.report(claim, "completed", None)
-    assert len(clock.pauses) == 1 + RETRIES
 
 
 def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:

@@ -1,8 +1,5 @@
 """A claimed run: real commands, and a queue that answers as a test scripts it."""
 
-import threading
-from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,9 +9,6 @@ import pytest
 from legacy_queue.worker import Step
 from legacy_queue.worker.command import Payload, PayloadError
 from legacy_queue.worker.held_claim import reclaim_delay
-from legacy_queue.worker.queue_client import QueueClient
-from legacy_queue.worker.task_run import TaskRun
-from legacy_queue.worker.worker_settings import Context
 from tests.system.processes import LONG, wait_until
 
 from .conftest import FakeClock, Prepare
@@ -39,16 +33,6 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("command", "code"), [(["false"], 1), ("exit 3", 3), ("kill -9 $$", -9)])
-def test_any_other_exit_code_is_reported_as_failed_and_is_in_the_log(
-    queue: ScriptedQueue, work: Prepare, command: Any, code: int
-) -> None:
-    task_id = queue.task({"command": command})
-    work()
-    assert queue.reports() == [("reportFailed", None)]
-    assert queue.log(task_id).endswith(f"[worker] the command ended with exit code {code}\n")
-
-
 def test_a_command_gets_its_env_its_task_and_run_id_and_no_secret_of_the_worker(
     queue: ScriptedQueue, work: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,15 +44,6 @@ def test_a_command_gets_its_env_its_task_and_run_id_and_no_secret_of_the_worker(
     for line in ("GREETING=h\u00e9llo", "HOME=/nowhere", f"TASK_ID={task_id}", "RUN_ID=0"):
         assert line in lines
     assert not [line for line in lines if "TASKCLUSTER" in line]
-
-
-def test_a_command_runs_in_an_empty_directory_that_is_removed_and_may_truncate_its_output(
-    queue: ScriptedQueue, work: Prepare
-) -> None:
-    task_id = queue.task({"command": "echo longer; ls -A > /dev/stdout; touch left-behind; pwd"})
-    work()
-    [directory] = queue.log(task_id).splitlines()
-    assert not Path(directory).exists()
 
 
 @pytest.mark.parametrize(
@@ -96,43 +71,6 @@ def test_a_malformed_payload_raises_payload_error_which_shows_no_value_of_env(pa
     with pytest.raises(PayloadError) as malformed:
         Payload.from_wire(payload)
     assert "s3cret" not in str(malformed.value)
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        {"command": "true", "env": {"A=B": "c"}},
-        {"command": ["true", "\0"]},
-        {"command": ["no-such-command-anywhere"]},
-        {"command": ["/etc/passwd"]},
-        {"command": ["/etc/passwd/x"]},
-    ],
-)
-def test_a_payload_that_cannot_be_run_is_reported_as_malformed_and_nothing_runs(
-    queue: ScriptedQueue, work: Prepare, payload: Any
-) -> None:
-    queue.task(payload)
-    session = work()
-    assert queue.reports() == [("reportException", "malformed-payload")]
-    assert not session.fields(Step.RUN)
-
-
-def test_a_failure_of_the_worker_itself_is_reported_as_internal_error_and_stops_the_task(
-    queue: ScriptedQueue, prepare: Prepare, tmp_path: Path
-) -> None:
-    pid = tmp_path / "pid"
-    task_id = queue.task({"command": f"echo $$ > {pid}; {LONG_COMMAND}"})
-    session = prepare()
-
-    def fail() -> None:
-        written(pid)
-        raise LookupError("for a test")
-
-    session.on(Step.RUN, fail)
-    session.run()
-    assert queue.reports() == [("reportException", "internal-error")]
-    assert queue.log(task_id) == "[worker] LookupError: for a test\n"
-    assert has_ended(*written(pid))
 
 
 def test_a_command_beyond_max_run_time_is_killed_with_its_children_and_reported_as_failed(
@@ -213,25 +151,6 @@ def test_a_refused_reclaim_or_one_that_fails_until_the_claim_expires_stops_the_t
     assert bool(failures) is (len(queue.requests_for("reclaimTask")) > 1)
 
 
-def test_a_report_does_not_wait_for_a_reclaim_under_way(
-    queue: ScriptedQueue, prepare: Prepare, clock: FakeClock, tmp_path: Path
-) -> None:
-    done = tmp_path / "done"
-    reported = threading.Event()
-    queue.task({"command": f"while [ ! -e {done} ]; do sleep 0.02; done"})
-
-    def reclaim_until_the_report() -> None:
-        done.touch()
-        assert reported.wait(LONG)
-
-    queue.script("reclaimTask", reclaim_until_the_report)
-    queue.script("reportCompleted", reported.set)
-    session = prepare()
-    session.on(Step.RUN, lambda: clock.advance(minutes=18))
-    session.run()
-    assert queue.reports() == [("reportCompleted", None)]
-
-
 def test_a_worker_that_stops_kills_the_task_and_reports_worker_shutdown(
     queue: ScriptedQueue, prepare: Prepare, tmp_path: Path
 ) -> None:
@@ -242,30 +161,3 @@ def test_a_worker_that_stops_kills_the_task_and_reports_worker_shutdown(
     session.run()
     assert queue.reports() == SHUTDOWN
     assert has_ended(*written(pid))
-
-
-def test_a_task_claimed_while_the_worker_stops_is_reported_worker_shutdown_and_not_run(
-    queue: ScriptedQueue, prepare: Prepare
-) -> None:
-    queue.task({"command": "true"})
-    session = prepare()
-    queue.script("claimTask", session.worker.stop)
-    session.run()
-    assert queue.reports() == SHUTDOWN
-    assert not session.fields(Step.RUN)
-
-
-def test_a_command_that_starts_while_the_worker_stops_is_killed(
-    queue: ScriptedQueue, context: Context
-) -> None:
-    class PayloadReadWhileStopping(dict[str, Any]):
-        def get(self, *names: Any) -> Any:
-            context.stopping.set()
-            return super().get(*names)
-
-    task_id = queue.task({})
-    with closing(QueueClient(context)) as client:
-        claim = client.claim_task(task_id, 0, context.settings.name_to_wire())
-    payload = PayloadReadWhileStopping(command=LONG_COMMAND)
-    TaskRun(context, replace(claim, payload=payload)).run()
-    assert queue.reports() == SHUTDOWN

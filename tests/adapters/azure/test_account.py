@@ -83,15 +83,6 @@ def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix:
     assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
 
 
-def test_a_blob_is_read_in_small_pieces(account: AzureAccount) -> None:
-    content = b"." * (2 * MIB + 1)
-    account.container.put("name", content, "text/plain", None)
-    _, chunks = account.container.read("name") or ((), ())
-    pieces = [*chunks]
-    assert b"".join(pieces) == content
-    assert max(map(len, pieces)) == MIB // 4
-
-
 def test_blob_calls_cost_one_request_and_a_read_one_for_each_mib(account: AzureAccount) -> None:
     container = account.container
     acts: dict[str, tuple[Callable[[], Any], int]] = {
@@ -136,13 +127,6 @@ def test_a_leased_blob_or_one_with_snapshots_is_deleted(
             client.acquire_lease(-1)
     account.container.delete("name")
     assert account.container.properties("name") is None
-
-
-def test_public_urls_replace_the_endpoints_for_workers(azurite: Azurite) -> None:
-    urls = "https://queues.example", "https://blobs.example"
-    account = AzureAccount(azurite.connection_string, "t", *urls)
-    assert (account.public_queues.url, account.public_blobs.url) == urls
-    assert account.endpoints["queue"] == azurite.queue_url
 
 
 def test_an_account_without_its_tables_and_container_is_unavailable(azurite: Azurite) -> None:

@@ -105,12 +105,6 @@ def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
     assert (stub.connections, len(stub.heard)) == (3, 3)
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".invalid"])
-def test_an_unknown_host_raises_not_sent(host: str) -> None:
-    with pytest.raises(NotSent):
-        get(Connections(f"http://{host}:1"))
-
-
 def test_a_request_that_the_server_does_not_read_in_time_raises_not_sent() -> None:
     with Stub(None) as stub, pytest.raises(NotSent, match="TimeoutError"):
         Connections(stub.url, SHORT).exchange("PUT", "/", {}, LARGE)  # which the stub does not read
@@ -196,25 +190,6 @@ def test_greenlets_use_an_account_concurrently(azurite: Azurite) -> None:
     command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, azurite.connection_string]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.stdout, done.stderr) == ("all done\n", "")
-
-
-@pytest.mark.parametrize(
-    ("url", "host", "address", "path"),
-    [
-        ("http://[::1]:10002/acct/", "[::1]:10002", ("::1", 10002), "/acct"),
-        ("http://storage/a/b", "storage", ("storage", 80), "/a/b"),
-        ("https://acct.example", "acct.example", ("acct.example", 443), ""),
-    ],
-)
-def test_http_and_https_urls_are_endpoints(url: str, host: str, address: tuple[str, int], path: str) -> None:
-    connections = Connections(url)
-    assert (connections.host, connections.address, connections.path) == (host, address, path)
-
-
-@pytest.mark.parametrize("url", ["", "storage", "ftp://storage", "http://", "http://storage:port"])
-def test_no_other_url_is_an_endpoint(url: str) -> None:
-    with pytest.raises(ValueError, match=r"endpoint|[Pp]ort"):
-        Connections(url)
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ import json
 import secrets
 import ssl
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Barrier
 from urllib.parse import parse_qs
 
 import pytest
@@ -16,7 +14,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure.entra import EntraAccess, EntraToken, Renewed, default_access
+from legacy_queue.adapters.azure.entra import EntraAccess, Renewed, default_access
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.local_processes.azurite import ACCOUNT
@@ -29,7 +27,6 @@ from .stub import Stub, answer
 
 HOUR = timedelta(hours=1)
 NO_TIME = timedelta(0)
-DAY = 24 * 3600.0
 
 
 @pytest.fixture(scope="module")
@@ -170,19 +167,6 @@ def test_a_value_that_cannot_be_renewed_serves_until_it_expires() -> None:
     assert source.value.get() == 4
 
 
-def test_many_calls_fetch_a_token_once() -> None:
-    credential, barrier = StaticCredential(), Barrier(16)
-    token = EntraToken(credential)
-
-    def get(_: int) -> str:
-        barrier.wait()
-        return token.authorization()
-
-    with ThreadPoolExecutor(16) as threads:
-        assert len(set(threads.map(get, range(16)))) == 1
-    assert credential.fetched == [("https://storage.azure.com/.default",)]
-
-
 def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLContext) -> None:
     account = AzureAccount(azurite.access(StaticCredential(audience="https://other")), "t", context=trusting)
     with capture_logs() as logs, pytest.raises(ServiceUnavailable) as caught:
@@ -211,17 +195,3 @@ def test_the_identity_of_the_machine_is_found_by_azure_identity(
         assert account.table("entra").get("p", "k") is None
     (request,) = endpoint.heard
     assert b"resource=https://storage.azure.com " in request
-
-
-@pytest.mark.parametrize(
-    ("account", "url", "name"),
-    [
-        (None, "https://acct.privatelink.queue.core.windows.net/", "acct"),
-        ("acct", "https://10.0.0.4:8443/acct", "acct"),
-    ],
-)
-def test_urls_of_any_host_name_the_account(account: str | None, url: str, name: str) -> None:
-    access = default_access(account, url, url, url)
-    made = AzureAccount(access, "prefix")
-    assert made.public_queues.account == name
-    assert made.endpoints == dict.fromkeys(("queue", "table", "blob"), url.rstrip("/"))

@@ -5,11 +5,9 @@ import shutil
 import sqlite3
 import stat
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.schema import VERSION
@@ -106,11 +104,6 @@ def test_a_damaged_file_is_refused(file: StorageFile) -> None:
     assert "damaged" in refusal(file)
     file.path.write_bytes(content[: 2048 * 30])
     assert "damaged" in refusal(file)
-
-
-def test_a_folder_in_the_place_of_the_file_is_refused(file: StorageFile) -> None:
-    file.path.mkdir()
-    assert "cannot be written" in refusal(file)
 
 
 @pytest.mark.parametrize(
@@ -341,38 +334,6 @@ def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts_whatever_its_name(
     assert again.table("t").get("p", "later") is None
     assert restored.signing_key() == file.signing_key()
     again.close()
-
-
-def test_the_file_may_be_a_link_to_another_disk(file: StorageFile, tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    file.path.symlink_to(tmp_path / "disk" / "real.sqlite")
-    linked = StorageFile(tmp_path)
-    linked.prepare()
-    opened = account(linked)
-    opened.table("t").insert("p", "k", {})
-    opened.check()
-    assert (tmp_path / "disk" / "real.sqlite-wal").exists()
-    opened.close()
-
-
-def test_a_queue_time_ahead_of_the_real_time_is_logged(
-    file: StorageFile,
-) -> None:
-    file.prepare()
-    clock = FakeClock()
-    clock.advance(timedelta(days=20))
-    opened = EmbeddedAccount(file, clock, "http://127.0.0.1:1/azure", "q")
-    opened.table("t").insert("p", "k", {})
-    wait_until(lambda: "last time" in names(file))
-    opened.close()
-    with capture_logs() as logged:
-        file.prepare()
-    assert [line["event"] for line in logged] == ["storage-is-ahead"]
-
-
-def names(file: StorageFile) -> set[str]:
-    with closing(sqlite3.connect(file.path)) as connection:
-        return {name for (name,) in connection.execute("SELECT name FROM meta")}
 
 
 def test_a_backup_replaces_nothing_and_leaves_nothing_where_it_fails(

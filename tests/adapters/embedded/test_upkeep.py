@@ -69,16 +69,6 @@ def test_the_space_of_removed_rows_and_expired_messages_comes_back(
     assert queue.messages() == []
 
 
-def test_a_large_content_is_a_file_and_a_small_content_is_not(
-    account: EmbeddedAccount, file: StorageFile
-) -> None:
-    account.container.put("small", LARGE[: 64 * 1024], "text/plain", None)
-    assert stored(file) == []
-    account.container.put("large", LARGE, "text/plain", None)
-    account.container.put_block("blocks", "one", LARGE)
-    assert stored(file) == [LARGE, LARGE]
-
-
 @pytest.mark.parametrize(
     "act",
     [
@@ -139,20 +129,6 @@ def test_a_file_without_a_block_is_not_left_by_a_crash(
     assert stored(file) == [LARGE]
     clock.advance(timedelta(minutes=10))
     wait_until(lambda: not stored(file))
-
-
-def test_a_file_that_cannot_be_removed_does_not_end_the_upkeep(
-    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
-) -> None:
-    account.container.put("name", LARGE, "text/plain", None)
-    (path,) = file.artifacts.glob("*")
-    path.unlink()
-    path.mkdir()
-    account.container.delete("name")
-    account.container.put("other", LARGE, "text/plain", None)
-    account.container.delete("other")
-    clock.advance(timedelta(minutes=10))
-    wait_until(lambda: list(file.artifacts.glob("*")) == [path])
 
 
 def test_a_program_that_reads_for_long_does_not_hold_up_writes(
@@ -228,19 +204,6 @@ def test_a_clock_that_is_set_back_is_logged_once(account: EmbeddedAccount, clock
     behind = [line["seconds"] for line in logged if line["event"] == "storage-is-ahead"]
     assert len(behind) == 1
     assert 3600 - 3 <= behind[0] <= 3600
-
-
-def test_a_reader_of_a_removed_file_is_told_so(
-    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
-) -> None:
-    account.container.put("name", LARGE, "text/plain", None)
-    found = account.container.read("name")
-    assert found
-    account.container.delete("name")
-    clock.advance(timedelta(minutes=10))
-    wait_until(lambda: not stored(file))
-    with pytest.raises(ServiceUnavailable):
-        next(found[1])
 
 
 def test_what_cannot_be_written_back_at_the_end_is_an_error(file: StorageFile) -> None:
