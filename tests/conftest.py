@@ -42,21 +42,22 @@ settings.register_profile(
 )
 settings.load_profile("here")
 
-# Folders whose tests alone take every branch of domain, services and stores.
-MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "http", "services", "stores")]
+# Folders whose tests alone take every branch of domain and services.
+MEASURED = [Path(__file__).parent / name for name in ("domain", "http", "services", "stores")]
 
 # Files, and folders of files, that take longest.
 LONG = (
     "containers",
+    "docs/test_pages.py",
     "conform",
     "system",
-    "docs/test_pages.py",
     "services/test_redo.py",
     "services/test_life_machine.py",
     "services/test_races.py",
+    "local_processes",
     "cli/test_up.py",
     "adapters/test_amqp.py",
-    "adapters/test_azurite_process.py",
+    "browser",
     "examples",
     "docs",
     "testing",

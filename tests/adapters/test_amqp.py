@@ -4,8 +4,6 @@ import json
 import re
 import secrets
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -265,34 +263,6 @@ def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_once_why(
         assert "amqp://" not in said
 
 
-def test_a_failing_broker_is_logged_when_it_begins_to_fail_and_then_once_a_minute(
-    network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
-) -> None:
-    now = 0.0
-    broker = connected(network.url, project, LONG, lambda: now)
-    broker.check()
-    full_queue(listener, project, broker)
-
-    def lines(after: float = 0) -> list[str]:
-        """What the log says as an event is refused, so long after the last one."""
-        nonlocal now
-        now += after
-        with capture_logs() as logs, pytest.raises(BrokerAway):
-            broker.publish([event("task-failed")])
-        assert {(line["event"], line["log_level"]) for line in logs} <= {("broker-failed", "warning")}
-        return [line["why"] for line in logs]
-
-    assert len(lines()) == 1
-    assert lines(59.9) == []
-    assert len(lines(0.1)) == 1, "a minute is over"
-    broker.check()
-    assert len(lines()) == 1, "it has answered meanwhile"
-    network.close()
-    assert lines() == [], "another reason is no other state"
-    [why] = lines(60)
-    assert "refused" in why
-
-
 def test_a_follower_gets_from_now_on_what_its_exchange_and_pattern_match(broker: AmqpBroker) -> None:
     broker.publish([event("task-defined", "primary.before.0", "one")])
     expected: dict[tuple[str | None, str], list[int]] = {
@@ -374,9 +344,3 @@ def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
         broker.publish([event("task-failed")])
         assert followed(following, 1) == [event("task-failed")]
         assert next(following) is None
-
-
-def test_a_server_without_a_broker_does_not_import_kombu() -> None:
-    code = "import legacy_queue.cli.serve, legacy_queue.cli.up, sys; print('kombu' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout == "False\n"

@@ -80,20 +80,6 @@ def test_a_task_is_seen_from_pending_to_completed_without_a_reload(browser: Chro
     assert is_not_reloaded(browser)
 
 
-def test_a_message_is_seen_becoming_visible(browser: Chrome, server: Server) -> None:
-    queue = Queue(server)
-    queue.create(definition("hidden"))
-    urls = queue.poll_urls("hidden")
-    opened(browser, server.root_url)
-    row = "//tr[contains(., 'system/hidden')]/following-sibling::tr[1]"
-    until(browser, lambda: "1 visible" in browser.find_element(By.XPATH, row).text)
-    assert len(queue.poll_one(urls[-1])) == 1
-    queue.create(definition("another"))  # an event: a poll has none
-    until(browser, lambda: "0 visible, 1 hidden" in browser.find_element(By.XPATH, row).text)
-    until(browser, lambda: "1 visible" in browser.find_element(By.XPATH, row).text)
-    assert is_not_reloaded(browser)
-
-
 def test_no_word_of_a_task_is_run(browser: Chrome, server: Server) -> None:
     body = definition("attacked")
     body["metadata"] = {**body["metadata"], "name": ATTACK}

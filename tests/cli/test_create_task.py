@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +29,8 @@ def creating(
     return run(folder, "create-task", *pool, *options, "--", *command, env=env)
 
 
-def created(*arguments: Any, **more: Any) -> str:
-    with creating(*arguments, **more) as running:
-        assert running.wait() == 0, running.errors
-    return running.output.strip()
-
-
 def asked(server: Server, path: str) -> Any:
     return requests.get(f"{server.base_url}/task/{path}", timeout=LONG).json()
-
-
-def test_each_option_is_a_property_of_the_definition(tmp_path: Path, server: Server) -> None:
-    required = created(tmp_path, server, "properties")
-    options = (
-        *("--env", "A=1", "--env", "B=x=y", "--priority", "high", "--deadline", "2d"),
-        *("--artifact", "public/a.txt=out/a.txt", "--depends-on", required),
-    )
-    task_id = created(tmp_path, server, "properties", *options)
-    task = asked(server, task_id)
-    assert task["payload"]["env"] == {"A": "1", "B": "x=y"}
-    assert task["payload"]["artifacts"] == {"public/a.txt": {"type": "file", "path": "out/a.txt"}}
-    assert (task["priority"], task["dependencies"]) == ("high", [required])
-    duration = datetime.fromisoformat(task["deadline"]) - datetime.fromisoformat(task["created"])
-    assert duration == timedelta(days=2)
-    assert asked(server, f"{task_id}/status")["status"]["state"] == "unscheduled"
 
 
 @pytest.mark.parametrize(
@@ -99,27 +76,6 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
         assert running.wait() == 1
     assert running.output.splitlines()[-1] == end
     assert running.errors == ""
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--env", "NOTHING"), "'--env': 'NOTHING' is not NAME=VALUE"),
-        (("--env", "A=1", "--env", "A=2"), "'--env': 'A' is given twice: once is accepted"),
-        (
-            ("--artifact", "a="),
-            "the sample worker would refuse this task: payload.artifacts must be an object of",
-        ),
-        (("--deadline", "soon"), "'soon': a duration of whole seconds is accepted, like 20m, 3m31s"),
-        (("--depends-on", "x"), "'x' is not a taskId: 22 characters as create-task prints them"),
-    ],
-)
-def test_a_wrong_option_is_a_sentence_that_says_what_is_accepted(options: tuple[str, ...], said: str) -> None:
-    pool = ("p/w", "--root-url", "http://127.0.0.1:1")
-    who = ("--client-id", "c", "--access-token", "t")
-    refused = CliRunner().invoke(commands, ["create-task", *pool, *who, *options, "--", "true"])
-    assert refused.exit_code == 2
-    assert said in refused.output
 
 
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:

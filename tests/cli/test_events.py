@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.domain.events import Event
-from tests.cli.fake_server import answering
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue, definition, slugid
@@ -114,19 +113,3 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
             said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)
             assert said == ["is being followed", "went away", "is back"]
             assert running.errors.count("has lost some events") == 1  # those of the first, if it had more
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (200, "the server at this URL is not a queue: it sends no events"),
-        (404, "the queue refused with 404: Not Found"),
-    ],
-)
-def test_the_command_ends_if_the_answer_is_no_event_stream(tmp_path: Path, status: int, said: str) -> None:
-    with (
-        answering((status, "")) as root_url,
-        run(tmp_path, "events", "--root-url", root_url) as running,
-    ):
-        assert running.wait() == 1
-    assert running.errors == f"Error: {said}\n"

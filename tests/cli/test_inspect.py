@@ -131,10 +131,3 @@ def test_no_password_of_a_url_is_in_an_error() -> None:
     refused = CliRunner().invoke(commands, ["pools"], env=env)
     assert "does not answer" in refused.output
     assert "S3CRET" not in refused.output
-
-
-def test_a_misspelled_command_is_answered_with_the_nearest(ask: Asking) -> None:
-    result = ask("statsu")
-    assert result.exit_code == 2
-    assert result.output.splitlines()[-1] == "Error: There is no command 'statsu'. Did you mean 'status'?"
-    assert ask("-h").output == ask("--help").output

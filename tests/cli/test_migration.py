@@ -2,62 +2,21 @@
 """``legacy-queue migration``: it asks a real server, or a fake server."""
 
 import json
-import re
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from legacy_queue.cli.migration import migration
 from tests.cli.fake_server import answering
-from tests.system.http_queue import Queue, definition
-from tests.system.processes import Server, client_env, serve
+from tests.system.processes import client_env
 
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
 NOTHING = ["messageId", "receipt", "signature"]
-NOT_BEFORE = "Nothing is on record before <time>: earlier callers are not known."
-CLAIMANTS = "They are of the workers that claimed from <time> to <time>."
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with calls for two worker types: ``whole`` as in the draft, ``bare`` as in the deployed protocol."""
-    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as server:
-        queue = Queue(server)
-        queue.create(definition("whole"))
-        [message] = queue.poll("whole")
-        assert queue.claim(message).status_code == 200
-        for number in range(2):
-            task_id = queue.create(definition("bare"))
-            assert queue.claim_by_name(task_id, 0, f"worker-{number}").status_code == 200
-        yield server
 
 
 def asked(root_url: str, credentials: Json, *options: str) -> Result:
     return CliRunner().invoke(migration, options, env=client_env(root_url, credentials))
-
-
-def shown(server: Server, *options: str) -> str:
-    result = asked(server.root_url, server.credentials, *options)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return re.sub(TIME, "<time>", result.output)
-
-
-def test_a_dry_run_shows_the_claims_that_would_be_refused(server: Server) -> None:
-    assert sorted(shown(server, "--dry-run", "required", "--since", "2h").splitlines()) == sorted(
-        [
-            "Under the policy required, 2 of 3 claims would have been refused.",
-            CLAIMANTS,
-            NOT_BEFORE,
-            "",
-            "WORKER TYPE  WORKER          REFUSED  MISSING                        LAST",
-            "system/bare  group/worker-1        1  messageId, receipt, signature  <time>",
-            "system/bare  group/worker-0        1  messageId, receipt, signature  <time>",
-        ]
-    )
 
 
 CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}

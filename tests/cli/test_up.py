@@ -132,46 +132,6 @@ def test_what_up_prints_runs_a_task_and_watches_it_and_looks_into_its_azurite(tm
     assert set(printed_queues.values()) < queues, "the worker has polled them"
 
 
-def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task_also_with_tls(
-    tmp_path: Path,
-) -> None:
-    options = ("--tls", "auto", "--storage", "memory", "--data-dir", str(tmp_path))
-    shown = run("up", "--demo", "--port", "0", *options)
-    assert shown.returncode == 0, shown.stderr
-    steps = [
-        r"createTask \S{22}",
-        r"pollTaskUrls: 7 signed URLs, good until \S+Z",
-        r"get signedPollUrls\[6\]: 1 message",
-        r"claimTask run 0 with messageId, receipt, signature",
-        r"message for run 1 held, invisible until \S+Z",
-        r"executing run 0",
-        r"reclaimTask: taken until \S+Z",
-        r"createArtifact public/logs/live\.log",
-        r"report completed",
-        r"task \S{22} is completed, run 0",
-        r"getLatestArtifact public/logs/live\.log: 'hello from the task'",
-    ]
-    assert re.search(".*".join(steps), shown.stdout, re.DOTALL), shown.stdout
-    assert "hello from the task" in shown.stdout
-    said = [line for line in shown.stderr.splitlines() if not line.startswith("  ... ")]  # of a slow start
-    _starting, authority, stopped = said  # no line for a request: the steps alone
-    assert "tls-authority-made" in authority
-    assert stopped == "Stopped; nothing is kept of memory storage."
-    assert "sig=" not in shown.stdout + shown.stderr
-
-
-def test_with_tls_the_commands_that_up_prints_work(tmp_path: Path) -> None:
-    options = ("--tls", "auto", "--storage", "memory", "--data-dir", str(tmp_path))
-    with up(*options) as (_, text):
-        _, printed, _, _pool, pending, _, *requests, none, _fault_id, clock = tried(text)
-    assert f"legacy base URL  {root_url_in(text)}/v1\n" in text
-    assert printed == "hello"
-    assert json.loads(pending)["pendingTasks"] == 0
-    assert any("reportCompleted" in line for line in requests)
-    assert none == "No message is listed for my-provisioner/my-worker."
-    assert clock.endswith("Z, 21m ahead of the real time")
-
-
 def test_a_program_that_is_linked_on_the_path_has_its_name_and_its_env_is_what_up_prints(
     tmp_path: Path,
 ) -> None:

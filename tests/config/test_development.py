@@ -74,14 +74,6 @@ def test_memory_storage_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_configured_clients_and_secrets_are_kept(tmp_path: Path) -> None:
-    configured = Settings(clients=(CLIENT,), signing_secrets=(SECRET,), data_dir=tmp_path)
-    assert complete(configured) is configured
-    assert list(tmp_path.iterdir()) == []
-    made = complete(Settings(clients=(CLIENT,), data_dir=tmp_path))
-    assert (made.clients, made.development_client, len(made.signing_secrets)) == ((CLIENT,), None, 1)
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from werkzeug.test import Client
@@ -57,25 +56,6 @@ def test_the_gateway_before_an_azure_account_has_a_key_of_its_own_that_stays_the
     assert len(base64.b64decode(account.public_queues.key)) == 64
     other = replace(controlled, signing_secrets=("another-signing-secret-of-some-length",))
     assert build(other, "http://h:1").storage.account.public_queues.key != account.public_queues.key
-
-
-@pytest.mark.parametrize("of_poll_urls", [True, False])
-def test_the_gateway_does_not_serve_what_a_public_url_leads_elsewhere(of_poll_urls: bool) -> None:
-    public: dict[str, Any] = {
-        "public_queue_url" if of_poll_urls else "public_blob_url": "https://elsewhere.example.com"
-    }
-    server = build(replace(AZURE, control=True, **public), "http://h:1")
-    expiry = datetime(2100, 1, 1, tzinfo=UTC)
-    account = server.storage.account
-    url = (
-        account.queue("q").signed_urls(EXPIRY, expiry, timedelta(0)).poll
-        if of_poll_urls
-        else account.container.download_url("b", EXPIRY, expiry)
-    )
-    path = "acc/q/messages" if of_poll_urls else f"acc/{account.container.name}/b"
-    answer = Client(server.app).get(f"/azure/{path}?{url.partition('?')[2]}")
-    assert answer.status_code in (403, 404)
-    assert answer.mimetype == ("application/json" if of_poll_urls else "application/xml")
 
 
 def test_an_invalid_connection_string_is_refused_without_its_secret() -> None:
@@ -133,13 +113,6 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     with pytest.raises(UnusableStorage, match=f": {left}. Restore .*, or remove all that to begin anew"):
         served_file(after).__enter__()
     assert not (after.data_dir / "storage.sqlite").exists()
-
-
-def test_what_a_server_without_a_file_has_left_does_not_hinder_a_start(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
-    (tmp_path / "server.json").write_text('{"storage": {}}')
-    with served_file(settings):
-        assert (tmp_path / "storage.sqlite").exists()
 
 
 def test_a_start_that_failed_before_it_made_the_file_can_be_repeated(tmp_path: Path) -> None:

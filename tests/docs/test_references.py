@@ -51,19 +51,3 @@ def test_each_reference_leads_to_a_page_and_a_heading(texts: dict[Path, str]) ->
         if not (ROOT / page).is_file() or (anchor and anchor not in headings(ROOT / page))
     ]
     assert broken == []
-
-
-def test_each_path_that_a_page_names_exists(texts: dict[Path, str]) -> None:
-    named = {
-        (str(path.relative_to(ROOT)), file)
-        for path, text in texts.items()
-        if path.suffix == ".md" and path.name != "CHANGELOG.md"
-        for file in re.findall(r"`((?:legacy_queue|azurite|tests|scripts|docs|deploy)/[\w./-]*[\w/])`", text)
-    }
-    assert [(page, file) for page, file in sorted(named) if not (ROOT / file).exists()] == []
-
-
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
-def test_each_file_that_is_linked_is_there(name: str) -> None:
-    linked = [link for link in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text()) if "://" not in link]
-    assert [link for link in linked if not (ROOT / link).exists()] == []

@@ -22,7 +22,7 @@ from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, Unobserved, delete, delete_url, memory_storage, poll
 
-from .conftest import KEY, NOW, QUEUE, QUEUE_NAME
+from .conftest import KEY, NOW, QUEUE
 
 HOUR = timedelta(hours=1)
 BOM = b"\xef\xbb\xbf"
@@ -147,18 +147,6 @@ def test_a_visibilitytimeout_outside_a_second_to_a_week_is_refused(urls: SignedU
     assert refused(requests.get(url, timeout=30)) == (400, "OutOfRangeQueryParameterValue")
 
 
-def test_without_a_visibilitytimeout_messages_are_hidden_for_30_seconds(
-    storage: Storage, urls: SignedUrls, clock: FakeClock
-) -> None:
-    put(storage)
-    url = urls.poll.replace("visibilitytimeout=300&", "")
-    assert poll(url)
-    clock.advance(timedelta(seconds=29))
-    assert poll(url) == []
-    clock.advance(timedelta(seconds=1))
-    assert poll(url)
-
-
 @pytest.mark.parametrize(
     ("parameter", "code"),
     [
@@ -213,19 +201,6 @@ def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
     assert len(polls) == 2
 
 
-def test_an_encoded_path_is_served(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
-    app = Flask("raw")
-    app.register_blueprint(azure_queue_api(storage, clock, Unobserved()), url_prefix="/azure")
-    put(storage)
-    encoded = "".join(f"%{ord(character):02X}" for character in QUEUE_NAME)
-    raw_path = f"/azure/{storage.account.public_queues.account}/{encoded}/messages"
-    answer = app.test_client().get(
-        f"/?{urls.poll.partition('?')[2]}", environ_overrides={"PATH_INFO": raw_path}
-    )
-    assert answer.status_code == 200
-    assert b"<QueueMessage>" in answer.data
-
-
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
@@ -256,20 +231,6 @@ def test_a_signed_url_allows_nothing_but_receiving_and_deleting(
     sas = urls.poll.partition("&")[2]
     assert refused(requests.request(method, f"{queue_url}{path}?{sas}", timeout=30)) == expected
     assert len(poll(urls.poll)) == 1
-
-
-def test_a_head_request_receives_nothing(storage: Storage, urls: SignedUrls) -> None:
-    put(storage)
-    assert requests.head(urls.poll, timeout=30).status_code == 405
-    assert len(poll(urls.poll)) == 1
-
-
-def test_a_path_without_a_queue_is_refused(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
-    account_url = queue_url.rpartition("/")[0]
-    sas = urls.poll.partition("&")[2]
-    for url in (f"{account_url}?{sas}", f"{account_url}/?{sas}", f"{account_url}?comp=list&{sas}"):
-        assert refused(requests.get(url, timeout=30)) == (403, "AuthenticationFailed")
-    assert storage.account.public_queues.account in account_url
 
 
 def test_the_azure_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:

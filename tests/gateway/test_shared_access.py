@@ -133,10 +133,6 @@ def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
     assert answers == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
 
 
-def test_a_sas_needs_no_start(storage: Storage, get: Get) -> None:
-    assert get(sas(storage, start=None)) == GRANTED
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from legacy_queue.http.current_app import CurrentApp
@@ -54,10 +53,6 @@ def asking(current: CurrentApp, act: Act) -> threading.Thread:
     return thread
 
 
-def fail() -> WsgiApp:
-    raise ValueError("a defect")
-
-
 def test_requests_go_to_the_new_application_after_it_was_replaced() -> None:
     current = CurrentApp(app(b"old"))
     assert ask(current) == b"old"
@@ -95,10 +90,3 @@ def test_a_request_during_the_replacement_waits_for_the_new_application() -> Non
     replace(current, make)
     request.join(30)
     assert answers == [b"new"]
-
-
-def test_the_old_application_stays_when_no_new_one_can_be_made() -> None:
-    current = CurrentApp(app(b"old"))
-    with pytest.raises(ValueError, match="a defect"):
-        replace(current, fail)
-    assert ask(current) == b"old"

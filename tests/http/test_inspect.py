@@ -44,6 +44,10 @@ def test_it_needs_a_scope_of_its_own(target: str) -> None:
     refused(answer, 403, "InsufficientScopes", "queue:inspect")
 
 
+def test_an_unknown_task_is_not_found(queue: Queue) -> None:
+    refused(queue.send("GET", "/inspect/v1/task/VLdaX5vAQ0iW8JIr3sGQZw"), 404, "ResourceNotFound")
+
+
 @pytest.mark.parametrize("control", [True, False])
 def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control: bool) -> None:
     queue = Queue(control=control)
@@ -75,15 +79,6 @@ def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control:
         assert moment["what"].startswith(words)
         if " by root: " not in words and "claimTask" not in words:  # these have the time of their begin
             assert moment["time"] == format_time(NOW + at * MINUTE)
-
-
-def test_equal_requests_in_a_row_are_one_moment_of_the_story(queue: Queue) -> None:
-    task_id = queue.running()
-    for _ in range(3):
-        queue.clock.advance(MINUTE)
-        refused(queue.claim(task_id, workerId="another"), 409, "RequestConflict")
-    (moment,) = [it for it in inspected(queue, f"task/{task_id}")["story"] if "409" in it["what"]]
-    assert moment["what"].endswith(" (3 times)")
 
 
 @pytest.mark.parametrize(
@@ -163,11 +158,3 @@ def test_a_poll_is_a_sign_of_life_of_its_worker_and_in_all_processes() -> None:
     assert callers(queue) == dict.fromkeys(
         ("root", f"{WORKER['workerGroup']}/another"), format_time(NOW + 2 * MINUTE)
     ) | {worker: format_time(NOW + MINUTE)}
-
-
-def test_a_pool_shows_the_quarantine_of_its_workers(queue: Queue) -> None:
-    queue.running()
-    until = format_time(NOW + MINUTE)
-    succeeded(queue.call("quarantineWorker", {"quarantineUntil": until}, **POOL, **WORKER))
-    (pool,) = inspected(queue, "pools")["pools"]
-    assert pool["callers"][0]["quarantineUntil"] == until

@@ -107,11 +107,3 @@ def test_a_forged_token_is_refused(queue: Queue, name: str) -> None:
 def test_a_repeated_query_parameter_is_refused(queue: Queue, query: str) -> None:
     answer = queue.send("GET", f"/v1{GROUP}?{query}", credentials=None)
     refused(answer, 400, "InvalidRequestArguments", "is given 2 times")
-
-
-@each_list
-def test_an_empty_token_is_the_beginning(queue: Queue, name: str) -> None:
-    fill(queue, 3)
-    page = get(queue, name, "?continuationToken=&limit=1000")
-    assert page["tasks"] == get(queue, name, "")["tasks"]
-    assert page["tasks"]

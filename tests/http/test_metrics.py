@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from legacy_queue import __version__
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.http.metrics import Metrics, monitoring_app
 from tests.http.calls import PROVISIONER, WORKER_TYPE, Queue, succeeded
@@ -65,19 +64,6 @@ def test_worker_types_beyond_the_setting_are_summed() -> None:
         queue.create(workerType=f"more-{number}")
     assert metric(queue, "legacy_queue_tasks", task_queue_id="other", state="pending") == 3
     assert "more-" not in text_of(queue)
-
-
-def test_operations_of_storage_timers_and_the_build_are_shown() -> None:
-    queue = Queue()
-    queue.create()
-    assert (metric(queue, "legacy_queue_operation_seconds_count", service="file") or 0) > 3
-    assert metric(queue, "legacy_queue_timers") == 1
-    assert metric(queue, "legacy_queue_late_timers") == 0
-    assert metric(queue, "legacy_queue_broker_away") == 0
-    text = text_of(queue)
-    assert f'version="{__version__}"' in text
-    assert 'storage="memory"' in text
-    assert "_created" not in text
 
 
 def test_operations_that_fail_are_counted_and_the_rest_is_shown_without_storage() -> None:

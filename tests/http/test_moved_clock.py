@@ -1,6 +1,5 @@
 """What an advance of the clock changes, and what keeps the real time. Source: docs/explanation/clock.md."""
 
-import threading
 from datetime import timedelta
 from typing import Any
 
@@ -14,19 +13,15 @@ from tests.http.calls import (
     POOL,
     ROOT,
     ROOT_URL,
-    WORKER,
     Queue,
     artifact_body,
-    claimed,
     hawk,
     refused,
     succeeded,
     task_body,
 )
-from tests.system.processes import wait_until
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-CLAIM = Settings().claim_timeout
 
 
 @pytest.fixture
@@ -75,18 +70,6 @@ def test_hawk_signatures_keep_the_real_time(queue: Queue) -> None:
     refused(queue.send("GET", path, headers=signed), 401, "AuthenticationFailed")
 
 
-def test_temporary_credentials_keep_the_real_time(queue: Queue) -> None:
-    task_id = queue.create()
-    given = claimed(succeeded(queue.claim(task_id)))
-    advance(queue, CLAIM + HOUR)
-    reclaim: dict[str, Any] = {"taskId": task_id, "runId": 0, "credentials": given}
-    refused(queue.call("reclaimTask", **reclaim), 409, "RequestConflict")
-    queue.clock.advance(CLAIM + 15 * MINUTE)
-    refused(queue.call("reclaimTask", **reclaim), 409, "RequestConflict")
-    queue.clock.advance(16 * MINUTE)
-    refused(queue.call("reclaimTask", **reclaim), 401, "AuthenticationFailed")
-
-
 def test_signed_urls_of_queues_keep_the_real_time(queue: Queue) -> None:
     advance(queue, DAY)
     urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
@@ -114,23 +97,3 @@ def test_signed_urls_of_artifacts_keep_the_real_time(queue: Queue) -> None:
     assert queue.send("GET", location, credentials=None).data == b"content"
     queue.clock.advance(DAY)
     assert queue.send("GET", location, credentials=None).status_code == 403
-
-
-def test_claim_work_waits_in_real_time_and_gets_what_a_move_offers(queue: Queue) -> None:
-    queue = Queue(control=True)  # it waits for 20 s; the real time stands still here
-    task_id = queue.create()
-    assert visible(queue) == [(task_id, 0)]
-    answers: list[Any] = []
-    services = queue.server.services
-
-    def wait() -> None:
-        answers.append(queue.call("claimWork", {"tasks": 1, **WORKER}, **POOL).get_json())
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert wait_until(lambda: services.pollers.waiting() == 1)
-    advance(queue, MINUTE)
-    assert waiting.is_alive()
-    advance(queue, HOUR)
-    waiting.join(60)
-    assert [claim["status"]["taskId"] for claim in answers[0]["tasks"]] == [task_id]

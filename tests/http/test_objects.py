@@ -10,7 +10,6 @@ from tests.http.calls import BLOB, Credentials, Queue, refused, succeeded
 
 NAME = "private/a b"
 HASHES = {"sha256": hashlib.sha256(BLOB).hexdigest(), "sha512": hashlib.sha512(BLOB).hexdigest()}
-TO_PUT = {"putUrl": {"contentType": "text/html", "contentLength": len(BLOB)}}
 INLINE = {"dataInline": {"contentType": "text/html", "objectData": base64.b64encode(BLOB).decode()}}
 
 
@@ -92,22 +91,3 @@ def test_credentials_are_valid_for_one_object_and_one_direction(uploaded: Object
     ):
         answer = queue.object("POST", "finish-upload", name, {**body, **changes}, credentials)
         refused(answer, 403, "InsufficientScopes", "object:upload:")
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"uploadId": "x"}, "body/uploadId"),
-        ({"proposedUploadMethods": {"ftp": {}}}, "ftp"),
-        (
-            {"proposedUploadMethods": {"putUrl": {**TO_PUT["putUrl"], "contentLength": 5 * 1024**3 + 1}}},
-            "Length",
-        ),
-        ({"proposedUploadMethods": {"putUrl": {**TO_PUT["putUrl"], "contentType": "a\nb"}}}, "contentType"),
-        ({"proposedUploadMethods": {"dataInline": {"contentType": "a", "objectData": "a" * 10_927}}}, "Data"),
-    ],
-)
-def test_an_upload_that_does_not_match_the_schema_is_refused(
-    unfinished: Object, changes: Any, said: str
-) -> None:
-    refused(unfinished.create_upload(INLINE, **changes), 400, "InputValidationError", said)

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -166,30 +165,6 @@ def test_an_azurite_takes_other_ports_where_its_own_are_busy_and_no_folder_of_an
         assert second.ports.queue != queue_port
 
 
-def test_an_azurite_that_does_not_start_is_reported_with_its_last_words(
-    made: Callable[..., Azurite], tmp_path: Path
-) -> None:
-    program = tmp_path / "node_modules/.bin/azurite"
-    program.parent.mkdir(parents=True)
-
-    def said(script: str, **more: Any) -> str:
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        with pytest.raises(UnusableStorage) as refused:
-            made(tmp_path, **more).start()
-        return str(refused.value).replace(str(tmp_path), "")
-
-    see = "see /data/azurite.log."
-    error = "echo first; echo; echo 'ValueError: nothing of the sort'; exit 1"
-    ended = "Azurite ended while it started; it said"
-    assert said(error) == f"{ended} 'ValueError: nothing of the sort', {see}"
-    assert said("echo last words") == f"{ended} 'last words', {see}"
-    assert said("") == f"{ended} nothing, {see}"
-    never = said("read line", start_timeout=timedelta(seconds=0.1))
-    assert never == f"Azurite did not begin to listen within 0.1 s; {see}"
-    assert made().start().alive(), "a failed start leaves the folder free"
-
-
 def test_what_is_missing_is_named_with_a_remedy(
     made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -216,21 +191,6 @@ def test_a_folder_or_key_of_another_user_is_refused(made: Callable[..., Azurite]
     with pytest.raises(UnusableStorage, match="it belongs to another user"):
         made().start()
     assert planted.read_text() == "AccountName=theirs"
-
-
-def test_a_version_gets_only_the_options_that_it_declares(
-    made: Callable[..., Azurite], tmp_path: Path
-) -> None:
-    """3.31 has no keep-alive timeouts and no telemetry, and ends at an unknown option."""
-    main = tmp_path / "old/node_modules/azurite/dist/src/azurite.js"
-    (main.parent / "common").mkdir(parents=True)
-    (main.parent / "common/Environment.js").write_text('.option(["s", "silent"]).option(["", "blobHost"])')
-    main.write_text("#!/usr/bin/env node\nconsole.error('Error:', ...process.argv.slice(2, 4))")
-    main.chmod(0o755)
-    (tmp_path / "old/node_modules/.bin").mkdir()
-    (tmp_path / "old/node_modules/.bin/azurite").symlink_to("../azurite/dist/src/azurite.js")
-    with pytest.raises(UnusableStorage, match="it said 'Error: --silent --location="):
-        made(tmp_path / "old").start()
 
 
 def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(

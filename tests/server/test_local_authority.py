@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
@@ -84,15 +83,6 @@ def test_a_new_name_replaces_the_authority_by_one_for_all_names_and_is_logged(tm
     of_all = authority.certificate.read_bytes()
     assert made(tmp_path, "10.9.8.7").certificate.read_bytes() == of_all, "no name is new to it"
     assert "10.9.8.7" in names_in(authority.server)
-
-
-@pytest.mark.parametrize("name", ["server.pem", "authority.pem", "ca.pem", "bundle.pem"])
-def test_a_missing_file_is_made_anew(tmp_path: Path, name: str) -> None:
-    authority = made(tmp_path)
-    (tmp_path / name).unlink()
-    made(tmp_path)
-    certificate(authority.server).verify_directly_issued_by(certificate(authority.certificate))
-    assert authority.bundle.read_text().endswith(authority.certificate.read_text())
 
 
 def test_processes_that_start_at_once_make_one_authority(tmp_path: Path) -> None:

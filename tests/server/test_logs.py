@@ -1,9 +1,6 @@
 """The log on standard error: JSON, or text at a terminal, also of libraries."""
 
 import json
-import os
-import pty
-import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -13,15 +10,6 @@ import pytest
 
 from legacy_queue.server.logs import Text
 
-OVERFLOW = """
-import urllib3
-from legacy_queue.server.logs import log_to_standard_error
-
-log_to_standard_error()
-with urllib3.HTTPConnectionPool("127.0.0.1", 1, maxsize=1) as pool:
-    for connection in [pool._new_conn(), pool._new_conn()]:
-        pool._put_conn(connection)
-"""
 ALL = """
 import logging, sys, warnings
 import structlog
@@ -57,23 +45,8 @@ def logged(*options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
-def at_a_terminal(*options: str, **env: str) -> str:
-    """The log of a process whose standard error is a terminal."""
-    master, slave = pty.openpty()
-    subprocess.run([sys.executable, "-c", ALL, *options], stderr=slave, check=True, env={**os.environ, **env})
-    os.close(slave)
-    text = os.read(master, 65536).decode()
-    os.close(master)
-    return text
-
-
 def rendered(event: str, level: str = "info", colours: bool = False, **fields: Any) -> str:
     return Text(colours, lambda: NOW)(None, "", {"event": event, "level": level, **fields})
-
-
-def test_a_connection_that_the_pool_drops_is_not_logged() -> None:
-    ended = subprocess.run([sys.executable, "-c", OVERFLOW], capture_output=True, text=True, check=True)
-    assert ended.stderr == ""
 
 
 def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
@@ -88,15 +61,6 @@ def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
     assert "UserWarning: an old name" in warned
     assert "ValueError: a bug" in lines[-1]["exception"]
     assert abs((datetime.fromisoformat(lines[0]["timestamp"]) - datetime.now(UTC)).total_seconds()) < 3600
-
-
-def test_each_line_is_coloured_text_at_a_terminal() -> None:
-    text = at_a_terminal()
-    assert "\x1b[" in text
-    plain = re.sub(r"\x1b\[\d+m", "", text).replace("\r\n", "\n")
-    assert re.match(r"\d\d:\d\d:\d\d\.\d{3} info    GET /v1/ping ping 200 0\.4 ms req=an-id\n", plain), plain
-    assert re.search(r"warning something went wrong logger=a\.library\n", plain), plain
-    assert re.search(r"error   internal-error\nTraceback .*\nValueError: a bug\n", plain, re.DOTALL), plain
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from tests.server.test_worker import (
 )
 
 NOW = datetime.now(UTC)
-DAY = timedelta(days=1)
 
 
 @pytest.fixture(scope="module")

@@ -35,20 +35,6 @@ def test_a_task_is_claimed_reclaimed_and_reported_with_each_protocol(
     assert legacy_queue.messages("builds") == []
 
 
-def test_an_unknown_state_protocol_or_resolution_is_refused_at_once(
-    legacy_queue: LegacyQueue,
-) -> None:
-    task_id = legacy_queue.create_task()
-    with pytest.raises(ValueError, match="state is 'done': one of unscheduled, pending, running, completed"):
-        legacy_queue.wait_for(task_id, "done")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="protocol is 'azure': one of claimwork, draft, deployed is"):
-        legacy_queue.claim(protocol="azure")  # type: ignore[arg-type]
-    run = legacy_queue.claim()
-    assert run
-    with pytest.raises(ValueError, match="resolution is 'done': one of completed, failed, exception is"):
-        run.report("done")  # type: ignore[arg-type]
-
-
 def test_a_wait_for_what_will_not_be_fails_at_once_with_the_story(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task()
     run = legacy_queue.claim()
@@ -75,15 +61,6 @@ def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: Le
         legacy_queue.wait_for_event("task-running", f"primary.{task_id}.#", timeout=0.2)
 
 
-def test_a_wait_ends_with_a_reset(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task()
-    resetting = threading.Timer(0.1, legacy_queue.reset)
-    resetting.start()
-    with pytest.raises(TimeoutError, match="not running before the queue was reset"):
-        legacy_queue.wait_for(task_id, "running", timeout=60)
-    resetting.join()
-
-
 def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task(routes=["a.b"])
     first = legacy_queue.wait_for_event("task-pending", "route.a.b")
@@ -92,15 +69,6 @@ def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: 
     creating.start()
     assert legacy_queue.wait_for_event("task-pending", after=first, timeout=60)["routes"] == []
     creating.join()
-
-
-def test_the_test_controls_the_time(legacy_queue: LegacyQueue) -> None:
-    frozen = legacy_queue.freeze()
-    assert legacy_queue.now() == frozen
-    assert legacy_queue.advance("90s") == frozen + timedelta(seconds=90)
-    assert legacy_queue.advance(1.5) == legacy_queue.now() == frozen + timedelta(seconds=91.5)
-    assert legacy_queue.advance(timedelta(days=30)) == frozen + timedelta(days=30, seconds=91.5)
-    assert legacy_queue.release() >= frozen + timedelta(days=30)
 
 
 @pytest.mark.parametrize(("status", "left"), [(503, 1), (409, 0)])
@@ -144,19 +112,6 @@ def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) ->
     with pytest.warns(FaultNeverFired, match=r"azure\.receive"):
         legacy_queue.reset()
     legacy_queue.fault("claimTask", status=503).remove()
-
-
-def test_a_fault_that_a_reset_has_removed_is_over(legacy_queue: LegacyQueue) -> None:
-    legacy_queue.create_task()
-    with legacy_queue.fault("claimWork", status=503) as fault:
-        with pytest.raises(RequestFailed):
-            legacy_queue.claim()
-        legacy_queue.reset()
-        assert fault.fired == 1
-    assert fault.remove() == 1
-    with pytest.warns(FaultNeverFired) as warned, legacy_queue.fault("claimWork", status=503):
-        legacy_queue.reset()
-    assert len(warned) == 1
 
 
 def test_a_reset_empties_everything(legacy_queue: LegacyQueue) -> None:
@@ -242,14 +197,3 @@ def test_a_task_is_defined_scheduled_canceled_and_run_again(legacy_queue: Legacy
     assert legacy_queue.schedule(task_id)["state"] == "pending"
     assert legacy_queue.cancel(task_id)["state"] == "exception"
     assert legacy_queue.rerun(task_id)["state"] == "pending"
-
-
-def test_a_worker_in_quarantine_gets_no_task(legacy_queue: LegacyQueue) -> None:
-    assert legacy_queue.claim() is None
-    legacy_queue.quarantine(timedelta(hours=1))
-    task_id = legacy_queue.create_task()
-    assert legacy_queue.claim() is None
-    legacy_queue.advance("61m")
-    run = legacy_queue.claim()
-    assert run
-    assert run.task_id == task_id

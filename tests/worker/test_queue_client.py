@@ -1,7 +1,6 @@
 """How requests are signed, repeated and read."""
 
 import base64
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -64,21 +63,6 @@ def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:
     assert message.message_id == "5974b586-0df3-4e2d-ad0c-18e3892bfca2"
     assert message.pop_receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
     assert message.work() == {"taskId": TASK_ID, "runId": 2, "signature": "s+/="}
-
-
-@pytest.mark.parametrize(
-    "xml",
-    [
-        b"",
-        b"{}",
-        b"<QueueMessagesList>",
-        b"<html/>",
-        re.sub(b"<PopReceipt>.*</PopReceipt>", b"", AZURE_ANSWER),
-    ],
-)
-def test_an_answer_that_is_not_a_message_list_raises_unavailable(xml: bytes) -> None:
-    with pytest.raises(Unavailable):
-        parse_messages(xml)
 
 
 def test_no_entity_of_a_document_type_is_read(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,6 @@ from legacy_queue.adapters.azure.connection import (
     StorageTimeouts,
     default_context,
 )
-from legacy_queue.local_processes.azurite import Azurite
 
 from .stub import Reply, Stub, answer, hang_up, reset, then_hang_up
 
@@ -33,59 +30,12 @@ def get(connections: Connections) -> Response:
     return connections.exchange("GET", "/", {})
 
 
-# Many greenlets at once, on Azurite, in a patched process.
-UNDER_GEVENT = """
-from gevent import monkey
-monkey.patch_all()
-
-import sys
-
-import gevent
-
-from legacy_queue.adapters.azure import AzureAccount
-
-account = AzureAccount(sys.argv[1], "gevent")
-table = account.table("gevent")
-account.check()
-
-def work(number):
-    etag = table.insert("p", str(number), {"number": number})
-    table.merge("p", str(number), {"number": number + 1}, etag)
-    assert table.get("p", str(number)).values == {"number": number + 1}
-
-killed = [gevent.spawn(table.page, [], "", 1000) for _ in range(20)]
-gevent.sleep(0.01)
-gevent.killall(killed)
-ran = []
-other = gevent.spawn(lambda: [(gevent.sleep(0.001), ran.append(1)) for _ in range(5)])
-gevent.joinall([*[gevent.spawn(work, number) for number in range(100)], other], raise_error=True)
-assert len(ran) == 5
-print("all done")
-"""
-
-
 def test_a_connection_is_kept_and_used_again() -> None:
     with Stub(OK) as stub:
         connections = Connections(stub.url)
         for _ in range(3):
             assert get(connections).body == b"body"
     assert (stub.connections, len(stub.heard)) == (1, 3)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        answer(200, b"body", "Connection: close"),
-        b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody",
-    ],
-    ids=["close", "HTTP/1.0"],
-)
-def test_a_connection_that_ends_with_its_answer_is_not_used_again(reply: bytes) -> None:
-    with Stub(reply) as stub:
-        connections = Connections(stub.url)
-        for _ in range(3):
-            assert get(connections).body == b"body"
-    assert stub.connections == 3
 
 
 def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
@@ -184,12 +134,6 @@ def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> 
                 left -= len(connection.recv(1 << 20))
             connection.sendall(OK)
             assert second.result().body == b"body"
-
-
-def test_greenlets_use_an_account_concurrently(azurite: Azurite) -> None:
-    command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, azurite.connection_string]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.stdout, done.stderr) == ("all done\n", "")
 
 
 @pytest.fixture

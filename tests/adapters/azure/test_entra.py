@@ -137,15 +137,6 @@ class Source:
         return self.fetched, self.now + 3600
 
 
-def test_a_value_is_fetched_again_before_it_expires() -> None:
-    source = Source()
-    assert [source.value.get() for _ in range(3)] == [1, 1, 1]
-    source.now += 3600 - 301
-    assert source.value.get() == 1
-    source.now += 2
-    assert [source.value.get() for _ in range(2)] == [2, 2]
-
-
 def test_a_value_that_cannot_be_renewed_serves_until_it_expires() -> None:
     source = Source()
     source.value.get()

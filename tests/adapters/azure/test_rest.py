@@ -161,16 +161,6 @@ def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) 
     assert paused(client, least)
 
 
-@pytest.mark.parametrize("retry_after", ["3", "300"])
-def test_a_retry_after_that_takes_too_long_means_unavailable_at_once(retry_after: str) -> None:
-    """So that a call ends before a client gives up after 30 s."""
-    with Stub(busy(retry_after), NO_CONTENT) as stub:
-        client = Client(stub.url)
-        with pytest.raises(ServiceUnavailable):
-            client.table.put("p", "k", {})
-    assert (len(stub.heard), client.slept) == (1, [])
-
-
 def nowhere() -> str:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -289,11 +279,6 @@ def test_a_message_is_read_as_azure_documents_it() -> None:
         datetime(2009, 10, 9, 23, 29, 20, tzinfo=UTC),
         2,
     )
-
-
-def test_a_batch_answer_without_an_etag_means_unavailable() -> None:
-    with Stub(batched(204).replace(b"ETag", b"Etc.")) as stub, pytest.raises(ServiceUnavailable):
-        ACTS["batch"][0](Client(stub.url))
 
 
 def test_logs_and_errors_hold_neither_key_nor_signature() -> None:

@@ -110,40 +110,6 @@ def test_a_request_is_dated_when_it_is_sent() -> None:
         assert recorded(TABLE, Request("DELETE", "/t()"), now=now).date == date
 
 
-ACCT = f"AccountName=acct;AccountKey={DEFAULT_KEY};"
-STRINGS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "of development": (
-        "UseDevelopmentStorage=true",
-        "devstoreaccount1",
-        {
-            "queue": "http://127.0.0.1:10001/devstoreaccount1",
-            "table": "http://127.0.0.1:10002/devstoreaccount1",
-            "blob": "http://127.0.0.1:10000/devstoreaccount1",
-        },
-    ),
-    "of Azure's portal": (
-        f"{ACCT}DefaultEndpointsProtocol=https;EndpointSuffix=core.windows.net",
-        "acct",
-        {name: f"https://acct.{name}.core.windows.net" for name in ("queue", "table", "blob")},
-    ),
-    "with endpoints": (
-        f"{ACCT}QueueEndpoint=http://[::1]:1/acct;TableEndpoint=https://t/x/y/;BlobEndpoint=http://b/acct",
-        "acct",
-        {"queue": "http://[::1]:1/acct", "table": "https://t/x/y", "blob": "http://b/acct"},
-    ),
-}
-
-
-@pytest.mark.parametrize(("string", "name", "endpoints"), STRINGS.values(), ids=STRINGS)
-def test_a_connection_string_names_account_and_endpoints(
-    string: str, name: str, endpoints: dict[str, str]
-) -> None:
-    account = AzureAccount(string, "prefix")
-    assert account.endpoints == endpoints
-    assert account.public_queues.account == account.public_blobs.account == name
-    assert account.public_queues.url == endpoints["queue"]
-
-
 @pytest.mark.parametrize(
     "string",
     [

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,21 +140,6 @@ def test_a_whole_table_is_read_in_many_short_pages(database: CountingDatabase) -
         found, pages, after = found + len(page.rows), pages + 1, page.after
     assert (found, database.returned) == (10_000, 250)
     assert pages == 41
-
-
-def test_expired_messages_in_front_are_removed_a_few_at_a_time(tmp_path: Path) -> None:
-    file, clock = StorageFile(tmp_path), FakeClock(NOW)
-    file.prepare()
-    database = Database(file, clock)
-    messages = queue(database, "q", clock)
-    messages.create({})
-    for _ in range(40):
-        messages.put("old", timedelta(0), HOUR)
-    clock.advance(HOUR)
-    messages.put("new", timedelta(0), HOUR)
-    assert [message.text for message in messages.receive(2, HOUR)] == ["new"]
-    assert database.rows("SELECT count(*) FROM messages") == [(1,)]
-    database.close()
 
 
 def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:

@@ -11,18 +11,12 @@ import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.schema import VERSION
-from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, network_file_system
+from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from tests.memory_server import FakeClock
 from tests.other_user import give_away
 from tests.system.processes import wait_until
-
-MOUNTS = """21 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw
-28 0 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
-40 28 0:40 / /mnt/far\\040away rw,relatime shared:9 - nfs4 server:/x rw,vers=4.2
-41 40 8:1 / /mnt/far\\040away/disk rw - xfs /dev/sda1 rw
-"""
 
 
 @pytest.fixture
@@ -104,20 +98,6 @@ def test_a_damaged_file_is_refused(file: StorageFile) -> None:
     assert "damaged" in refusal(file)
     file.path.write_bytes(content[: 2048 * 30])
     assert "damaged" in refusal(file)
-
-
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        ("/mnt/far away/x", "nfs4"),
-        ("/mnt/far away", "nfs4"),
-        ("/mnt/far away/disk/x", None),
-        ("/mnt/far awayx", None),
-        ("/home", None),
-    ],
-)
-def test_a_folder_on_a_network_file_system_is_noticed(folder: str, kind: str | None) -> None:
-    assert network_file_system(Path(folder), MOUNTS) == kind
 
 
 def test_two_servers_of_one_file_are_refused(file: StorageFile, tmp_path: Path) -> None:
@@ -384,16 +364,6 @@ def test_a_backup_is_restored_with_its_artifacts_in_the_place_of_all_that_came_l
     again.close()
     beside = {path.name for path in tmp_path.iterdir()}
     assert beside == {"monday", "monday-artifacts", "left", "storage.sqlite", "artifacts"}
-
-
-def test_artifacts_that_a_restored_backup_lacks_are_counted(file: StorageFile, tmp_path: Path) -> None:
-    file.prepare()
-    opened = account(file)
-    opened.container.put("large", b"." * 100_000, "text/plain", None)
-    file.back_up(tmp_path / "monday")
-    opened.close()
-    shutil.rmtree(tmp_path / "monday-artifacts")
-    assert StorageFile(tmp_path / "other").restore(tmp_path / "monday") == 1
 
 
 def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path: Path) -> None:

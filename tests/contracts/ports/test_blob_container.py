@@ -132,15 +132,6 @@ def test_a_list_with_a_missing_block_changes_nothing(container: BlobContainer, b
     assert container.block_list("name") == BlockList(["block-c"], ["block-a", "block-b"])
 
 
-def test_a_list_replaces_the_blob_and_discards_other_blocks(container: BlobContainer) -> None:
-    container.put("name", b"put", "text/plain", None)
-    put_blocks(container, *IDS)
-    assert content(container) == b"put"
-    container.put_block_list("name", latest("block-b"), "text/plain", None)
-    assert content(container) == b"<block-b>"
-    assert container.block_list("name") == BlockList(["block-b"], [])
-
-
 def test_a_block_has_up_to_4_mib_and_an_id_up_to_64_bytes(container: BlobContainer) -> None:
     ids, body = ["a" * 48, "b" * 48], bytes(range(256)) * (4 * MIB // 256)
     for block_id in ids:

@@ -122,13 +122,6 @@ def test_one_of_many_concurrent_inserts_succeeds(
     assert row.values == {"number": done.index(True)}
 
 
-def test_a_put_replaces_everything_that_was_stored(table: Table) -> None:
-    first = table.put("p", "k", {"a": 1, "b": 1})
-    second = table.put("p", "k", {"a": 2})
-    assert first != second
-    assert table.get("p", "k") == Row("p", "k", {"a": 2}, second)
-
-
 def test_a_merge_keeps_the_properties_that_it_does_not_name(table: Table) -> None:
     first = table.insert("p", "k", {"a": 1, "b": 1})
     second = table.merge("p", "k", {"b": 2, "c": "new"}, first)
@@ -299,13 +292,6 @@ def test_rows_are_chosen_by_how_their_values_compare(table: Table, name: str) ->
             assert [row.values[name] for row in rows] == expected[operator], (operator, value)
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_rows_are_chosen_by_a_value_of_any_kind(table: Table, name: str) -> None:
-    table.insert("p", "k", VALUES)
-    table.insert("p", "without", {})
-    assert keys(all_rows(table, [Condition(name, "eq", VALUES[name])])) == [("p", "k")]
-
-
 def test_rows_are_chosen_by_any_of_several_values(table: Table) -> None:
     fill(table, {"p": ["a", "b'", "c"], "q": ["a", "d"]})
     wanted = ("b'", "a", "none")
@@ -314,13 +300,6 @@ def test_rows_are_chosen_by_any_of_several_values(table: Table) -> None:
     assert keys(all_rows(table, both)) == [("p", "a"), ("p", "b'")]
     for name in ("name", KEY):
         assert all_rows(table, [Condition(name, "in", ())]) == []
-
-
-def test_the_range_of_keys_may_be_in_several_partitions(table: Table) -> None:
-    fill(table, {"a": ["1", "2"], "b": ["1", "2"], "c": ["1", "2"]})
-    conditions = [Condition(PARTITION, "gt", "a"), Condition(PARTITION, "le", "c"), Condition(KEY, "ge", "2")]
-    assert keys(all_rows(table, conditions)) == [("b", "2"), ("c", "2")]
-    assert keys(all_rows(table, [*conditions, Condition("name", "eq", "2")], 1)) == [("b", "2"), ("c", "2")]
 
 
 def test_a_page_may_have_some_properties_only(table: Table) -> None:
