@@ -180,16 +180,6 @@ def test_a_broker_that_does_not_confirm_is_away(
     assert network.connections == 2, "the connection with an answer outstanding is not used again"
 
 
-def test_a_broker_that_accepts_connections_and_does_not_answer_is_away(
-    network: Network, project: str, connected: Callable[..., AmqpBroker]
-) -> None:
-    network.swallows.set()
-    broker = connected(network.url, project, SHORT)
-    for act in (broker.check, lambda: broker.follow(None, "#")):
-        with pytest.raises(BrokerAway):
-            act()
-
-
 def full_queue(listener: Consumer, project: str, broker: AmqpBroker) -> str:
     """The name of a queue that takes no further ``task-failed``: RabbitMQ then rejects it."""
     full = listener.channel.queue_declare(

@@ -1,4 +1,4 @@
-"""``legacy-queue clock, fault, peek, requests and reset``, against a real server with ``--control``."""
+"""``legacy-queue clock, fault, requests and reset``, against a real server with ``--control``."""
 
 import json
 import re

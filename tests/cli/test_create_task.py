@@ -1,4 +1,4 @@
-"""``legacy-queue create-task``: real processes against a real server, and the sample worker."""
+"""``legacy-queue create-task``: payloads of each kind of worker, and what the command waits for."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager

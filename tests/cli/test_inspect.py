@@ -1,4 +1,4 @@
-"""``legacy-queue status, tasks, pools, workers, group, log, cancel, rerun``, against a real server."""
+"""``legacy-queue status, group, log, cancel, rerun``, against a real server, and how commands find it."""
 
 import json
 import os

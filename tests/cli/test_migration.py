@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a wide table
-"""``legacy-queue migration``: it asks a real server, or a fake server."""
+"""``legacy-queue migration``: the table that it makes of a report."""
 
 import json
 from typing import Any

@@ -169,19 +169,6 @@ def test_a_range_beyond_the_end_is_refused(storage: Storage, download_url: str) 
         assert answer.headers["content-range"] == f"bytes */{length}"
 
 
-def test_conditional_headers_of_a_download_are_respected(download_url: str) -> None:
-    etag = requests.head(download_url, timeout=30).headers["etag"]
-    for name, value, expected in (
-        ("if-match", etag, GRANTED),
-        ("if-match", '"other"', (412, "ConditionNotMet")),
-        ("if-none-match", etag, (304, None)),
-        ("if-none-match", '"other"', GRANTED),
-    ):
-        assert outcome(requests.get(download_url, headers={name: value}, timeout=30)) == expected
-    part = requests.get(download_url, headers={"range": "bytes=0-0", "if-range": '"other"'}, timeout=30)
-    assert (part.status_code, part.content) == (200, b"content")
-
-
 @pytest.mark.parametrize(
     ("query", "headers", "expected"),
     [

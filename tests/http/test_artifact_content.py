@@ -1,4 +1,4 @@
-"""The content of an artifact without a redirect, the information about it, and links to it."""
+"""Links to artifacts: how far they lead, and the scopes of what they lead to."""
 
 from itertools import pairwise
 from typing import Any

@@ -89,13 +89,6 @@ def test_with_follow_false_the_answer_ends_after_the_kept_events(queue: Queue) -
     assert exchanges_of(ask(queue.http, query), 9) == ["begins-anew", "task-defined", "task-pending"]
 
 
-def test_a_stream_tells_proxies_not_to_buffer_it(queue: Queue) -> None:
-    headers = ask(queue.http).headers
-    assert headers["cache-control"] == "no-cache"
-    assert headers["x-accel-buffering"] == "no"
-    assert "content-length" not in headers
-
-
 @pytest.mark.parametrize("way", ["header", "query", "header and query"])
 def test_a_stream_resumes_after_an_event(queue: Queue, way: str) -> None:
     stream = frames(ask(queue.http))

@@ -64,25 +64,6 @@ def dropped(queue: Queue, *call: Any, **more: Any) -> None:
         method(*call, **more).get_data()
 
 
-# --- the list of faults
-
-
-def test_a_fault_is_added_listed_and_removed(queue: Queue) -> None:
-    wire: dict[str, Any] = {
-        "endpoint": "status",
-        "status": 503,
-        "message": "later",
-        "times": 2,
-        "taskId": slugid(),
-    }
-    fault_id = add(queue, **wire)
-    shown = {"faultId": fault_id, **wire, "fired": 0}
-    assert queue.send("GET", "/control/v1/faults").get_json() == {"faults": [shown]}
-    assert succeeded(remove(queue, fault_id)).get_json() == shown
-    assert fired(queue) == []
-    refused(remove(queue, fault_id), 404, "ResourceNotFound", fault_id)
-
-
 # --- errors
 
 
@@ -201,18 +182,6 @@ def messages(queue: Queue) -> list[Any]:
     return list(succeeded(queue.send("GET", target)).get_json()["messages"])
 
 
-def test_poll_urls_may_be_expired(queue: Queue) -> None:
-    queue.create()
-    add(queue, "pollTaskUrls", sas="expired", times=1)
-    expired = poll_urls(queue)
-    assert expired["expires"] < poll_urls(queue)["expires"]
-    for method, name in (("GET", "signedPollUrl"), ("DELETE", "signedDeleteUrl")):
-        target = expired[name].removeprefix(ROOT_URL).replace("{{messageId}}", "m")
-        answer = queue.send(method, target.replace("{{popReceipt}}", "AAAA"), credentials=None)
-        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
-    assert len(receive(queue)) == 1
-
-
 def test_poll_urls_may_expire_soon(queue: Queue) -> None:
     queue.create()
     add(queue, "pollTaskUrls", sas="8s", times=1)
@@ -238,16 +207,6 @@ def test_a_stale_receipt_does_not_delete(queue: Queue) -> None:
     queue.clock.advance(timedelta(minutes=5))
     ((_, message_id, receipt),) = receive(queue)
     assert delete(queue, message_id, receipt) == (204, None)
-
-
-def test_a_delete_is_carried_out_only_if_it_is_dropped_after(queue: Queue) -> None:
-    for when, left in (("before", 1), ("after", 0)):
-        queue = FaultyQueue()
-        queue.create()
-        ((_, *lease),) = receive(queue)
-        add(queue, "azure.delete", drop=when)
-        dropped(queue, "DELETE", delete_target(queue, *lease), credentials=None)
-        assert len(messages(queue)) == left
 
 
 # --- uploads

@@ -1,4 +1,4 @@
-"""Many tasks at once, sealed groups, and changed priorities: as a client of today's queue sees them."""
+"""Many tasks at once, and the scopes of changed priorities: as a client of today's queue sees them."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The requests that a server under control answered, and the messages in its queues."""
+"""The requests that a server under control answered."""
 
 import json
 import re
@@ -101,13 +101,6 @@ def test_a_request_without_an_endpoint_is_recorded(queue: Queue) -> None:
     assert last(queue)["endpoint"] == "ready"
 
 
-def test_a_fault_is_recorded(queue: Queue) -> None:
-    body = json.dumps({"endpoint": "ping", "status": 503}).encode()
-    fault_id = succeeded(queue.send("POST", "/control/v1/faults", body)).get_json()["faultId"]
-    queue.send("GET", "/v1/ping")
-    assert (last(queue)["fault"], last(queue)["status"]) == (fault_id, 503)
-
-
 def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> None:
     target = poll_target(queue)
     waiting = queue.create()
@@ -157,13 +150,6 @@ def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(queue:
     assert last(queue)["sentReason"] == "malformed-payload"
     queue.call("reportException", {"reason": SECRET}, taskId=task_id, runId=0)
     assert "sentReason" not in last(queue)
-
-
-def test_the_urls_of_an_answer_are_recorded_with_their_end(queue: Queue) -> None:
-    answer = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
-    assert last(queue)["expires"] == answer["expires"]
-    queue.send("GET", answer["queues"][0]["signedPollUrl"].removeprefix(ROOT_URL))
-    assert last(queue)["expires"][:19] == answer["expires"][:19]
 
 
 def test_requests_of_control_and_of_event_streams_are_not_recorded(queue: Queue) -> None:
@@ -227,6 +213,3 @@ def test_the_journal_holds_no_secret(queue: Queue) -> None:
     recorded = json.dumps(requests(queue))
     mac = re.findall(r'mac="([^"]+)"', signed)[0]
     assert [secret for secret in (SECRET, mac, ROOT.access_token) if secret in recorded] == []
-
-
-# --- messages

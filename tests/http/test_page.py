@@ -1,4 +1,4 @@
-"""The page for eyes: who may see it, and what it may do."""
+"""The page for eyes: who may see it, and what it may load."""
 
 import base64
 import json

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -37,25 +36,9 @@ def reset(queue: Queue) -> TestResponse:
     return queue.send("POST", "/control/v1/reset")
 
 
-def move(queue: Queue, **body: Any) -> TestResponse:
-    return queue.send("POST", "/control/v1/clock", json.dumps(body).encode())
-
-
-def control(queue: Queue, what: str) -> Any:
-    return succeeded(queue.send("GET", f"/control/v1/{what}")).get_json()
-
-
 @pytest.fixture
 def queue() -> Queue:
     return Queue(control=True)
-
-
-def test_the_server_works_again_after_a_reset(queue: Queue) -> None:
-    for _ in range(2):
-        task_id = queue.running()
-        succeeded(move(queue, advance="21m"))
-        assert queue.state(task_id) == "pending"
-        succeeded(reset(queue))
 
 
 def goes_on_polling(queue: Queue) -> bool:

@@ -1,4 +1,4 @@
-"""Task queues over HTTP: their pending tasks, their claimed tasks, and the list of them."""
+"""Task queues over HTTP: their pending tasks, and the scopes of their counts."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Provisioners, worker types and workers, declared, read, listed and quarantined by clients of 2018."""
+"""Declarations of provisioners, worker types and workers: their scopes and their schemas."""
 
 from datetime import timedelta
 from itertools import product
@@ -11,10 +11,8 @@ from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
     POOL,
-    PROVISIONER,
     TODAY,
     WORKER,
-    WORKER_TYPE,
     Credentials,
     Queue,
     params_of,
@@ -25,12 +23,6 @@ from tests.http.calls import (
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 ALICE: dict[str, Any] = {**POOL, **WORKER}
-WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
-LISTS = {
-    "listProvisioners": "/v1/provisioners",
-    "listWorkerTypes": f"/v1/provisioners/{PROVISIONER}/worker-types",
-    "listWorkers": WORKERS,
-}
 DECLARING = ["declareProvisioner", "declareWorkerType", "declareWorker"]
 
 
@@ -56,19 +48,6 @@ def ask(queue: Queue, name: str, body: Any = None, **changes: Any) -> Any:
 def names(page: Any) -> list[str]:
     (entries,) = (value for value in page.values() if isinstance(value, list))
     return [entry.get("workerId") or entry.get("workerType") or entry["provisionerId"] for entry in entries]
-
-
-def pages(queue: Queue, name: str, query: str) -> list[Any]:
-    received: list[Any] = []
-    token = ""
-    while not received or token:
-        target = f"{LISTS[name]}?{query}" + (f"&continuationToken={token}" if token else "")
-        received.append(succeeded(queue.send("GET", target, credentials=None)).get_json())
-        token = received[-1].get("continuationToken", "")
-    return received
-
-
-# --- records
 
 
 # --- declared
@@ -124,9 +103,3 @@ def test_an_invalid_declaration_is_refused_and_makes_no_record(queue: Queue, nam
         "schemas",
     )
     assert names(ask(queue, "listProvisioners")) == []
-
-
-# --- quarantined
-
-
-# --- in pages

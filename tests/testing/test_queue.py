@@ -172,25 +172,6 @@ def test_no_time_is_skipped_while_a_worker_is_at_work(legacy_queue: LegacyQueue)
     assert legacy_queue.now() - begun < timedelta(minutes=1)
 
 
-def test_messages_that_should_not_be_there_are_delivered_and_refused(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.create_task()
-    legacy_queue.put_message("poisoned", priority="high")
-    legacy_queue.put_message("forged", task_id, priority="medium")
-    legacy_queue.put_message("foreign", task_id, worker_type="another")
-    legacy_queue.put_message("doubled", task_id)
-    first, forged, *both = legacy_queue.messages()
-    assert "taskId" not in first
-    assert [message.get("taskId") for message in (forged, *both)] == [task_id] * 3
-    with pytest.raises(RequestFailed, match="403 AuthorizationFailed"):
-        legacy_queue.claim(protocol="draft")
-    assert legacy_queue.claim("another", protocol="draft")  # its scopes allow both worker types
-    with pytest.raises(RequestFailed, match="409 RequestConflict"):
-        legacy_queue.claim(protocol="draft", worker_id="another")
-    for refused in (("poisoned", task_id), ("forged", None), ("foreign", task_id)):
-        with pytest.raises(RequestFailed, match="400 InputError"):
-            legacy_queue.put_message(*refused)
-
-
 def test_a_task_is_defined_scheduled_canceled_and_run_again(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.define_task(worker_type="builds")
     assert legacy_queue.status(task_id)["state"] == "unscheduled"

@@ -1,4 +1,4 @@
-"""How a worker finds, claims and deletes, in each of the three protocols."""
+"""What becomes of messages, claims and secrets; ``conform`` judges the sample worker by the protocols."""
 
 import re
 import threading

@@ -115,14 +115,6 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(keyed: AzureA
     assert sas["sig"]
 
 
-def test_a_url_that_outlives_the_key_gets_a_new_key(keyed: AzureAccount, keys: Stub) -> None:
-    now = datetime.now(UTC)
-    keyed.queue("q").signed_urls(now, now + timedelta(days=5), HOUR)
-    assert len(keys.heard) == 1
-    with pytest.raises(ServiceUnavailable):  # no key lasts so long
-        keyed.queue("q").signed_urls(now, now + timedelta(days=8), HOUR)
-
-
 class Source:
     """A value that is fetched: its number. It expires after an hour."""
 

@@ -74,16 +74,6 @@ def test_messages_come_in_the_order_in_which_they_were_put(queue: Queue) -> None
     assert list(queue.receive(32, HOUR)) == []
 
 
-def test_a_message_that_becomes_visible_again_comes_after_the_others(
-    queue: Queue, wait: Callable[[float], None]
-) -> None:
-    first = queue.put("first", NO_TIME)
-    queue.put("second", NO_TIME)
-    wait(0.001)  # Azurite orders by milliseconds, and within one as they were put
-    queue.update(first, "first", NO_TIME)
-    assert texts(queue) == ["second", "first"]
-
-
 def test_concurrent_receivers_never_get_the_same_message(queue: Queue, other: StorageAccount) -> None:
     for number in range(40):
         queue.put(str(number), NO_TIME)
