@@ -158,3 +158,4 @@ def test_a_poll_is_a_sign_of_life_of_its_worker_and_in_all_processes() -> None:
     assert callers(queue) == dict.fromkeys(
         ("root", f"{WORKER['workerGroup']}/another"), format_time(NOW + 2 * MINUTE)
     ) | {worker: format_time(NOW + MINUTE)}
+    assert [*callers(queue)][-1] == worker, "who asked last comes first"
