@@ -38,9 +38,7 @@ def run(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
 DRAFT = {rule.id for rule in RULES if "draft" in rule.protocols}
 ALSO = {"claimwork": {"stop-on-a-409", "keep-several-claims", "repeat-a-lost-claim"}, "deployed": set[str]()}
 ASKED = {
-    protocol: [
-        rule.id for rule in RULES if protocol in rule.protocols and rule.id in (also | {rule.id} - DRAFT)
-    ]
+    protocol: [r.id for r in RULES if protocol in r.protocols and (r.id in also or r.id not in DRAFT)]
     for protocol, also in ALSO.items()
 }
 
