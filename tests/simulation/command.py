@@ -76,9 +76,8 @@ def _tell(outcome: Outcome) -> None:
     about = [line for line in outcome.story if re.search(rf"\b{outcome.about}\b| is | starts", line)]
     _say("\n".join(about[-_LINES:]))
     _say(f"BROKEN {outcome.about} {broken}")
-    _say(
-        f"with {plan.tasks} tasks, {plan.processes} processes and {', '.join(plan.faults.kinds) or 'no faults'}"
-    )
+    faults = ", ".join(plan.faults.kinds) or "no faults"
+    _say(f"with {plan.tasks} tasks, {plan.processes} processes and {faults}")
 
 
 def _kills(given: argparse.Namespace) -> bool:
@@ -98,13 +97,11 @@ def _orders(given: argparse.Namespace) -> bool:
 
 
 def _exhaust(name: str, trials: Callable[[], Iterator[str]], what: str) -> bool:
-    count = 0
-    last = "the first"
+    done: list[str] = []
     try:
-        for last in trials():
-            count += 1
+        done.extend(trials())
     except Broken as broken:
-        _say(f"{name}: BROKEN {broken}\nin trial {count}, the next after {last}")
+        _say(f"{name}: BROKEN {broken}\nin trial {len(done)}, the next after {done[-1:]}")
         return False
-    _say(f"{name}: {count} {what}")
+    _say(f"{name}: {len(done)} {what}")
     return True
