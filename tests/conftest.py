@@ -47,13 +47,12 @@ MEASURED = [Path(__file__).parent / name for name in ("domain", "http", "service
 
 # Files, and folders of files, that take longest.
 LONG = (
+    "simulation",
     "containers",
     "docs/test_pages.py",
     "conform",
     "system",
-    "services/test_redo.py",
     "services/test_life_machine.py",
-    "services/test_races.py",
     "local_processes",
     "cli/test_up.py",
     "adapters/test_amqp.py",
