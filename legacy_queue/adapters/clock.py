@@ -2,14 +2,10 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from queue import SimpleQueue
 from threading import Lock
-from typing import TypeVar
 
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import AdjustableClock, Clock, Flag, Waiter
-
-Item = TypeVar("Item")
 
 
 class SystemClock(Clock):
@@ -29,9 +25,6 @@ class SystemWaiter(Waiter):
 
     def wait(self, flag: Flag, seconds: float) -> bool:
         return flag.wait(seconds)
-
-    def get(self, queue: "SimpleQueue[Item]", seconds: float) -> Item:
-        return queue.get(timeout=seconds)
 
 
 class MovableClock(AdjustableClock):

@@ -6,13 +6,10 @@ may raise ServiceUnavailable: then the caller does not know whether it happened.
 
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime, timedelta
-from queue import SimpleQueue
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports.queue import LeaseLost as LeaseLost
-
-Item = TypeVar("Item")
 
 
 class AlreadyExists(Exception):
@@ -91,9 +88,6 @@ class Waiter(Protocol):
 
     def wait(self, flag: Flag, seconds: float) -> bool:
         """Whether the flag is set, at the latest after that time."""
-
-    def get(self, queue: "SimpleQueue[Item]", seconds: float) -> Item:
-        """The next item of the queue; raises queue.Empty after that time."""
 
 
 class Broker(Protocol):

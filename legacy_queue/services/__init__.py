@@ -71,7 +71,7 @@ class Services:
         self.gate = Gate()
         self.event_feed = EventFeed(broker, clock.now, waiter, settings.max_streams)
         self.publisher = EventPublisher(broker, self.event_feed, is_todays=settings.has_todays_events)
-        self.timers = Timers(storage.timers, clock, waiter, fires=settings.resolves)
+        self.timers = Timers(storage.timers, clock, fires=settings.resolves)
         self.pollers = PollerRegistry(
             storage.work_queues,
             clock,

@@ -38,7 +38,7 @@ class Resolver:
         """Handle timers until ``stop`` is set and ``wake`` is called. A closed gate holds this up."""
         while not stop.is_set():
             with gate.pass_through():
-                fired = self._timers.next_fired(timeout=1)
+                fired = self._timers.next_fired(waits=True)
                 if fired:
                     self._handle(fired)
                     time.sleep(0)  # let other greenlets run
@@ -51,7 +51,7 @@ class Resolver:
     def handle_all(self) -> int:
         """Handle the timers that have fired by now. Returns their number."""
         count = 0
-        while fired := self._timers.next_fired(timeout=None):
+        while fired := self._timers.next_fired(waits=False):
             self._handle(fired)
             count += 1
             time.sleep(0)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from queue import Empty
 
 from legacy_queue.domain.timer import Timer
-from legacy_queue.ports import Clock, Waiter
+from legacy_queue.ports import Clock
 from legacy_queue.services.timer_table import FiredTimer, SharedMessage, TimerTable
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerStore
@@ -33,12 +33,9 @@ class Timers:
     own calls are retried. Beyond ``max_kept`` timers in memory, waiting timers are in their messages alone.
     """
 
-    def __init__(
-        self, store: TimerStore, clock: Clock, waiter: Waiter, fires: bool = True, max_kept: int = 100_000
-    ) -> None:
+    def __init__(self, store: TimerStore, clock: Clock, fires: bool = True, max_kept: int = 100_000) -> None:
         self._store = store
         self._clock = clock
-        self._waiter = waiter
         self._table = TimerTable(keeps_waiting=fires, max_kept=max_kept)
         self._commits = GroupCommit(self._commit, _MAX_COMMIT)
 
@@ -91,17 +88,13 @@ class Timers:
         """Whether earlier events of the task are missing. They must be published before later events."""
         return self._table.is_unpublished(task_id)
 
-    def next_fired(self, timeout: float | None) -> FiredTimer | None:
-        """A fired timer, or None after ``timeout`` seconds (None: no wait).
+    def next_fired(self, *, waits: bool) -> FiredTimer | None:
+        """A fired timer. None if there is none, or, if this ``waits``, after a ``wake``.
 
         After it the caller calls ``complete`` or ``retry_later``.
         """
-        ready = self._table.ready
         with suppress(Empty):
-            while True:
-                task_id = ready.get_nowait() if timeout is None else self._waiter.get(ready, timeout)
-                if not task_id and timeout is not None:
-                    break
+            while (task_id := self._table.ready.get(block=waits)) or not waits:
                 fired = self._table.take(task_id)
                 if fired:
                     return fired

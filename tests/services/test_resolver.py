@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
@@ -31,7 +30,7 @@ class Resolving:
     def __init__(self, *answers: Answer) -> None:
         self.harness = Harness()
         self.clock = self.harness.clock
-        self.timers = Timers(self.harness.storage.timers, self.clock, SystemWaiter())
+        self.timers = Timers(self.harness.storage.timers, self.clock)
         self.left: list[tuple[str, str]] = []  # task, group
         self.calls: list[tuple[timedelta, datetime | None, bool]] = []  # when, since, is_published
         self.fired: list[FiredTimer] = []

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.timer import Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
@@ -46,7 +45,7 @@ class Kept:
 
     def another(self, intercept: Intercept = call_through, **options: Any) -> Timers:
         account = cast(StorageAccount, _Queues(self.account, intercept))
-        return Timers(TimerStore(account, "q"), self.clock, SystemWaiter(), **options)
+        return Timers(TimerStore(account, "q"), self.clock, **options)
 
     def put(self, *timers: Timer, text: str = "") -> None:
         """Put a visible message, as a dead process leaves it."""
@@ -92,7 +91,7 @@ class Kept:
 
 def fired(timers: Timers) -> list[FiredTimer]:
     found = []
-    while due := timers.next_fired(None):
+    while due := timers.next_fired(waits=False):
         found.append(replace(due, due=None))
     return found
 
@@ -171,7 +170,7 @@ def test_an_unfinished_timer_stays_invisible_while_its_process_lives() -> None:
         assert left > AT_ONCE
     assert calls.names.count("put") == calls.names.count("delete") + 1 <= 17
     kept.schedule()
-    assert kept.timers.next_fired(None) is None
+    assert kept.timers.next_fired(waits=False) is None
     assert len(kept.messages()) == 1
 
 

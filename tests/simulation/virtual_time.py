@@ -9,7 +9,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, TypeVar
 
 import gevent
@@ -105,12 +105,6 @@ class VirtualWaiter(Waiter):
             return self._time.within(seconds, flag.wait)
         except Empty:
             return flag.is_set()
-        finally:
-            self._resume()
-
-    def get(self, queue: "SimpleQueue[Item]", seconds: float) -> Item:
-        try:
-            return self._time.within(seconds, queue.get)
         finally:
             self._resume()
 

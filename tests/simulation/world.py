@@ -30,6 +30,7 @@ from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import RowPage, Table
 from legacy_queue.services import Services
+from legacy_queue.services.background import Pace
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 from tests.simulation.virtual_time import VirtualClock, VirtualTime, VirtualWaiter
@@ -47,6 +48,7 @@ SETTINGS = ServiceSettings(
     claim_work_wait=timedelta(seconds=20),
     upload_url="http://queue.test/uploads",
 )
+_PACE = Pace(check=timedelta(seconds=5))  # else half of the calls ask whether the broker is there
 LATENCY = 0.008  # seconds that a call takes on average
 _TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
 _READS = ("get", "page", "peek", "receive", "check", "count", "metadata", "copy")
@@ -292,7 +294,7 @@ class Process:
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
         self.services = Services(storage, broker, self.clock, waiter, world.settings)
-        self.background = self.services.background()
+        self.background = self.services.background(_PACE)
 
     def start(self) -> None:
         """Start its threads."""
