@@ -58,15 +58,19 @@ class _Port:
 class Metered:
     """An account that records each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
 
-    def __init__(self, account: StorageAccount, intercept: Intercept = call_through) -> None:
-        self._account, self._intercept = account, intercept
+    def __init__(
+        self, account: StorageAccount, intercept: Intercept = call_through, prefix: str = PREFIX
+    ) -> None:
+        self._account, self._intercept, self._prefix = account, intercept, prefix
         self.names: list[str] = []
 
     def table(self, name: str) -> Table:
-        return cast(Table, _Port(Table, self._account.table(name), name.removeprefix(PREFIX), self._operate))
+        return cast(
+            Table, _Port(Table, self._account.table(name), name.removeprefix(self._prefix), self._operate)
+        )
 
     def queue(self, name: str) -> Queue:
-        short = name.removeprefix(f"{PREFIX}-")
+        short = name.removeprefix(f"{self._prefix}-")
         kind = short if short == TIMERS else "work"
         return cast(Queue, _Port(Queue, self._account.queue(name), kind, self._operate))
 

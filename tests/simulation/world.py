@@ -134,6 +134,8 @@ class World:
         self.calls: Counter[str] = Counter()
         self.kills = 0
         self.failure: Exception | None = None
+        # seconds that a call takes
+        self.latency: Callable[[Call], float] = lambda _: LATENCY * self.random("latency").uniform(0.5, 1.5)
         self.before: Hook = lambda _: None
         self.after: Hook = lambda _: None
         self._note = note
@@ -211,7 +213,7 @@ class World:
         self.before(call)
         self._stop_process(call)
         call.process.resume()
-        latency = self.random("latency").uniform(0.5, 1.5) * LATENCY
+        latency = self.latency(call)
         if self.happens("slow"):
             latency += self.random("slow").uniform(0, 5)
         self.time.sleep(latency / 2)
