@@ -366,6 +366,7 @@ def _service_settings(
         page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,
+        tells_offers=not settings.is_embedded,  # else one process, or a file that shows its version
     )
 
 

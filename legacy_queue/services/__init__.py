@@ -33,6 +33,7 @@ from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
 from legacy_queue.services.uploads import Uploads
+from legacy_queue.services.wakes import Wakes
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import Storage
@@ -80,6 +81,7 @@ class Services:
             self.gate,
             self.account.version,
             settings.max_polls,
+            Wakes(storage.offers, clock) if settings.tells_offers else None,
         )
 
         messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.pollers.on_offer)
@@ -167,7 +169,8 @@ class Services:
             pace,
             self.gate,
             self.waiter,
-            self.pollers.watch if self.pollers.can_watch else None,
+            self.pollers.watch,
+            self.pollers.watch_interval,
         )
 
     def clock_control(self) -> ClockControl:

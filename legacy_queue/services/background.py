@@ -33,7 +33,6 @@ class Pace:
     flush: timedelta = timedelta(seconds=1)  # of the calls of workers
     check: timedelta = timedelta(seconds=1)  # of the broker
     receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
-    watch: timedelta = timedelta(seconds=0.025)
 
 
 class Background:
@@ -56,7 +55,8 @@ class Background:
         pace: Pace,
         gate: Gate,
         waiter: Waiter,
-        watch: Callable[[], None] | None,
+        watch: Act,
+        watch_interval: timedelta | None,
     ) -> None:
         """A closed ``gate`` holds all threads up."""
         self._timers = timers
@@ -72,8 +72,8 @@ class Background:
             partial(self._repeat, self._check_broker, pace.check),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]
-        if watch:
-            self._loops.append(partial(self._repeat, watch, pace.watch))
+        if watch_interval:
+            self._loops.append(partial(self._repeat, watch, watch_interval))
         if periodic_jobs:
             receive = partial(self._repeat, self._receive, pace.receive)
             self._loops += [receive, partial(periodic_jobs.run, stopping, gate)]

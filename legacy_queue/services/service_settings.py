@@ -19,7 +19,8 @@ class ServiceSettings:
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
     ``page_pause``: between two pages of a periodic job. ``has_todays_events``: events have today's shape.
     ``max_polls``: worker types that are polled at a time. A poll of its own storage keeps the process from
-    calls, a poll of another mostly waits.
+    calls, a poll of another mostly waits. ``tells_offers``: processes tell each other, by rows, what they
+    offer.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -35,3 +36,4 @@ class ServiceSettings:
     page_pause: timedelta = PAGE_PAUSE
     has_todays_events: bool = False
     max_polls: int = 4
+    tells_offers: bool = False

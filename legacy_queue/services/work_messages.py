@@ -28,9 +28,9 @@ class WorkMessages:
         queues: WorkQueues,
         clock: Clock,
         secrets: Sequence[bytes],
-        on_offer: Callable[[WorkQueue], None],
+        on_offer: Callable[[WorkQueue, timedelta], None],
     ) -> None:
-        """``on_offer`` is called with each queue that has a new visible message."""
+        """``on_offer`` is called with each queue that has a new message, and when that is visible."""
         self._queues = queues
         self._clock = clock
         self._secret = secrets[0]
@@ -73,8 +73,7 @@ class WorkMessages:
             return
         if not (lease and self._hide(queue, lease, text, delay)):
             self._queues.put(queue, text, self._time_left(task), delay)
-        if delay <= _NO_DELAY:
-            self._on_offer(queue)
+        self._on_offer(queue, delay)
 
     def delete(self, queue: WorkQueue, lease: MessageLease) -> None:
         """Delete the message if possible: a claim with a message that stays is refused."""

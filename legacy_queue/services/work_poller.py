@@ -2,7 +2,7 @@
 
 What it does often costs the same for any number of requests. It polls the queues, highest priority first,
 until each request has its messages. It does not poll an empty queue again for a while, unless this process
-has offered a run there. It ends when no request waits.
+has offered a run there, or is told that another has. It ends when no request waits.
 """
 
 import threading
@@ -15,10 +15,12 @@ from datetime import datetime, timedelta
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import EVER
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.wakes import Wakes
 from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
@@ -26,6 +28,7 @@ log = structlog.get_logger()
 POLL_LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
 POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' work is found within a second
 MAX_POLLS = 200  # in a second, of all pollers that find no work
+MAX_TOLD_POLLS = 1  # where other processes tell of their offers
 _CHECK_INTERVAL = timedelta(seconds=5)  # of connections: each is also checked before it gets a message
 _POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
 _MAX_MESSAGES = 32  # in a receive, by Azure
@@ -60,6 +63,7 @@ class WaitingRequest:
 class SharedPolling:
     """What the pollers of a process share. They end once ``stopping`` is set, and pause while the gate is
     closed. ``polls`` bounds how many poll at a time, but for those that this process has offered a run.
+    ``wakes`` is None where processes do not tell each other what they offer.
     """
 
     work_queues: WorkQueues
@@ -68,17 +72,23 @@ class SharedPolling:
     stopping: threading.Event
     gate: Gate
     polls: threading.BoundedSemaphore
+    wakes: Wakes | None = None
     # the pollers that are not idle
     running: set["WorkPoller"] = field(default_factory=set)
 
-    def interval(self) -> timedelta:
-        """For how long an empty queue is not polled: longer where very many worker types are polled."""
-        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * len(self.running) / MAX_POLLS))
+    def interval(self, since: datetime) -> timedelta:
+        """For how long a queue that was empty then is not polled: longer where many worker types are polled,
+        and where this process is told what others offer.
+        """
+        polls = MAX_TOLD_POLLS if self.wakes and self.wakes.is_told(since) else MAX_POLLS
+        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * len(self.running) / polls))
 
     def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta) -> None:
         """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
         with suppress(LeaseLost, ServiceUnavailable):
             self.work_queues.hide(queue, message.lease, message.text, delay)
+            if self.wakes:
+                self.wakes.on_offer(queue, delay)
 
 
 class WorkPoller:
@@ -89,13 +99,12 @@ class WorkPoller:
         self._shared = shared
         self._clock = shared.clock
         self._waiting: dict[WaitingRequest, None] = {}  # in the order of their coming
-        self._interval = shared.interval()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
         self._has_offer = False  # since the last poll
         self._polls_once: list[WaitingRequest] = []  # that await their poll
         self._served: list[WaitingRequest] = []  # that got messages in this poll
-        self._checked_connections: datetime | None = None
+        self._checked_connections = EVER
         self._lock = threading.Lock()
         self._wake = threading.Event()
 
@@ -168,14 +177,13 @@ class WorkPoller:
 
     def poll_once(self) -> None:
         """Poll for the requests that wait now. Raises ServiceUnavailable."""
-        self._interval = self._shared.interval()
         with self._lock:
             self._has_offer = False
             polled_once = self._polls_once
             self._polls_once = []
             if polled_once:
                 self._empty.clear()
-        if not self._is_recent(self._checked_connections, _CHECK_INTERVAL):
+        if self._left(self._checked_connections, _CHECK_INTERVAL) <= _POLL_MARGIN:
             self._checked_connections = self._clock.wall_time()
             self._finish([request for request in [*self._waiting] if request.is_disconnected()])
         try:
@@ -189,13 +197,11 @@ class WorkPoller:
 
     def seconds_until_next_poll(self) -> float:
         """Until a queue is to be polled, or connections are to be checked."""
-        now = self._clock.wall_time()
         with self._lock:
             if not any(request.capacity for request in self._waiting):
-                return min(self._interval, _CHECK_INTERVAL).total_seconds()
-            oldest = min(self._empty.get(queue, now - self._interval) for queue in self._queues)
-        until = max(timedelta(0), oldest + self._interval - now)
-        return min(self._interval, _CHECK_INTERVAL, until).total_seconds()
+                return POLL_INTERVAL.total_seconds()
+            untils = [self._until_due(queue) for queue in self._queues]
+        return min(_CHECK_INTERVAL, *untils).total_seconds()
 
     def _run(self) -> None:
         while True:
@@ -237,7 +243,7 @@ class WorkPoller:
     def _poll(self, queue: WorkQueue) -> None:
         """Poll until no request wants a message, or the queue had fewer messages than were requested."""
         is_full = True
-        while is_full and not self._is_recent(self._empty.get(queue)) and (capacity := self._capacity()):
+        while is_full and self._until_due(queue) <= _POLL_MARGIN and (capacity := self._capacity()):
             # a run that is offered during the receive may be missing in its answer
             asked = self._clock.wall_time()
             offers = self._offers[queue]
@@ -273,7 +279,12 @@ class WorkPoller:
             self._shared.release(queue, message, _NO_DELAY)
             self.on_offer(queue)
 
-    def _is_recent(self, time: datetime | None, interval: timedelta | None = None) -> bool:
-        """Whether that time is too short ago to poll or to check again."""
-        age = self._clock.wall_time() - time if time else None
-        return age is not None and timedelta(0) <= age < (interval or self._interval) - _POLL_MARGIN
+    def _until_due(self, queue: WorkQueue) -> timedelta:
+        """How long the queue is not polled, since it was found empty."""
+        empty = self._empty.get(queue)
+        return self._left(empty, self._shared.interval(empty)) if empty else _NO_DELAY
+
+    def _left(self, time: datetime, interval: timedelta) -> timedelta:
+        """What is left of the interval since then. The clock may have been set back."""
+        age = self._clock.wall_time() - time
+        return interval - age if _NO_DELAY <= age < interval else _NO_DELAY

@@ -13,6 +13,7 @@ from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependency_store import DependencyStore, Dependent
 from legacy_queue.stores.group_store import ActiveTask, Group, GroupStore, Sealed
 from legacy_queue.stores.leases import JobLease, LeaseStore
+from legacy_queue.stores.offer_store import Offers, OfferStore
 from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore
@@ -39,6 +40,7 @@ class Storage:
         self.work_queues = WorkQueues(account, prefix, clock)
         self.timers = TimerStore(account, prefix)
         self.leases = LeaseStore(account.table(f"{prefix}leases"), clock)
+        self.offers = OfferStore(account.table(f"{prefix}leases"))
         self.workers = WorkerStore(account.table(f"{prefix}workers"))
 
     @property

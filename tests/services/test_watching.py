@@ -40,4 +40,4 @@ def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(tmp
 
 
 def test_only_a_file_is_watched() -> None:
-    assert not Harness().services.pollers.can_watch
+    assert Harness().services.pollers.watch_interval is None

@@ -14,6 +14,7 @@ from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.poller_registry import PollerRegistry
+from legacy_queue.services.wakes import Wakes
 from legacy_queue.services.work_poller import (
     QueueAndMessage,
     SharedPolling,
@@ -57,6 +58,7 @@ class Scene:
         self.polls: list[str] = []
         self.counts: list[int] = []
         self.during: Callable[[], object] = lambda: None
+        self.wakes: Wakes | None = None
         self.poller = self.new_poller()
 
     def new_poller(self, work_queues: WorkQueues | None = None) -> WorkPoller:
@@ -74,7 +76,9 @@ class Scene:
                 scene.released.append(text)
 
         queues: Any = work_queues or Queues()
-        shared = SharedPolling(queues, self.clock, SystemWaiter(), self.stopping, Gate(), self.semaphore)
+        shared = SharedPolling(
+            queues, self.clock, SystemWaiter(), self.stopping, Gate(), self.semaphore, self.wakes
+        )
         return WorkPoller(tuple(QUEUES.values()), shared)
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
@@ -289,3 +293,23 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     assert {worker_type: polled.count(worker_type) for worker_type in polled} == dict.fromkeys(
         [f"w{number}" for number in range(8)], len(PRIORITIES)
     )
+
+
+def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers(scene: Scene) -> None:
+    wakes = scene.wakes = Wakes(scene.storage.offers, scene.clock)
+    scene.poller = scene.new_poller()
+
+    def polls_after(seconds: float) -> int:
+        scene.polls.clear()
+        scene.clock.advance(seconds * SECOND)
+        wakes.exchange(scene.poller.on_offer, scene.poller.poll_now, waits=True)
+        scene.poller.poll_once()
+        return len(scene.polls)
+
+    scene.wait()
+    assert [polls_after(seconds) for seconds in (0, 1, 5, 1, 1)] == [7, 0, 0, 7, 0]
+    assert scene.poller.seconds_until_next_poll() == 5  # connections are checked
+    scene.clock.advance(11 * SECOND)
+    assert scene.poller.seconds_until_next_poll() == 0
+    assert polls_after(0) == 7
+    assert polls_after(1) == 0

@@ -65,6 +65,7 @@ class Workload:
         for half_seconds in range(2 * PAUSE):
             self._services.timers.tick()
             self._services.resolver.handle_all()
+            self._services.pollers.watch()
             if half_seconds % 2 == 0:
                 self._services.workers.flush()
             if half_seconds % 10 == 0:

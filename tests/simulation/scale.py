@@ -2,7 +2,7 @@
 
 load: tasks at a rate. Each waits for a while, a worker polls its signed URL and claims it at any server, and
 reports it after a while. Calls a task are those of the servers; polls and deletions by workers come beside
-them. idle: workers wait in claimWork, one for each worker type, and few tasks come, each at any server.
+them. idle: workers wait in claimWork, and few tasks come.
 
 Rate and limits are scaled down together, so that --tasks are simulated. Then fewer calls come at the same
 time in a server, whose timers could share a message: calls a task are an upper bound. A real scale of 1
@@ -106,10 +106,10 @@ class Simulation:
         self._workers = 0
         self.created: dict[str, float] = {}  # tasks that wait for their claim by claimWork
 
-    def server(self, task_id: str) -> Process:
-        """Where the load balancer sends a call about that task."""
-        by_task = random.Random(task_id) if self.options.routing == "task" else self.random
-        return by_task.choice(self.servers)
+    def server(self, about: str) -> Process:
+        """Where the load balancer sends a call about that task or worker type."""
+        by_path = random.Random(about) if self.options.routing == "path" else self.random
+        return by_path.choice(self.servers)
 
     def ask(self, name: str, task_id: str, act: Callable[[Services], Result]) -> Result | None:
         """The answer, None for none after all tries."""
@@ -194,10 +194,10 @@ class Simulation:
     # By claimWork
 
     def wait_for_work(self, worker_type: str) -> None:
-        """A worker that waits in claimWork, each time at another server."""
+        """A worker that waits in claimWork."""
         worker = self._worker(worker_type)
         while True:
-            server = self.random.choice(self.servers)
+            server = self.server(worker_type)
             with suppress(ServiceUnavailable, ConnectionLost):
                 answer = server.request(
                     lambda services: services.claim_work.claim(
@@ -286,8 +286,9 @@ def idle(options: argparse.Namespace, pools: int, servers: int) -> dict[str, Any
             simulation.create(task_id, f"w{simulation.random.randrange(pools)}")
             world.time.sleep(1 / options.idle_rate)
 
-    for pool in range(pools):
-        world.spawn(functools.partial(simulation.wait_for_work, f"w{pool}"), simulation.random.uniform(0, 20))
+    for worker in range(pools * options.waiting):
+        wait = functools.partial(simulation.wait_for_work, f"w{worker % pools}")
+        world.spawn(wait, simulation.random.uniform(0, 20))
     world.time.run(_WARM_UP)
     simulation.azure.sent.clear()
     world.spawn(create_tasks)
@@ -399,7 +400,8 @@ def parsed() -> argparse.Namespace:
     add("--tasks", type=int, default=3000, help="that are simulated (3000)")
     add("--pause", type=float, default=12, help="seconds before a claim, and before a report (12)")
     add("--pools", type=int, default=20, help="worker types of load (20)")
-    add("--routing", choices=("any", "task"), default="any", help="task: by the taskId of the path")
+    add("--routing", choices=("any", "path"), default="any", help="path: by what it is about")
+    add("--waiting", type=int, default=1, help="workers of each worker type of idle (1)")
     add("--seconds", type=float, default=20, help="that are counted of load (20)")
     add("--idle-seconds", type=float, default=60, help="and of idle (60)")
     add("--idle-rate", type=float, default=1, help="tasks/s of idle (1)")

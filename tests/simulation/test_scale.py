@@ -25,6 +25,7 @@ REQUESTS = {
     "get": ("table", "GET"),
     "insert": ("table", "POST"),
     "merge": ("table", "PATCH"),
+    "leases.put": ("table", "PUT"),
     "work.put": ("queue", "POST"),
     "timers.put": ("queue", "POST"),
     "receive": ("queue", "GET"),

@@ -47,6 +47,7 @@ SETTINGS = ServiceSettings(
     poll_visibility=timedelta(seconds=30),
     claim_work_wait=timedelta(seconds=20),
     upload_url="http://queue.test/uploads",
+    tells_offers=True,
 )
 _PACE = Pace(check=timedelta(seconds=5))  # else half of the calls ask whether the broker is there
 LATENCY = 0.008  # seconds that a call takes on average

@@ -1,0 +1,104 @@
+"""Tells other processes what this one offers, and is told what they offer.
+
+Where storage cannot show that another process has written, a process whose requests wait for work would have
+to poll its queues all the time. Theory: each process writes a row with the queues of its last offers, and
+those that wait read all rows. A message that a poll has missed was offered after it. So its process writes
+its row later still, and whoever has read all rows since before the poll finds it there. Such a process need
+poll an empty queue only seldom: work never depends on the rows. A process that waits writes its row anyway;
+if it no longer does, it is dead, and the others poll: it may have held messages. No clocks are compared.
+"""
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from queue import SimpleQueue
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import EVER
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import Clock
+from legacy_queue.stores import OfferStore
+
+_KEPT = timedelta(seconds=20)  # an offer in its row
+_TOLD_FOR = _KEPT / 2  # after it has read all rows
+_WRITTEN = timedelta(seconds=5)
+_DEAD_AFTER = timedelta(seconds=20)  # as long as polled messages are hidden
+_ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
+
+
+class Wakes:
+    """The offers of this process and of others. A single thread calls ``exchange``, often."""
+
+    def __init__(self, store: OfferStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._name = secrets.token_hex(8)
+        self._noted: SimpleQueue[tuple[datetime, WorkQueue]] = SimpleQueue()  # when it is visible
+        self._unwritten: set[tuple[datetime, WorkQueue]] = set()
+        self._offered: dict[WorkQueue, tuple[int, datetime]] = {}
+        self._number = 0
+        self._written = EVER
+        self._told_since = EVER
+        self._read = EVER
+        self._seen: dict[str, tuple[str, datetime, int]] = {}  # of each process: etag, since, last number
+
+    def on_offer(self, queue: WorkQueue, delay: timedelta) -> None:
+        """The queue has a message that is visible after ``delay``."""
+        self._noted.put((self._clock.wall_time() + delay + _ROUNDING if delay else EVER, queue))
+
+    def is_told(self, since: datetime) -> bool:
+        """Whether this process is told of all that others have offered since then."""
+        return self._told_since <= since and self._is_within(_TOLD_FOR, self._read)
+
+    def exchange(
+        self, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None], *, waits: bool
+    ) -> None:
+        """Tell, and be told if requests wait. ``poll`` is called with queues that have new work, ``poll_all``
+        where there may be some. Raises ServiceUnavailable: the next call makes up for it.
+        """
+        now = self._clock.wall_time()
+        while not self._noted.empty():
+            self._unwritten.add(self._noted.get())
+        offers = {offer for offer in self._unwritten if offer[0] <= now}
+        if offers or (waits and not self._is_within(_WRITTEN, self._written)):
+            self._write(offers, now, waits=waits)
+        for visible, queue in offers:
+            if visible > EVER:
+                poll(queue)
+        if waits:
+            self._listen(now, poll, poll_all)
+
+    def _write(self, offers: set[tuple[datetime, WorkQueue]], now: datetime, *, waits: bool) -> None:
+        self._number += 1
+        kept = {queue: offer for queue, offer in self._offered.items() if now - offer[1] < _KEPT}
+        self._offered = {**kept, **{queue: (self._number, now) for _, queue in offers}}
+        self._store.write(self._name, {queue: n for queue, (n, _) in self._offered.items()}, waits=waits)
+        self._written = now
+        self._unwritten -= offers
+
+    def _listen(self, now: datetime, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None]) -> None:
+        rows = self._store.read()
+        if not self._is_within(_TOLD_FOR, self._read):
+            self._told_since = now
+        seen = {}
+        for row in rows:
+            etag, since, last = self._seen.get(row.process, ("", now, 0))
+            if row.etag != etag:
+                since = now
+                for queue, number in row.numbers.items():
+                    if number > last and row.process != self._name:
+                        poll(queue)
+            if now - since < _DEAD_AFTER:
+                seen[row.process] = row.etag, since, max(row.numbers.values(), default=last)
+            else:
+                if row.waits:
+                    poll_all()
+                with suppress(ServiceUnavailable):
+                    self._store.remove(row)
+        self._seen = seen
+        self._read = now
+
+    def _is_within(self, age: timedelta, time: datetime) -> bool:
+        """Whether it is so long ago at most. A time in the future is not: the clock was set back."""
+        return timedelta(0) <= self._clock.wall_time() - time < age
