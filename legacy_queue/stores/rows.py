@@ -6,6 +6,7 @@ A corrupt row is logged once and left out.
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -17,7 +18,7 @@ import structlog
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.ports import Changed, Corrupt
-from legacy_queue.ports.table import KEY, PARTITION, Condition, Row, Table, Value
+from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Table, Value
 
 log = structlog.get_logger()
 
@@ -153,16 +154,21 @@ class ExpiringRows:
         self._further = further
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        """Remove up to ``limit`` rows that expired before ``now``; the next ``after``, None at the end.
+        """Remove up to ``limit`` (1..100) rows that expired before ``now``; next ``after``, None at the end.
 
-        ``after`` is "" for the first call. A row that changes meanwhile stays. Safe to repeat, and in several
-        processes at once.
+        ``after`` is "" for the first call. A row that changes meanwhile stays, and keeps the others of its
+        partition until the next pass. Safe to repeat, and in several processes at once.
         """
         expired = self._table.page([Condition("expires", "lt", now), *self._further], after, limit, KEYS_ONLY)
+        partitions = defaultdict(list)
         for row in expired.rows:
-            try:
-                self._table.delete(row.partition, row.key, row.etag)
-            except Changed:
-                continue
-            self._forget(row.partition)
+            partitions[row.partition].append(row)
+        for partition, rows in partitions.items():
+            with suppress(Changed):
+                if len(rows) == 1:
+                    self._table.delete(partition, rows[0].key, rows[0].etag)
+                else:
+                    deletions = [Change("delete", row.key, {}, row.etag) for row in rows]
+                    self._table.batch(partition, deletions)
+                self._forget(partition)
         return expired.after

@@ -1,10 +1,12 @@
 """What expires is removed, and nothing else."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.timer import Timer
+from legacy_queue.ports.table import Change
 from legacy_queue.stores import GroupStore, Storage
 from tests.memory_server import FakeClock, MemoryTable
 
@@ -17,14 +19,39 @@ GROUP = slugid()
 
 
 class MovingTable(MemoryTable):
-    """Another process moves the expiry of each row just before it is deleted."""
+    """Another process moves the expiry of each row, or of those in ``moved``, just before it is deleted."""
 
     moves = False
+    moved: tuple[str, ...] = ()
+    batches = 0
 
     def delete(self, partition: str, key: str, etag: str | None = None) -> None:
         if self.moves:
             self.merge(partition, key, {"expires": EXPIRES + DAY})
         super().delete(partition, key, etag)
+
+    def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
+        self.batches += 1
+        for key in [change.key for change in changes] if self.moves else self.moved:
+            self.merge(partition, key, {"expires": EXPIRES + DAY})
+        return super().batch(partition, changes)
+
+
+def test_the_rows_of_a_partition_are_removed_together() -> None:
+    table = MovingTable()
+    groups = GroupStore(table, FakeClock())
+    members = [slugid() for _ in range(40)]
+    for member in members:
+        groups.join(member, GROUP, "scheduler", EXPIRES)
+    table.batches = 0
+    table.moved = ("group", f"member-{members[7]}")
+    remove_all_expired(groups, EXPIRES + HOUR)
+    assert len(groups.members(GROUP, "", 100)) == 40
+    table.moved = ()
+    remove_all_expired(groups, EXPIRES + HOUR)
+    assert groups.members(GROUP, "", 100) == [members[7]]
+    assert groups.load(GROUP)
+    assert table.batches == 2
 
 
 def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
