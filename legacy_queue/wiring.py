@@ -142,7 +142,8 @@ def _build(
         clock = MovableClock(clock)
     metrics = Metrics(settings.storage, settings.metrics_pools)
     if storage is None:
-        storage = Storage(_account(settings, root_url, clock, metrics.observe), settings.queue_prefix, clock)
+        account = _account(settings, root_url, clock, metrics.observe)
+        storage = Storage(account, settings.queue_prefix, clock, settings.pool_shards)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)

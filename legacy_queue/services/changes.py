@@ -14,7 +14,7 @@ import structlog
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.outcome import DeleteMessage, Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import next_due
@@ -258,7 +258,7 @@ class Changes:
 
     def _delete_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
-            self._messages.delete(queue, lease)
+            self._messages.apply_effect(task, DeleteMessage(lease, queue))
 
 
 def _may_lack_events(stored: StoredTask, task: Task) -> bool:

@@ -25,7 +25,7 @@ class Peeking:
 
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
         """The messages of all priorities. Raises ServiceUnavailable."""
-        queues = work_queues(provisioner_id, worker_type)
+        queues = work_queues(provisioner_id, worker_type, self._queues.shards)
         messages = [message for queue in queues for message in self._peek(queue)]
         count = sum(map(self._queues.count, queues))
         return Peeked(messages, max(0, count - len(messages)))

@@ -90,7 +90,7 @@ class Sweeper:
         queue = task.work_queue
         task_queue_id = queue.task_queue_id
         if task_queue_id not in self._lacking:
-            queues = work_queues(queue.provisioner_id, queue.worker_type)
+            queues = work_queues(queue.provisioner_id, queue.worker_type, self._work_queues.shards)
             (counts,) = self._task_queues.counts([task_queue_id])
             messages = sum(map(self._work_queues.count, queues))
             self._lacking[task_queue_id] = messages < min(sum(counts), MAX_COUNT)

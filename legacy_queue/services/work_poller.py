@@ -5,6 +5,7 @@ until each request has its messages. It does not poll an empty queue again for a
 has offered a run there, or is told that another has. It ends when no request waits.
 """
 
+import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
-from legacy_queue.domain.priority import PRIORITIES, WorkQueue
+from legacy_queue.domain.priority import WorkQueue, rotated
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
@@ -76,12 +77,12 @@ class SharedPolling:
     # the pollers that are not idle
     running: set["WorkPoller"] = field(default_factory=set)
 
-    def interval(self, since: datetime) -> timedelta:
+    def interval(self, queues: int, since: datetime) -> timedelta:
         """For how long a queue that was empty then is not polled: longer where many worker types are polled,
-        and where this process is told what others offer.
+        with so many queues each, and where this process is told what others offer.
         """
         polls = MAX_TOLD_POLLS if self.wakes and self.wakes.is_told(since) else MAX_POLLS
-        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * len(self.running) / polls))
+        return max(POLL_INTERVAL, timedelta(seconds=queues * len(self.running) / polls))
 
     def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta) -> None:
         """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
@@ -92,10 +93,11 @@ class SharedPolling:
 
 
 class WorkPoller:
-    """Polls ``queues`` in their order, and gives each message to one waiting request."""
+    """Polls ``queues``, and gives each message to one waiting request."""
 
     def __init__(self, queues: Sequence[WorkQueue], shared: SharedPolling) -> None:
         self._queues = queues
+        self._turns = itertools.count()
         self._shared = shared
         self._clock = shared.clock
         self._waiting: dict[WaitingRequest, None] = {}  # in the order of their coming
@@ -187,7 +189,7 @@ class WorkPoller:
             self._checked_connections = self._clock.wall_time()
             self._finish([request for request in [*self._waiting] if request.is_disconnected()])
         try:
-            for queue in self._queues:
+            for queue in rotated(self._queues, next(self._turns)):
                 self._poll(queue)
         finally:
             served = self._served
@@ -282,7 +284,7 @@ class WorkPoller:
     def _until_due(self, queue: WorkQueue) -> timedelta:
         """How long the queue is not polled, since it was found empty."""
         empty = self._empty.get(queue)
-        return self._left(empty, self._shared.interval(empty)) if empty else _NO_DELAY
+        return self._left(empty, self._shared.interval(len(self._queues), empty)) if empty else _NO_DELAY
 
     def _left(self, time: datetime, interval: timedelta) -> timedelta:
         """What is left of the interval since then. The clock may have been set back."""

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from typing import NamedTuple
 
 from legacy_queue.domain.priority import WorkQueue
@@ -29,7 +30,7 @@ class OfferStore:
         self._table = table
 
     def write(self, process: str, numbers: Mapping[WorkQueue, int], *, waits: bool) -> None:
-        offers = [(q.provisioner_id, q.worker_type, q.priority, number) for q, number in numbers.items()]
+        offers = [(*astuple(queue), number) for queue, number in numbers.items()]
         self._table.put(_PARTITION, process, json_values("offers", {"offers": offers, "waits": waits}))
 
     def read(self) -> Sequence[Offers]:

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from itertools import islice
 
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.domain.priority import MAX_SHARDS, WorkQueue, work_queues
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound, SignedUrls
@@ -18,17 +18,18 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class WorkQueues:
-    """A queue for each priority of a worker type.
+    """A queue for each priority of a worker type, or ``shards`` of them.
 
     The first use creates a queue; its metadata holds its worker type and the day of its last use. A queue
     that is empty and was unused for 10 days has expired. Durations are whole seconds: invisibility is rounded
     up, the time to live down. Source: docs/explanation/protocols.md#work-queues.
     """
 
-    def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
+    def __init__(self, account: StorageAccount, prefix: str, clock: Clock, shards: int = 1) -> None:
         self._account = account
         self._prefix = prefix
         self._clock = clock
+        self.shards = shards
         self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
         self._named: SharedLruCache[str, WorkQueue] = SharedLruCache(_MAX_CACHED)
 
@@ -131,7 +132,7 @@ class WorkQueues:
 
     def _by_metadata(self, name: str, metadata: Mapping[str, str]) -> WorkQueue | None:
         with suppress(KeyError):
-            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"])
+            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"], MAX_SHARDS)
             return next((queue for queue in queues if queue.name(self._prefix) == name), None)
         return None
 

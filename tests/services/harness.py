@@ -152,6 +152,7 @@ class Harness:
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
         account: StorageAccount | None = None,
         threads: Threads = SequentialExecutor,
+        shards: int = 1,
     ) -> Services:
         """The services of a new process without threads. ``intercept`` wraps each call of its stores.
 
@@ -160,7 +161,8 @@ class Harness:
         are given.
         """
         secrets = secrets or self._secrets
-        storage = intercept_storage(Storage(account or self.account, PREFIX, clock or self.clock), intercept)
+        storage = Storage(account or self.account, PREFIX, clock or self.clock, shards)
+        storage = intercept_storage(storage, intercept)
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(Broker, self.broker, intercept, "broker.")

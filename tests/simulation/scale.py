@@ -94,8 +94,7 @@ class Simulation:
 
     def __init__(self, options: argparse.Namespace, servers: int, scale: float = 1) -> None:
         self.options = options
-        settings = replace(_SETTINGS, **options.settings)
-        self.world = World(options.seed, settings=settings)
+        self.world = World(options.seed, settings=_SETTINGS, shards=options.shards)
         self.time = self.world.time
         self.azure = AzureLimits(self.world, options.limits, scale)
         self.servers = [self.world.new_process() for _ in range(servers)]
@@ -180,15 +179,20 @@ class Simulation:
 
     def _poll(self, worker_type: str) -> QueuedMessage | None:
         """A message of the worker type, None if there is none for a long time."""
-        queue = WorkQueue(PROVISIONER, worker_type, "lowest").name(PREFIX)
+        queues = [
+            WorkQueue(PROVISIONER, worker_type, "lowest", n).name(PREFIX) for n in range(self.world.shards)
+        ]
+        self.random.shuffle(queues)
         for number in range(30):
+            queue = queues[number % len(queues)]
             with suppress(ServiceUnavailable, QueueNotFound):
                 self.azure.send("queue", POLLS, queue)
                 self.time.sleep(self.options.limits.queue_latency)
                 received = self.world.account.queue(queue).receive(1, self.world.settings.poll_visibility)
                 if received:
                     return received[0]
-            self.time.sleep(min(5, 0.2 * 2**number))
+            if (number + 1) % len(queues) == 0:
+                self.time.sleep(min(5, 0.2 * 2**number))
         return None
 
     # By claimWork
@@ -400,6 +404,7 @@ def parsed() -> argparse.Namespace:
     add("--tasks", type=int, default=3000, help="that are simulated (3000)")
     add("--pause", type=float, default=12, help="seconds before a claim, and before a report (12)")
     add("--pools", type=int, default=20, help="worker types of load (20)")
+    add("--shards", type=int, default=1, help="the setting pool-shards (1)")
     add("--routing", choices=("any", "path"), default="any", help="path: by what it is about")
     add("--waiting", type=int, default=1, help="workers of each worker type of idle (1)")
     add("--seconds", type=float, default=20, help="that are counted of load (20)")
@@ -420,7 +425,6 @@ def parsed() -> argparse.Namespace:
     add("--plot", type=Path, metavar="FILE", help="also draw calls a task, as SVG")
     options = parser.parse_args()
     options.limits = Limits(**{name: getattr(options, name) for name in vars(Limits())})
-    options.settings = {}
     options.idle = [(int(pools), servers) for pools, servers in options.idle]
     return options
 

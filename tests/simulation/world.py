@@ -123,10 +123,12 @@ class World:
         faults: Faults = Faults(),
         note: Callable[[str], None] | None = None,
         settings: ServiceSettings = SETTINGS,
+        shards: int = 1,
     ) -> None:
         self.seed = seed
         self.faults = faults
         self.settings = settings
+        self.shards = shards
         self.time = VirtualTime()
         self.clock = VirtualClock(self.time)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
@@ -293,7 +295,7 @@ class Process:
         self.clock = VirtualClock(world.time)
         self.clock.skew = timedelta(seconds=world.random("skew").uniform(-1, 1) * world.faults.skew)
         self._requests: dict[AsyncResult[Any], None] = {}
-        storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock)
+        storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock, world.shards)
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
         self.services = Services(storage, broker, self.clock, waiter, world.settings)
