@@ -6,7 +6,7 @@ them. idle: workers wait in claimWork, and few tasks come.
 
 Rate and limits are scaled down together, so that --tasks are simulated. Then fewer calls come at the same
 time in a server, whose timers could share a message: calls a task are an upper bound. A real scale of 1
-needs --tasks of rate x 30. Prices are inputs: look yours up.
+needs --tasks of rate x 56. Prices are inputs: look yours up.
 """
 
 import argparse
@@ -337,7 +337,9 @@ def plot(rows: Sequence[dict[str, Any]], file: Path) -> None:
     import pygal  # only for a picture
 
     labels = [f"{row['tasks/s']}/s, {row['servers']}" for row in rows]
-    chart = pygal.StackedBar(js=(), title="calls a task", x_title="tasks/s, servers", x_labels=labels)
+    chart = pygal.StackedBar(
+        js=(), no_prefix=True, title="calls a task", x_title="tasks/s, servers", x_labels=labels
+    )
     names = sorted({kind.partition(".")[0] for row in rows for kind in row["kinds"]})
     for name in names:
         found = [
