@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -367,7 +368,8 @@ def _service_settings(
         page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,
-        tells_offers=not settings.is_embedded,  # else one process, or a file that shows its version
+        # embedded storage shows what other processes write
+        tells_offers_as=None if settings.is_embedded else partial(secrets.token_hex, 8),
     )
 
 

@@ -81,7 +81,7 @@ class Services:
             self.gate,
             self.account.version,
             settings.max_polls,
-            Wakes(storage.offers, clock) if settings.tells_offers else None,
+            settings.tells_offers_as and Wakes(storage.offers, clock, settings.tells_offers_as),
         )
 
         messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.pollers.on_offer)

@@ -1,6 +1,6 @@
 """The values that the services are built with. Only ``config`` reads where they come from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -19,8 +19,8 @@ class ServiceSettings:
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
     ``page_pause``: between two pages of a periodic job. ``has_todays_events``: events have today's shape.
     ``max_polls``: worker types that are polled at a time. A poll of its own storage keeps the process from
-    calls, a poll of another mostly waits. ``tells_offers``: processes tell each other, by rows, what they
-    offer.
+    calls, a poll of another mostly waits. ``tells_offers_as`` makes the name of the process
+    under which it tells others what it offers; None if it does not. It is called after any fork.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -36,4 +36,4 @@ class ServiceSettings:
     page_pause: timedelta = PAGE_PAUSE
     has_todays_events: bool = False
     max_polls: int = 4
-    tells_offers: bool = False
+    tells_offers_as: Callable[[], str] | None = None

@@ -8,7 +8,6 @@ poll an empty queue only seldom: work never depends on the rows. A process that 
 if it no longer does, it is dead, and the others poll: it may have held messages. No clocks are compared.
 """
 
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -30,10 +29,11 @@ _ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
 class Wakes:
     """The offers of this process and of others. A single thread calls ``exchange``, often."""
 
-    def __init__(self, store: OfferStore, clock: Clock) -> None:
+    def __init__(self, store: OfferStore, clock: Clock, new_name: Callable[[], str]) -> None:
         self._store = store
         self._clock = clock
-        self._name = secrets.token_hex(8)
+        self._new_name = new_name
+        self._name = ""
         self._noted: SimpleQueue[tuple[datetime, WorkQueue]] = SimpleQueue()  # when it is visible
         self._unwritten: set[tuple[datetime, WorkQueue]] = set()
         self._offered: dict[WorkQueue, tuple[int, datetime]] = {}
@@ -57,6 +57,7 @@ class Wakes:
         """Tell, and be told if requests wait. ``poll`` is called with queues that have new work, ``poll_all``
         where there may be some. Raises ServiceUnavailable: the next call makes up for it.
         """
+        self._name = self._name or self._new_name()  # not before: each fork has its own
         now = self._clock.wall_time()
         while not self._noted.empty():
             self._unwritten.add(self._noted.get())

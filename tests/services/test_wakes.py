@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -46,7 +47,7 @@ class Shared:
         self.store = OfferStore(MemoryTable())
 
     def process(self, store: OfferStore | None = None) -> "Process":
-        return Process(Wakes(store or self.store, self.clock))
+        return Process(Wakes(store or self.store, self.clock, slugid))
 
 
 @dataclass
@@ -88,6 +89,14 @@ def test_a_process_is_not_told_of_its_own_offers(shared: Shared) -> None:
     here = shared.process()
     here.offer()
     assert here.exchange() == []
+
+
+def test_the_forks_of_a_process_tell_each_other(shared: Shared) -> None:
+    here = shared.process()
+    there = Process(copy(here.wakes))
+    here.exchange()
+    there.offer()
+    assert here.exchange() == [QUEUE]
 
 
 def test_a_message_that_is_hidden_is_told_of_once_it_is_visible_to_its_own_process_too(
@@ -213,7 +222,7 @@ class Servers:
     def _server(self) -> Services:
         harness = self.harness
         storage = Storage(harness.account, PREFIX, harness.clock)
-        settings = replace(SETTINGS, secrets=[SECRET], claim_work_wait=60 * SECOND)
+        settings = replace(SETTINGS, secrets=[SECRET], claim_work_wait=60 * SECOND, tells_offers_as=slugid)
         return Services(storage, harness.broker, harness.clock, SystemWaiter(), settings)
 
     def wait_here(self, act: Callable[[], object]) -> Any:

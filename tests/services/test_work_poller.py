@@ -10,6 +10,7 @@ import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.gate import Gate
@@ -298,7 +299,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
 
 
 def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers(scene: Scene) -> None:
-    wakes = scene.wakes = Wakes(scene.storage.offers, scene.clock)
+    wakes = scene.wakes = Wakes(scene.storage.offers, scene.clock, slugid)
     scene.poller = scene.new_poller()
 
     def polls_after(seconds: float) -> int:

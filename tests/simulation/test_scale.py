@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import cast
 
 from legacy_queue.adapters.azure import AzureAccount
@@ -48,7 +49,7 @@ def test_a_world_counts_the_requests_that_azurite_gets(azurite: Azurite) -> None
     metered = Metered(account, prefix=prefix)
     storage = Storage(cast(StorageAccount, metered), prefix, clock)
     account.check()
-    services = Services(storage, None, clock, SystemWaiter(), SETTINGS)
+    services = Services(storage, None, clock, SystemWaiter(), replace(SETTINGS, tells_offers_as=lambda: "p0"))
     workload = Workload(services, account, prefix, slugid, lambda seconds: clock.advance(seconds * SECOND))
     workload.run(2)
     metered.take()

@@ -47,7 +47,6 @@ SETTINGS = ServiceSettings(
     poll_visibility=timedelta(seconds=30),
     claim_work_wait=timedelta(seconds=20),
     upload_url="http://queue.test/uploads",
-    tells_offers=True,
 )
 _PACE = Pace(check=timedelta(seconds=5))  # else half of the calls ask whether the broker is there
 LATENCY = 0.008  # seconds that a call takes on average
@@ -298,7 +297,8 @@ class Process:
         storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock, world.shards)
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
-        self.services = Services(storage, broker, self.clock, waiter, world.settings)
+        settings = replace(world.settings, tells_offers_as=lambda: f"p{number}")
+        self.services = Services(storage, broker, self.clock, waiter, settings)
         self.background = self.services.background(_PACE)
 
     def start(self) -> None:
