@@ -77,14 +77,17 @@ class Advance:
         self._repeat_on_others(task, since, fired.task_group_id)
         return self._end_if_due(task, is_own=stored.is_own or task.runs != stored.task.runs)
 
-    def end_if_due(self, task_id: str) -> Next:
-        """End the claim after takenUntil, and the task after its deadline.
+    def end_if_due(self, task_id: str, *, is_published: bool = True) -> Next:
+        """End the claim after takenUntil, and the task after its deadline. Mark it if it is not published:
+        who wrote it may have failed to.
 
         Raises ServiceUnavailable, Corrupt.
         """
         stored = self._tasks.load(task_id)
         if stored is None:
             return Next(exists=False)
+        if not (is_published or stored.task.is_unpublished):
+            self._changes.mark_unpublished(task_id)
         return self._end_if_due(stored.task, is_own=stored.is_own)
 
     def offer_again(self, task_id: str) -> None:

@@ -88,7 +88,7 @@ class Artifacts:
         if "parts" in body:
             self._blobs.check_parts(int(part["size"]) for part in body["parts"])
         artifact = self._recorded(requested)
-        self._changes.publish_artifact(task_id, artifact_created(stored.task, artifact))
+        self._changes.publish_artifact(stored.task, artifact_created(stored.task, artifact))
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ class Artifacts:
             check_open(stored_task.task, artifact.run_id, self._clock.now())
             mark(stored)
         created = artifact_created(stored_task.task, replace(artifact, is_complete=True))
-        self._changes.publish_artifact(artifact.task_id, created)
+        self._changes.publish_artifact(stored_task.task, created)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
         """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""

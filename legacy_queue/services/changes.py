@@ -112,6 +112,14 @@ class Changes:
             self._timers.retry_later(task_id, delay=TIMER_LEASE)
             raise
 
+    def marked(self, task: Task) -> Task:
+        """The task as it is to be written, marked if its events cannot be published now.
+
+        The mark goes with the write, not after it: the write may be the last that succeeds for a while.
+        """
+        is_behind = self._publisher.is_away or self._timers.is_unpublished(task.task_id)
+        return replace(task, is_unpublished=is_behind)
+
     def finish(
         self,
         outcome: Outcome,
@@ -132,7 +140,7 @@ class Changes:
             is_published = self._publish(task.task_id, events)
             if not is_published:
                 # the timer keeps the order in this process alone; the row says it to the others
-                self._mark_unpublished(task.task_id)
+                self.mark_unpublished(task.task_id)
             self._messages.apply_effect(task, outcome.after)
             task = register(task)
             is_done = is_published  # only the effects on other tasks are missing
@@ -156,7 +164,7 @@ class Changes:
                 return True
         return False
 
-    def _mark_unpublished(self, task_id: str) -> None:
+    def mark_unpublished(self, task_id: str) -> None:
         """Mark the task: the next process that changes it and has a broker publishes all its events."""
         stored = self._tasks.recall(task_id)
         with suppress(ServiceUnavailable):
@@ -167,9 +175,11 @@ class Changes:
                 except Changed:
                     stored = self._tasks.load(task_id)
 
-    def publish_artifact(self, task_id: str, created: Event) -> None:
+    def publish_artifact(self, task: Task, created: Event) -> None:
         """Publish artifact-created; a timer does it later if that fails. Raises ServiceUnavailable."""
-        if not self._publish(task_id, [created]):
+        task_id = task.task_id
+        missing = events_since(task, EVER) if task.is_unpublished else []  # task-running comes first
+        if not self._publish(task_id, [*missing, created]):
             self._timers.schedule(task_id, self._clock.now(), has_artifacts=True)
             self._timers.retry_later(task_id)
 
@@ -179,7 +189,7 @@ class Changes:
         # another process may have died between the write and its events, and those of the changes before
         events = outcome.events if stored.is_own else events_since(outcome.task, EVER)
         if outcome.events and not self._publish(task_id, events):
-            self._mark_unpublished(task_id)
+            self.mark_unpublished(task_id)
             self._timers.schedule(task_id, EVER)
             self._timers.retry_later(task_id)
         self._messages.apply_effect(outcome.task, outcome.after)
@@ -221,9 +231,7 @@ class Changes:
         task_id = stored.task.task_id
         with self.writing(task_id, began):
             task = self._hold(outcome)
-            # the mark goes with the write, not after it: ``finish`` publishes what is missing
-            if not self._publisher.is_away and not self._timers.is_unpublished(task_id):
-                task = replace(task, is_unpublished=False)
+            task = self.marked(task)
             current = self._replace(stored, task, outcome)
         if current == task:
             self.finish(replace(outcome, task=task), stored)
@@ -265,16 +273,18 @@ def _may_lack_events(stored: StoredTask, task: Task) -> bool:
     """Whether events before the change to ``task`` may be unpublished.
 
     Another process may have died between its write and its events. A worker that claims, reclaims or reports
-    has an answer or a message, which came after the events; but for that of a retry, which was put when the
-    run before was claimed. Whoever else changes the task needs neither.
+    has an answer or a message, which came after the events. But the message of a retry was put when the run
+    before was claimed, and a changed priority puts none. Whoever else changes the task needs neither.
     """
     if stored.task.is_unpublished or stored.is_own:
         return stored.task.is_unpublished
     run = stored.task.last_run
-    if run is None or run.is_resolved:
-        return True  # it is scheduled, or run again
-    is_retry = run.state == "pending" and run.is_retry
-    return is_retry or task.runs[run.run_id].reason_resolved in _NOT_BY_ITS_WORKER
+    changes = stored.task.priority_changes
+    if run is None or run.is_resolved or stored.task.priority != task.priority:
+        return True  # it is scheduled, run again, or moved to another queue
+    if (run.state == "pending" and run.is_retry) or (changes and changes[-1].changed >= stored.task.since):
+        return True
+    return task.runs[run.run_id].reason_resolved in _NOT_BY_ITS_WORKER
 
 
 def _was_written(run: Run, task: Task) -> bool:

@@ -94,7 +94,7 @@ class Resolver:
         """
         next_due = fired.due
         if not fired.is_published and (not fired.tries or (next_due and self._clock.now() >= next_due)):
-            next_due = self._advance.end_if_due(fired.task_id).due
+            next_due = self._advance.end_if_due(fired.task_id, is_published=False).due
             if next_due is None:  # it has ended
                 with suppress(BrokerAway):  # its group is resolved
                     self._advance.repeat_effects(replace(fired, is_published=True))

@@ -59,11 +59,13 @@ class Tasks:
         outcome = transitions.create(task_id, definition, waits_for, now)
         with self._changes.writing(task_id, now, definition.task_group_id):
             self._groups.join(task_id, definition)
+            outcome = replace(outcome, task=self._changes.marked(outcome.task))
             try:
                 self._tasks.insert(outcome.task)
             except AlreadyExists:
-                # a timer offers what is missing
-                outcome = replace(self._created_before(outcome.task), after=None)
+                created = self._created_before(outcome.task)
+                if created.task != outcome.task:  # else only the answer was lost, and no other call offers it
+                    outcome = replace(created, after=None)  # the timer of that call offers what is missing
             else:
                 if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
                     self._groups.join_again(task_id, definition)

@@ -46,8 +46,9 @@ class Resolving:
         self.fired.append(fired)
         return self._answer(fired.since, is_published=fired.is_published)
 
-    def end_if_due(self, _task_id: str) -> Next:
+    def end_if_due(self, _task_id: str, *, is_published: bool) -> Next:
         """``Advance.end_if_due``."""
+        assert not is_published
         return self._answer(None, is_published=True)
 
     def _answer(self, since: datetime | None, *, is_published: bool) -> Next:
