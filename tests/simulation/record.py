@@ -4,27 +4,31 @@ It knows the answers of the calls, what the broker has delivered, and what is st
 broken raises Broken at once, or in ``check`` while time passes, or in ``check_end``.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import work_queues
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import parse_time
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.stores.task_store import TaskStore
 from tests.simulation.world import PREFIX, World
 
-# in which a killed process's work goes on elsewhere, faults of a few calls included
-_PROMPT = timedelta(seconds=90)
-# in which the sweeper repairs a lost message: ten minutes pending, then up to ten until it comes
+# in which the work of a killed process goes on elsewhere: 30 s for each of three that are killed one after
+# the other, and faults of a few calls
+_PROMPT = timedelta(seconds=100)
+# in which the sweeper repairs a lost message: ten minutes pending, then up to ten until it comes. Until the
+# worker type has fewer messages than tasks, it cannot know.
 _SWEPT = timedelta(minutes=22)
-_ROUNDING = timedelta(seconds=2)  # Azure counts whole seconds
+
+_Arrivals = Mapping[str, Sequence[tuple[datetime, Event]]]
 
 
 class Broken(AssertionError):
@@ -49,16 +53,34 @@ class Known:
     """What was answered about a task."""
 
     body: Mapping[str, Any]
+    begun: datetime  # the first createTask
     # when createTask was answered; None while it was not
     created: datetime | None = None
     holders: dict[int, Held] = field(default_factory=dict)
     # the reports that were sent, and those that were accepted, by run
     reported: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     accepted: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    # whether somebody tried to cancel it or to run it again, or changed it otherwise
-    is_changed: bool = False
+    # createArtifact was answered: run and name
+    artifacts: list[tuple[int, str]] = field(default_factory=list)
+    # the calls that somebody tried that change the task whatever its state: cancel, rerun, schedule
+    tried: set[str] = field(default_factory=set)
+    # whether it was tried to be created with another definition, and the retries of those that were answered
+    has_rival: bool = False
+    answered: set[int | None] = field(default_factory=set)
     lacks_message: datetime | None = None
     was_resolved: bool = False
+
+    @property
+    def group_id(self) -> str:
+        return str(self.body["taskGroupId"])
+
+
+@dataclass
+class KnownGroup:
+    """What was answered about a group. ``sealing``: somebody has tried."""
+
+    sealing: bool = False
+    sealed: datetime | None = None
 
 
 class Record:
@@ -67,34 +89,49 @@ class Record:
     def __init__(self, world: World) -> None:
         self._world = world
         self._tasks = TaskStore(world.account.table(f"{PREFIX}tasks"))
+        self._stored: dict[str, Task | None] = {}
         self.known: dict[str, Known] = {}
+        self._groups: dict[str, KnownGroup] = defaultdict(KnownGroup)
         faults = world.faults
-        self._tolerance = _ROUNDING + timedelta(seconds=2 * faults.skew)
-        stalls = timedelta(
-            seconds=2 * faults.skew + 60 * bool(faults.frozen or faults.late or faults.away_every)
-        )
-        self._prompt = _PROMPT + stalls
-        self._offered = (_SWEPT if faults.lost else _PROMPT) + stalls
+        self._skew = timedelta(seconds=2 * faults.skew)  # of two clocks
         self.checks = 0
 
     # What is answered
 
     def creating(self, task_id: str, body: Mapping[str, Any]) -> None:
-        self.known.setdefault(task_id, Known(body))
+        whole = {"taskGroupId": task_id, "dependencies": [], **body}
+        known = self.known.setdefault(task_id, Known(whole, self._world.clock.now()))
+        known.has_rival |= body.get("retries") != known.body.get("retries")
 
-    def created(self, task_id: str) -> None:
-        self.known[task_id].created = self._world.clock.now()
+    def created(self, task_id: str, body: Mapping[str, Any] | None = None) -> None:
+        """createTask was answered."""
+        known = self.known[task_id]
+        sealed = self._groups[known.group_id].sealed
+        if not self.stored(task_id):
+            raise Broken("no-task-is-lost", task_id, "it was created, and is not stored")
+        if sealed and sealed < known.begun:
+            raise Broken("a-sealed-group-is-closed", task_id, f"{known.group_id} was sealed at {sealed}")
+        known.answered.add(body["retries"] if body else None)
+        if len(known.answered) > 1:
+            raise Broken("errors-of-the-contract", task_id, "it was created with two definitions")
+        known.created = known.created or self._world.clock.now()
 
-    def claimed(self, worker: str, answer: Mapping[str, Any]) -> None:
+    def claimed(self, worker: str, answer: Mapping[str, Any], since: datetime | None = None) -> None:
+        """``since``: when the call began."""
         task_id = answer["status"]["taskId"]
         run_id = answer["runId"]
         known = self.known[task_id]
         now = self._world.clock.now()
+        until = parse_time(answer["takenUntil"])
         holder = known.holders.get(run_id)
         if holder and holder.worker != worker:
             raise Broken("one-holder", task_id, f"run {run_id} of {holder.worker} was claimed by {worker}")
         for earlier, held in known.holders.items():
-            is_over = held.until <= now + self._tolerance or known.reported[earlier] or known.is_changed
+            is_over = (
+                held.until <= now + self._skew
+                or known.reported[earlier]
+                or {"cancel", "rerun"} <= known.tried
+            )
             if earlier < run_id and not is_over:
                 raise Broken(
                     "one-holder",
@@ -102,17 +139,31 @@ class Record:
                     f"run {run_id} was claimed by {worker} while {held.worker} holds run {earlier} "
                     f"until {held.until}",
                 )
-        known.holders[run_id] = Held(worker, parse_time(answer["takenUntil"]))
+        if since and holder is None:  # else the claim was repeated
+            self._check_taken_until(task_id, run_id, until, since)
+        known.holders[run_id] = Held(worker, until)
 
-    def reclaimed(self, worker: str, answer: Mapping[str, Any]) -> None:
+    def _check_taken_until(self, task_id: str, run_id: int, until: datetime, since: datetime) -> None:
+        timeout = self._world.settings.claim_timeout
+        now = self._world.clock.now()
+        if not since + timeout - self._skew <= until <= now + timeout + self._skew:
+            raise Broken("claims-end-at-takenUntil", task_id, f"run {run_id} is taken until {until} at {now}")
+
+    def reclaimed(self, worker: str, answer: Mapping[str, Any], since: datetime | None = None) -> None:
         task_id = answer["status"]["taskId"]
         run_id = answer["runId"]
         held = self.known[task_id].holders[run_id]
         until = parse_time(answer["takenUntil"])
         if held.worker != worker:
             raise Broken("one-holder", task_id, f"run {run_id} of {held.worker} was reclaimed by {worker}")
-        if until + self._tolerance < held.until:
+        if until < held.until:
             raise Broken("claims-end-at-takenUntil", task_id, f"a reclaim shortens run {run_id} to {until}")
+        if since and held.until < since - self._skew:
+            raise Broken(
+                "claims-end-at-takenUntil", task_id, f"run {run_id} was reclaimed after {held.until}"
+            )
+        if since:
+            self._check_taken_until(task_id, run_id, until, since)
         held.until = until
 
     def reporting(self, task_id: str, run_id: int, reason: str) -> None:
@@ -124,9 +175,73 @@ class Record:
         if len(accepted) > 1:
             raise Broken("one-resolution", task_id, f"run {run_id} was resolved as {sorted(accepted)}")
 
-    def changing(self, task_id: str) -> None:
-        """The task is being canceled, rerun or scheduled."""
-        self.known[task_id].is_changed = True
+    def artifact_created(self, task_id: str, run_id: int, name: str) -> None:
+        self.known[task_id].artifacts.append((run_id, name))
+
+    def changing(self, task_id: str, call: str = "") -> None:
+        """The task is being changed by this call: cancel, rerun or schedule; by all if it is ""."""
+        self.known[task_id].tried |= {call} if call else {"cancel", "rerun", "schedule"}
+
+    def sealing(self, task_group_id: str) -> None:
+        self._groups[task_group_id].sealing = True
+
+    def sealed(self, task_group_id: str) -> None:
+        self._groups[task_group_id].sealed = self._world.clock.now()
+
+    def canceling(self, task_group_id: str) -> None:
+        for known in self._members(task_group_id).values():
+            known.tried.add("cancel")
+
+    def canceled(self, task_group_id: str) -> None:
+        """cancelTaskGroup was answered: no task of the group is unresolved, or will be unless it is rerun."""
+        now = self._world.clock.now()
+        for task_id, known in self._members(task_group_id).items():
+            task = self.stored(task_id)
+            known.tried.add("cancel")
+            if (
+                task
+                and not task.is_resolved
+                and task.definition.deadline > now
+                and "rerun" not in known.tried
+            ):
+                raise Broken("a-canceled-group-has-ended", task_id, f"it is {task.state}")
+
+    def _members(self, task_group_id: str) -> Mapping[str, Known]:
+        return {task_id: known for task_id, known in self.known.items() if known.group_id == task_group_id}
+
+    def refused(self, call: str, about: str, refusal: QueueError, since: datetime) -> None:
+        """A call that began at ``since`` was answered an error below 500, or one of ours."""
+        task_id, _, run_id = about.partition("/")
+        known = self.known.get(task_id)
+        if refusal.status not in (400, 404, 409):
+            self.failed(call, about, refusal)
+        if known is None:
+            return
+        if refusal.status == 404 and known.created and known.created < since:
+            raise Broken("no-task-is-lost", task_id, f"{call}: {refusal.message}")
+        if call == "createTask":
+            self._check_refused(task_id, known, refusal)
+        held = known.holders.get(int(run_id)) if run_id else None
+        is_heard = call == "reclaimTask" or call.startswith("report") or call == "createArtifact"
+        if is_heard and held and self._world.clock.now() + self._skew < held.until:
+            deadline = parse_time(known.body["deadline"])
+            reports = known.reported[int(run_id)]
+            others = len(reports) > 1 if call.startswith("report") else len(reports) > 0
+            if not others and "cancel" not in known.tried and self._world.clock.now() + self._skew < deadline:
+                raise Broken("claims-end-at-takenUntil", task_id, f"{call} before {held.until}: {refusal}")
+
+    def _check_refused(self, task_id: str, known: Known, refusal: QueueError) -> None:
+        """createTask is refused for a reason that the caller knows."""
+        is_another = refusal.status == 409 and known.has_rival
+        lacks = [
+            each for each in known.body["dependencies"] if each != task_id and not self._was_created(each)
+        ]
+        is_over = parse_time(known.body["deadline"]) <= self._world.clock.now() + self._skew
+        if not (is_another or lacks or is_over or self._groups[known.group_id].sealing):
+            self.failed("createTask", task_id, refusal)
+
+    def _was_created(self, task_id: str) -> bool:
+        return task_id in self.known and self.known[task_id].created is not None
 
     def failed(self, call: str, about: str, error: Exception) -> None:
         """A caller got an error that is no answer of the contract."""
@@ -135,17 +250,25 @@ class Record:
     # What is stored
 
     def stored(self, task_id: str) -> Task | None:
-        found = self._tasks.load(task_id)
-        return found.task if found else None
+        for written in self._world.written:
+            self._stored.pop(written, None)
+        self._world.written.clear()
+        if task_id not in self._stored:
+            found = self._tasks.load(task_id)
+            self._stored[task_id] = found.task if found else None
+        return self._stored[task_id]
 
-    def _unresolved(self, task_id: str) -> Task | None:
-        """The stored task, unless it has ended for good."""
-        known = self.known[task_id]
-        if known.was_resolved and not known.is_changed:
-            return None
-        task = self.stored(task_id)
-        known.was_resolved = task is not None and task.is_resolved
-        return task
+    def _limit(self, since: datetime, until: datetime, promised: timedelta = _PROMPT) -> timedelta:
+        """In which a thing is done that can be done since then: what stands still has its time."""
+        begin, end = ((time - self._world.clock.at(0)).total_seconds() for time in (since, until))
+        stalled = 0.0
+        for stood_still, went_on in sorted(self._world.stalls):
+            stalled += max(0.0, min(end, went_on) - max(begin, stood_still))
+            begin = max(begin, went_on)
+        return promised + self._skew + timedelta(seconds=stalled)
+
+    def _is_late(self, since: datetime, until: datetime, promised: timedelta = _PROMPT) -> bool:
+        return until - since > promised + self._skew and until - since > self._limit(since, until, promised)
 
     def tasks(self) -> dict[str, Task]:
         """The stored tasks that were tried to be created."""
@@ -155,36 +278,56 @@ class Record:
         """Check what must be true at each moment, within the promised times."""
         self.checks += 1
         now = self._world.clock.now()
-        tasks = {task_id: task for task_id in self.known if (task := self._unresolved(task_id))}
-        offered = self._offers(tasks.values()) if any(t.state == "pending" for t in tasks.values()) else {}
+        tasks = self.tasks()
+        is_pending = any(task.state == "pending" for task in tasks.values())
+        offered, messages = self._offers(tasks.values(), now) if is_pending else ({}, {})
+        open_tasks = Counter(
+            task.work_queue.worker_type for task in tasks.values() if task.state in ("pending", "running")
+        )
         for task_id, task in tasks.items():
             known = self.known[task_id]
             run = task.last_run
             if task.retries_left < 0:
                 raise Broken("retriesLeft", task_id, f"it is {task.retries_left}")
-            overdue = now - self._prompt
-            if task.definition.deadline < overdue and not task.is_resolved:
+            if not task.is_resolved and self._is_late(task.definition.deadline, now):
                 raise Broken("ends-at-its-deadline", task_id, f"it is {task.state}")
-            if run and run.state == "running" and run.taken_until and run.taken_until < overdue:
+            if run and run.state == "running" and run.taken_until and self._is_late(run.taken_until, now):
                 raise Broken("claims-end-at-takenUntil", task_id, f"run {run.run_id}: {run.taken_until}")
-            is_offered = run is None or run.state != "pending" or run.run_id in offered.get(task_id, ())
-            known.lacks_message = None if is_offered else known.lacks_message or now
-            if known.lacks_message and now - known.lacks_message > self._offered:
-                raise Broken("pending-implies-offered", task_id, f"run {task.runs[-1].run_id} has no message")
+            if run is None or run.state != "pending" or run.run_id in offered.get(task_id, ()):
+                known.lacks_message = None
+            else:
+                pool = task.work_queue.worker_type
+                self._check_lacking(task_id, run, messages[pool] >= open_tasks[pool], now)
         for task_id, known in self.known.items():
-            if known.created and not known.was_resolved and task_id not in tasks:
+            if known.created and task_id not in tasks:
                 raise Broken("no-task-is-lost", task_id, f"created at {known.created}")
 
-    def _offers(self, tasks: Any) -> dict[str, set[int]]:
-        """The runs that a message is for, by taskId."""
+    def _check_lacking(self, task_id: str, run: Run, is_hidden: bool, now: datetime) -> None:
+        """``is_hidden``: too many messages hide that this one is missing."""
+        known = self.known[task_id]
+        was_lost = any((task_id, run_id) in self._world.lost for run_id in range(run.run_id + 2))
+        known.lacks_message = now if was_lost and is_hidden else known.lacks_message or now
+        if self._is_late(known.lacks_message, now, _SWEPT if was_lost else _PROMPT):
+            raise Broken("pending-implies-offered", task_id, f"run {run.run_id} has no message")
+
+    def _offers(self, tasks: Any, now: datetime) -> tuple[Mapping[str, set[int]], Mapping[str, int]]:
+        """The runs that a message is for that is visible soon, by taskId; and how many messages there are, by
+        worker type.
+        """
         offers: dict[str, set[int]] = defaultdict(set)
+        counts: Counter[str] = Counter()
+        soon = now + self._world.settings.poll_visibility + _PROMPT
         pools = {(task.work_queue.provisioner_id, task.work_queue.worker_type) for task in tasks}
         for queue in [queue for pool in sorted(pools) for queue in work_queues(*pool)]:
             with suppress(QueueNotFound):
                 for message in self._world.account.queue(queue.name(PREFIX)).messages():
                     task_id, run_id, _ = read_message(message.text)
-                    offers[task_id].add(run_id)
-        return offers
+                    counts[queue.worker_type] += 1
+                    if message.next_visible is None or message.next_visible < soon:
+                        offers[task_id].add(run_id)
+        return offers, counts
+
+    # What has been, at the end
 
     def check_end(self) -> None:
         """Check what must be true once every task is resolved and all work is done."""
@@ -197,8 +340,9 @@ class Record:
             if not task.is_resolved:
                 raise Broken("ends-at-its-deadline", task_id, f"it is {task.state}")
             self._check_runs(task)
-            _check_events(task, events[task_id])
-            self._check_dependencies(task, tasks)
+            self._check_events(task, events[task_id])
+            self._check_artifacts(task, events[task_id])
+            self._check_dependencies(task, tasks, events[task_id])
         self._check_groups(tasks, events)
 
     def _check_runs(self, task: Task) -> None:
@@ -207,6 +351,8 @@ class Record:
         for run in task.runs:
             retries = task.definition.retries if run.reason_created == "rerun" else retries
             retries -= run.reason_created in ("retry", "task-retry")
+            if retries < 0:
+                raise Broken("retriesLeft", task.task_id, f"run {run.run_id} is one retry too many")
         if retries != task.retries_left:
             raise Broken("retriesLeft", task.task_id, f"it is {task.retries_left}, not {retries}")
         for run_id, reasons in known.accepted.items():
@@ -214,46 +360,120 @@ class Record:
             if {reason} != reasons:
                 raise Broken("one-resolution", task.task_id, f"run {run_id}: {reasons}, and stored: {reason}")
         for run_id, held in known.holders.items():
-            worker = task.runs[run_id].worker if run_id < len(task.runs) else None
-            if worker is None or worker.worker_id != held.worker:
+            found = next(iter(task.runs[run_id : run_id + 1]), None)
+            worker = found.worker if found else None
+            if found is None or worker is None or worker.worker_id != held.worker:
                 raise Broken("one-holder", task.task_id, f"run {run_id}: {held.worker}, and stored: {worker}")
+            if (
+                found.reason_resolved == "claim-expired"
+                and found.resolved
+                and found.resolved + self._skew < held.until
+            ):
+                raise Broken(
+                    "claims-end-at-takenUntil", task.task_id, f"run {run_id} ended before {held.until}"
+                )
 
-    def _check_dependencies(self, task: Task, tasks: Mapping[str, Task]) -> None:
-        wire = task.definition.wire
-        required = [tasks.get(task_id) for task_id in wire["dependencies"] if task_id != task.task_id]
-        if not required or self.known[task.task_id].is_changed:
-            return
-        satisfied = [each for each in required if each and each.satisfies(wire["requires"])]
-        last = max((each.runs[-1].resolved or datetime.max for each in satisfied), default=None)
-        deadline = task.definition.deadline
-        if task.runs[0].reason_created == "exception":
-            if len(satisfied) == len(required) and last and last + self._prompt < deadline:
-                raise Broken("dependents-are-released", task.task_id, "it waited up to its deadline")
-        elif len(satisfied) < len(required) and not any(
-            self.known[each].is_changed for each in wire["dependencies"]
-        ):
-            raise Broken("dependents-are-released", task.task_id, "it did not wait for its dependencies")
+    def _check_events(self, task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
+        """Each event of the task's life has come in time, first arrivals in the order of that life, and no
+        other.
+        """
+        life = _life(task)
+        came: dict[tuple[str, Any], datetime] = {}
+        for time, event in delivered:
+            if event.exchange != "artifact-created":
+                came.setdefault(_name(event), time)
+            run_id = event.payload.get("runId")
+            worker = task.runs[run_id].worker if run_id is not None and run_id < len(task.runs) else None
+            if event.payload.get("workerId") not in (None, worker and worker.worker_id):
+                raise Broken("each-event-is-true", task.task_id, f"{event}, and its worker was {worker}")
+        if missing := [event for event in life if event not in came]:
+            raise Broken("each-event-arrives", task.task_id, f"{missing} of {life}")
+        if wrong := [event for event in came if event not in life]:
+            raise Broken("each-event-is-true", task.task_id, f"{wrong}, and its life was {life}")
+        # the times of a run and of a change of priority are those of two clocks
+        ordered = [name for name in life if not (self._skew and name[0] == "task-priority-changed")]
+        if [name for name in came if name in ordered] != ordered:
+            raise Broken("first-arrivals-in-order", task.task_id, f"{[*came]}, and its life was {[*life]}")
+        for name, happened in life.items():
+            if happened and self._is_late(happened, came[name]):
+                raise Broken("each-event-arrives", task.task_id, f"{name} of {happened} came at {came[name]}")
 
-    def _check_groups(
-        self, tasks: Mapping[str, Task], events: Mapping[str, Sequence[tuple[datetime, Event]]]
+    def _check_artifacts(self, task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
+        came = [_name(event) for _, event in delivered]
+        for run_id, name in self.known[task.task_id].artifacts:
+            created = ("artifact-created", (run_id, name))
+            if created not in came:
+                raise Broken("each-event-arrives", task.task_id, f"{created}")
+            if came.index(created) < came.index(("task-running", run_id)):
+                raise Broken("first-arrivals-in-order", task.task_id, f"{created} came before task-running")
+
+    def _check_dependencies(
+        self, task: Task, tasks: Mapping[str, Task], delivered: Sequence[tuple[datetime, Event]]
     ) -> None:
+        wire = task.definition.wire
+        known = self.known[task.task_id]
+        required_ids = [task_id for task_id in wire["dependencies"] if task_id != task.task_id]
+        required = [tasks.get(task_id) for task_id in required_ids]
+        is_rerun = any("rerun" in self.known[each].tried for each in required_ids)
+        if not required or is_rerun or known.tried & {"schedule", "rerun"}:
+            return
+        states = (
+            ("completed",) if wire["requires"] == "all-completed" else ("completed", "failed", "exception")
+        )
+        satisfied = [each for each in required if each and each.state in states]
+        is_satisfied = len(satisfied) == len(required)
+        last = max((each.runs[-1].resolved for each in satisfied), default=None)  # type: ignore[type-var]
+        first = task.runs[0]
+        if first.reason_created == "exception":
+            is_satisfied &= first.reason_resolved != "canceled"
+            if is_satisfied and last and self._is_late(last, task.definition.deadline):
+                raise Broken("dependents-are-released", task.task_id, "it waited up to its deadline")
+            return
+        pending = next(time for time, event in delivered if event.exchange == "task-pending")
+        if not is_satisfied or (last and pending + self._skew < last):
+            raise Broken("dependents-are-released", task.task_id, f"at {pending}, before {last}")
+        if last and known.created and self._is_late(max(last, known.created), first.scheduled):
+            raise Broken(
+                "dependents-are-released", task.task_id, f"at {first.scheduled}, {last} was the last"
+            )
+
+    def _check_groups(self, tasks: Mapping[str, Task], events: _Arrivals) -> None:
         groups: dict[str, list[Task]] = defaultdict(list)
         for task in tasks.values():
             groups[task.definition.task_group_id].append(task)
         for group_id, members in groups.items():
-            resolved = [time for time, event in events[f"group {group_id}"]]
+            came = [time for time, _ in events[f"group {group_id}"]]
             last = max(run.resolved for task in members for run in task.runs[-1:] if run.resolved)
-            if not resolved or resolved[-1] + self._tolerance < last:
-                raise Broken("groups-are-resolved", group_id, f"the last task ended at {last}: {resolved}")
+            after = [time for time in came if time >= last - self._skew]
+            # the sweeper ends what a rerun has left that was not written
+            is_rerun = any("rerun" in self.known[task.task_id].tried for task in members)
+            if not after or self._is_late(last, after[0], _SWEPT if is_rerun else _PROMPT):
+                raise Broken("groups-are-resolved", group_id, f"the last task ended at {last}: {came}")
+            for task in members:
+                for time in came:
+                    self._check_was_resolved(task, time)
+
+    def _check_was_resolved(self, task: Task, time: datetime) -> None:
+        """The task was resolved when task-group-resolved came, or had only just become active."""
+        known = self.known[task.task_id]
+        active = known.created
+        for run in task.runs:
+            active = run.scheduled if run.reason_created == "rerun" else active
+            if not task.ended_with(run.run_id):
+                continue
+            is_young = active is None or not self._is_late(active, time)
+            if not is_young and run.resolved and time < run.resolved - self._skew:
+                raise Broken("groups-are-resolved", task.task_id, f"task-group-resolved came at {time}")
+            active = None
 
     def _events(self) -> dict[str, list[tuple[datetime, Event]]]:
-        """The first arrivals, by taskId, or "group" and taskGroupId."""
+        """What came, by taskId, or "group" and taskGroupId."""
         found: dict[str, list[tuple[datetime, Event]]] = defaultdict(list)
         for time, event in self._world.broker.delivered:
             at = self._world.clock.at(time)
             if event.exchange == "task-group-resolved":
                 found[f"group {event.payload['taskGroupId']}"].append((at, event))
-            elif event.exchange.startswith("task-") and "status" in event.payload:
+            elif "status" in event.payload:
                 found[event.payload["status"]["taskId"]].append((at, event))
         return found
 
@@ -271,26 +491,38 @@ class Record:
                 raise Broken("nothing-left-over", f"p{process.number}", f"{count} timers in memory")
 
 
-def _check_events(task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
-    """Each event of the task's life has come, first arrivals in the order of that life, and no other."""
-    life: list[tuple[str, int | None]] = [("task-defined", None)]
+def _life(task: Task) -> dict[tuple[str, Any], datetime | None]:
+    """The events of a task that has ended, and their times, in their order."""
+    life: dict[tuple[str, Any], datetime | None] = {("task-defined", None): None}
+    changes = list(task.priority_changes)
+
+    def change(before: datetime | None) -> None:
+        while changes and (before is None or changes[0].changed < before):
+            changed = changes.pop(0)
+            life["task-priority-changed", (changed.old, changed.new)] = changed.changed
+
     for run, later in zip(task.runs, [*task.runs[1:], None], strict=True):
+        change(run.scheduled)
         if run.reason_created != "exception":
-            life.append(("task-pending", run.run_id))
+            life["task-pending", run.run_id] = run.scheduled
         if run.worker:
-            life.append(("task-running", run.run_id))
+            change(run.started)
+            life["task-running", run.run_id] = run.started
+        change(run.resolved)
         if later is None or later.reason_created == "rerun":
-            life.append((f"task-{run.state}", run.run_id))
-    came = list(
-        dict.fromkeys(
-            (event.exchange, None if event.exchange == "task-defined" else event.payload.get("runId"))
-            for _, event in delivered
-        )
-    )
-    if missing := [event for event in life if event not in came]:
-        raise Broken("each-event-arrives", task.task_id, f"{missing} of {life}")
-    came = [event for event in came if event[0] != "task-priority-changed"]
-    if wrong := [event for event in came if event not in life]:
-        raise Broken("each-event-is-true", task.task_id, f"{wrong}, and its life was {life}")
-    if came != life:
-        raise Broken("first-arrivals-in-order", task.task_id, f"{came}, and its life was {life}")
+            life[f"task-{run.state}", run.run_id] = run.resolved
+    change(None)
+    return life
+
+
+def _name(event: Event) -> tuple[str, Any]:
+    """The event's exchange, and which one of the task it is."""
+    payload = event.payload
+    match event.exchange:
+        case "task-defined":
+            return event.exchange, None
+        case "task-priority-changed":
+            return event.exchange, (payload["oldPriority"], payload["newPriority"])
+        case "artifact-created":
+            return event.exchange, (payload["runId"], payload["artifact"]["name"])
+    return event.exchange, payload.get("runId")

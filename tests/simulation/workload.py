@@ -6,8 +6,7 @@ never after a 4xx. What is answered goes into the record.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from legacy_queue.domain.errors import QueueError, ServiceUnavailable
@@ -24,20 +23,32 @@ from tests.simulation.world import PREFIX, ConnectionLost, Process, World
 
 Result = TypeVar("Result")
 
-POOLS = ("one", "two", "three")  # worker types
+POOLS = ("one", "two")  # worker types
 PROTOCOLS = ("draft", "deployed", "claimwork")
 DEADLINE = timedelta(minutes=40)
+_SHORT_DEADLINE = timedelta(minutes=2)
 EXPIRES = timedelta(hours=1)
 _TRIES = 6
 # what a worker does with a run, and how often of a hundred times
 _DEEDS = {
-    "completed": 60,
+    "completed": 52,
     "failed": 10,
     "worker-shutdown": 8,
-    "intermittent-task": 4,
+    "intermittent-task": 6,
     "long": 8,
-    "vanish": 10,
+    "late": 8,
+    "vanish": 8,
 }
+# what a scheduler calls while another call for the task is under way, and how likely
+_MEDDLING = (
+    ("create again", 0.15),
+    ("create another", 0.03),
+    ("cancel", 0.2),
+    ("rerun", 0.1),
+    ("rerun", 0.1),
+    ("priority", 0.12),
+    ("priority", 0.12),
+)
 
 
 class Unanswered(Exception):
@@ -53,6 +64,10 @@ class Client:
         self.name = name
         self.random = world.random(f"client {name}")
 
+    @property
+    def now(self) -> datetime:
+        return self.world.clock.now()
+
     def pause(self, seconds: float) -> None:
         self.world.time.sleep(self.random.uniform(0.5, 1.5) * seconds)
 
@@ -63,6 +78,7 @@ class Client:
 
     def ask(self, call: str, about: str, act: Callable[[Services], Result], tries: int = _TRIES) -> Result:
         """The answer; raises QueueError for a 4xx, and Unanswered."""
+        since = self.now
         for number in range(tries):
             try:
                 answer = self.process().request(act)
@@ -73,28 +89,36 @@ class Client:
                 self.pause(0.2 * 2**number)
             except QueueError as refusal:
                 self.world.note(f"{self.name} {call} {about}: {refusal.status} {refusal.message}")
-                if refusal.status >= 500:
-                    self.record.failed(call, about, refusal)
+                self.record.refused(call, about, refusal, since)
                 raise
             except Exception as error:  # noqa: BLE001 - it is no answer
                 self.record.failed(call, about, error)
         raise Unanswered
 
+    def later(self, act: Callable[..., object], *words: Any, within: float = 30) -> None:
+        """Call it at about the same time as what came before, or later; whatever is answered is an answer."""
+
+        def call() -> None:
+            with suppress(QueueError, Unanswered):
+                act(*words)
+
+        self.world.spawn(call, self.random.choice((0, 0.01, 0.03, 0.1, 1, within)))
+
 
 class Scheduler(Client):
-    """Creates tasks: alone, in groups, with dependencies; cancels, reruns and schedules some."""
+    """Creates tasks: alone, in groups, with dependencies; meddles with some of them meanwhile."""
 
     def body(self, **changes: Any) -> dict[str, Any]:
-        now = self.world.clock.now()
+        deadline = _SHORT_DEADLINE if self.random.random() < 0.05 else DEADLINE
         return {
             "provisionerId": "p",
             "workerType": self.random.choice(POOLS),
             "priority": self.random.choice(("lowest", "high")),
             "schedulerId": "s",
             "retries": self.random.choice((0, 1, 5, 5, 5)),
-            "created": format_time(now),
-            "deadline": format_time(now + DEADLINE),
-            "expires": format_time(now + EXPIRES),
+            "created": format_time(self.now),
+            "deadline": format_time(self.now + deadline),
+            "expires": format_time(self.now + EXPIRES),
             "payload": {},
             "metadata": {"name": "n", "description": "d", "owner": "o@e.com", "source": "https://e.com/s"},
             **changes,
@@ -106,56 +130,102 @@ class Scheduler(Client):
         tries = 1 if self.random.random() < 0.2 else _TRIES
         with suppress(Unanswered):
             self.ask("createTask", task_id, lambda services: services.tasks.create(task_id, body), tries)
-            self.record.created(task_id)
+            self.record.created(task_id, body)
 
     def tasks(self, count: int, every: float) -> None:
         """Create that many tasks."""
         made = 0
         while made < count:
             self.pause(every)
-            kind = self.random.random()
-            if kind < 0.2:
-                made += self._group(self.random.randint(2, 5))
+            if self.random.random() < 0.15:
+                made += self._group(self.random.randint(2, 6))
                 continue
             made += 1
             task_id = self.world.task_id()
-            body = self.body(dependencies=[task_id] if kind < 0.3 else [])
+            is_defined = self.random.random() < 0.15
+            body = self.body(dependencies=[task_id] if is_defined else [])
             self.record.creating(task_id, body)
-            self._later(self.create, task_id, body)
-            if kind < 0.3:
-                self._later(self._tell, "scheduleTask", task_id)
-            if kind > 0.8:
-                self._later(self.create, task_id, body)
-            if kind > 0.85:
-                self._later(self._tell, "cancelTask", task_id)
-            if kind > 0.92:
-                self._later(self._tell, "rerunTask", task_id)
+            self.later(self.create, task_id, body)
+            if is_defined:
+                self.later(self._change, "schedule", task_id)
+            self.meddle(task_id, body)
 
-    def _later(self, act: Callable[..., None], *words: Any) -> None:
-        """Call it at about the same time as what came before, or later."""
-        self.world.spawn(partial(act, *words), self.random.choice((0, 0.02, 0.1, 1, 30)))
+    def meddle(self, task_id: str, body: Mapping[str, Any] | None = None) -> None:
+        """Call something else for the task at about the same time. ``body``: its createTask is under way."""
+        body = body or self.record.known[task_id].body
+        for kind, chance in _MEDDLING:
+            if self.random.random() > chance:
+                continue
+            if kind == "create again":
+                self.later(self.create, task_id, body)
+            elif kind == "create another":
+                self.later(self.create, task_id, {**body, "retries": 3})
+            elif kind == "priority":
+                others = [name for name in ("lowest", "high", "medium") if name != body["priority"]]
+                self.later(self._change_priority, task_id, body["priority"], self.random.choice(others))
+            else:
+                self.later(self._change, kind, task_id)
 
-    def _tell(self, call: str, task_id: str) -> None:
+    def _change(self, kind: str, task_id: str) -> None:
         """A call that changes the task, whatever is answered."""
-        self.record.changing(task_id)
+        self.record.changing(task_id, kind)
+        self.ask(f"{kind}Task", task_id, lambda services: getattr(services.tasks, kind)(task_id), 1)
 
-        def act(services: Services) -> object:
-            name = call.removesuffix("Task")
-            return getattr(services.tasks, name)(task_id)
-
-        with suppress(QueueError, Unanswered):
-            self.ask(call, task_id, act, 1)
+    def _change_priority(self, task_id: str, old: str, new: str) -> None:
+        self.ask(
+            "changeTaskPriority",
+            task_id,
+            lambda services: services.tasks.change_priority(task_id, old, new),
+        )
 
     def _group(self, size: int) -> int:
         """A chain or a fan of tasks that depend on each other; returns its size."""
         task_ids = [self.world.task_id() for _ in range(size)]
         requires = self.random.choice(("all-completed", "all-resolved"))
-        for number, task_id in enumerate(task_ids):
+        bodies = []
+        for number in range(size):
             dependencies = self.random.choice((task_ids[max(0, number - 1) : number], task_ids[:number][:2]))
             group = {"taskGroupId": task_ids[0], "dependencies": dependencies, "requires": requires}
-            with suppress(QueueError):  # what it depends on may not have been created
-                self.create(task_id, self.body(**group))
+            bodies.append(self.body(**group, deadline=format_time(self.now + DEADLINE)))
+
+        def create() -> None:
+            for task_id, body in zip(task_ids, bodies, strict=True):
+                self.world.time.sleep(self.random.choice((0, 0, 0.1, 2, 5)))
+                with suppress(QueueError):  # what it depends on may not have been created
+                    self.create(task_id, body)
+                if self.random.random() < 0.3:
+                    self.meddle(task_id, body)
+            if self.random.random() < 0.4:
+                late_id = self.world.task_id()
+                self.later(self.create, late_id, {**bodies[0], "dependencies": []})
+                self.later(self._end_group, task_ids[0])
+
+        self.later(create)
         return size
+
+    def follow(self, task_id: str) -> None:
+        """Create a task that depends on this one, which is about to end."""
+        requires = self.random.choice(("all-completed", "all-resolved"))
+        deadline = format_time(self.now + DEADLINE / 2)
+        body = self.body(dependencies=[task_id], requires=requires, deadline=deadline)
+        self.create(self.world.task_id(), body)
+
+    def _end_group(self, task_group_id: str) -> None:
+        """Seal the group, and cancel some groups too. A member that is created then is refused."""
+        self.record.sealing(task_group_id)
+        self.ask("sealTaskGroup", task_group_id, lambda services: services.groups.seal(task_group_id))
+        self.record.sealed(task_group_id)
+        if self.random.random() < 0.6:
+            late_id = self.world.task_id()
+            body = self.body(taskGroupId=task_group_id)
+            self.later(self.create, late_id, body)
+            self.record.canceling(task_group_id)
+            self.ask(
+                "cancelTaskGroup",
+                task_group_id,
+                lambda services: services.group_changes.cancel(task_group_id),
+            )
+            self.record.canceled(task_group_id)
 
 
 class SimulatedWorker(Client):
@@ -166,7 +236,11 @@ class SimulatedWorker(Client):
         self._protocol = protocol
         self._worker_type = worker_type
         self._worker = Worker("g", name)
+        # how long it waits for work, in seconds
+        self.interval = 2.0
         self.is_stopped = False
+        # creates dependents of what it runs
+        self.scheduler: Scheduler | None = None
 
     def deed(self) -> str:
         """What it does with the run that it has claimed."""
@@ -175,19 +249,20 @@ class SimulatedWorker(Client):
     def run(self) -> None:
         while not self.is_stopped:
             with suppress(Unanswered):
+                since = self.now
                 claim = self._claim_work() if self._protocol == "claimwork" else self._poll()
                 if claim:
-                    self.record.claimed(self.name, claim)
-                    self._run(claim)
-                elif self._protocol != "claimwork":
-                    self.pause(2)
+                    self._run(claim, since)
+                else:
+                    self.pause(self.interval)
 
     def _claim_work(self) -> Mapping[str, Any] | None:
+        wait = None if self.interval < 5 else timedelta(0)
         answer = self.ask(
             "claimWork",
             "",
             lambda services: services.claim_work.claim(
-                "p", self._worker_type, self._worker, 1, lambda: False
+                "p", self._worker_type, self._worker, 1, lambda: False, max_wait=wait
             ),
         )
         return next(iter(answer["tasks"]), None)
@@ -195,7 +270,6 @@ class SimulatedWorker(Client):
     def _poll(self) -> Mapping[str, Any] | None:
         for queue in work_queues("p", self._worker_type):
             polled = self.world.account.queue(queue.name(PREFIX))
-            self.world.time.sleep(0.005)
             with suppress(LeaseLost):
                 for message in polled.receive(1, self.world.settings.poll_visibility):
                     self.world.time.sleep(0.005)
@@ -213,37 +287,94 @@ class SimulatedWorker(Client):
         proof = ClaimProof(None, None, None)
         if self._protocol == "draft":
             proof = ClaimProof(lease.message_id, lease.receipt, signature)
+        if self.scheduler and self.random.random() < 0.2:
+            self.scheduler.meddle(task_id)
+        if self.random.random() < 0.1:
+            self.later(self._steal, task_id, run_id, within=self.random.choice((70, 115, 121)))
         with suppress(QueueError):
-            return self.ask(
-                "claimTask",
-                f"{task_id}/{run_id}",
-                lambda services: services.claims.claim(
-                    services.tasks.recall(task_id), run_id, self._worker, proof
-                ),
-            )
+            return self._claim_task(task_id, run_id, self._worker, proof)
         return None
 
-    def _run(self, claim: Mapping[str, Any]) -> None:
+    def _claim_task(self, task_id: str, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
+        return self.ask(
+            "claimTask",
+            f"{task_id}/{run_id}",
+            lambda services: services.claims.claim(services.tasks.recall(task_id), run_id, worker, proof),
+        )
+
+    def _steal(self, task_id: str, run_id: int) -> None:
+        """Claim, without a message, what another worker may hold."""
+        thief = SimulatedWorker(self.world, self.record, f"thief of {self.name}", "deployed", "")
+        run_id += self.random.choice((0, 0, 1))
+        since = self.now
+        thief.scheduler = self.scheduler
+        thief._run(thief._claim_task(task_id, run_id, thief._worker, ClaimProof()), since)
+
+    def _run(self, claim: Mapping[str, Any], since: datetime) -> None:
+        """Run the task. ``since``: when the claim began."""
+        self.record.claimed(self.name, claim, since)
         task_id = claim["status"]["taskId"]
         run_id = claim["runId"]
         deed = self.deed()
-        self.pause(4)
+        self.pause(self.random.choice((0.05, 1, 4)))
+        if self.random.random() < 0.25:
+            self._create_artifact(task_id, run_id)
         if deed == "vanish":
             return
+        if deed == "late":
+            self._wait_for_end(claim, self.random.choice((1.0, 1.02, 1.2)))
+            if self.random.random() < 0.5:
+                self._reclaim(task_id, run_id)
+            deed = "failed"
         if deed == "long":
             for _ in range(self.random.randint(1, 3)):
-                left = parse_time(claim["takenUntil"]) - self.world.clock.now()
-                self.world.time.sleep(max(1.0, left.total_seconds() * 2 / 3))
-                try:
-                    claim = self.ask(
-                        "reclaimTask",
-                        f"{task_id}/{run_id}",
-                        lambda services: services.claims.reclaim(task_id, run_id),
-                    )
-                except QueueError:
+                self._wait_for_end(claim, self.random.choice((0.01, 0.7, 0.95)))
+                answer = self._reclaim(task_id, run_id)
+                if answer is None:
                     return
-                self.record.reclaimed(self.name, claim)
+                claim = answer
             deed = "completed"
+        if self.scheduler and self.random.random() < 0.3:
+            self.later(self.scheduler.follow, task_id, within=5)
+        self.pause(0.03)
+        self._report(task_id, run_id, deed)
+        if self.random.random() < 0.1:
+            self.later(self._report, task_id, run_id, self.random.choice((deed, "completed", "failed")))
+
+    def _wait_for_end(self, claim: Mapping[str, Any], share: float) -> None:
+        """Wait for that share of what is left of the claim."""
+        left = parse_time(claim["takenUntil"]) - self.now
+        self.world.time.sleep(max(0.1, left.total_seconds() * share))
+
+    def _reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any] | None:
+        since = self.now
+        with suppress(QueueError):
+            answer = self.ask(
+                "reclaimTask",
+                f"{task_id}/{run_id}",
+                lambda services: services.claims.reclaim(task_id, run_id),
+            )
+            self.record.reclaimed(self.name, answer, since)
+            return answer
+        return None
+
+    def _create_artifact(self, task_id: str, run_id: int) -> None:
+        name = f"public/{self.random.choice('ab')}"
+        body = {
+            "storageType": "reference",
+            "expires": format_time(self.world.clock.at(0) + EXPIRES),
+            "contentType": "text/plain",
+            "url": "https://elsewhere.example.com/live.log",
+        }
+        with suppress(QueueError, Unanswered):
+            self.ask(
+                "createArtifact",
+                f"{task_id}/{run_id}",
+                lambda services: services.artifacts.create(task_id, run_id, name, body),
+            )
+            self.record.artifact_created(task_id, run_id, name)
+
+    def _report(self, task_id: str, run_id: int, deed: str) -> None:
         state = deed if deed in ("completed", "failed") else "exception"
         self.record.reporting(task_id, run_id, deed)
         with suppress(QueueError):

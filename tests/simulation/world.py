@@ -11,6 +11,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from queue import Empty
@@ -24,6 +25,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.messages import read_message
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
@@ -51,6 +53,10 @@ SETTINGS = ServiceSettings(
 _PACE = Pace(check=timedelta(seconds=5))  # else half of the calls ask whether the broker is there
 LATENCY = 0.008  # seconds that a call takes on average
 _TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
+_BEFORE = ("broker.publish", "tasks.insert")
+_AFTER = ("groups.batch", "tasks.merge")
+_LIKELY = 8  # times
+_AWAKE = 20.0  # seconds after which a process that stood still has done what it had begun
 _READS = ("get", "page", "peek", "receive", "check", "count", "metadata", "copy")
 _NOT_REPEATED = ("receive", "publish", "check")
 _ID = re.compile(rf"\b{TASK_ID}\b")
@@ -135,6 +141,12 @@ class World:
         self.processes: list[Process] = []
         self.calls: Counter[str] = Counter()
         self.kills = 0
+        # the tasks whose rows were written, or may have been; who looks at them takes them
+        self.written: set[str] = set()
+        # taskIds and runIds of the work messages that were lost
+        self.lost: set[tuple[str, int]] = set()
+        # from when to when a process stood still, or the broker was away
+        self.stalls: list[tuple[float, float]] = []
         self.failure: Exception | None = None
         # seconds that a call takes
         self.latency: Callable[[Call], float] = lambda _: LATENCY * self.random("latency").uniform(0.5, 1.5)
@@ -154,9 +166,9 @@ class World:
             self._randoms[kind] = random.Random(f"{self.seed} {kind}")
         return self._randoms[kind]
 
-    def happens(self, kind: str) -> bool:
-        """Whether the fault happens at this call."""
-        probability: float = getattr(self.faults, kind)
+    def happens(self, kind: str, times: int = 1) -> bool:
+        """Whether the fault happens at this call, where it is so many times as likely."""
+        probability: float = getattr(self.faults, kind) * times
         return probability > 0 and self.random(kind).random() < probability
 
     def task_id(self) -> str:
@@ -213,7 +225,7 @@ class World:
         self.calls[call.name] += 1
         call.process.resume()
         self.before(call)
-        self._stop_process(call)
+        self._stop_process(call, _BEFORE)
         call.process.resume()
         latency = self.latency(call)
         if self.happens("slow"):
@@ -229,18 +241,25 @@ class World:
             self._note_call(call, "")
             return result
         finally:
+            if call.name.startswith("tasks."):
+                self.written.add(call.place.partition("/")[2])
             self.after(call)
-            self._stop_process(call)
+            self._stop_process(call, _AFTER)
             call.process.resume()
             self.time.sleep(latency / 2)
             call.process.resume()
 
-    def _stop_process(self, call: Call) -> None:
-        if call.method not in _READS:
-            if self.happens("killed"):
-                call.process.kill()
-            elif self.happens("frozen"):
-                call.process.freeze(self.random("frozen").uniform(1, 60))
+    def _stop_process(self, call: Call, likely: Sequence[str]) -> None:
+        """``likely`` are the calls at which it is likely: others then see what is half done."""
+        if call.method in _READS:
+            return
+        times = _LIKELY if call.name in likely else 1
+        # whoever stood still before its write, and dies after it, may lose events: see recovery.md
+        is_awake = self.time.now > call.process.frozen_until + _AWAKE
+        if is_awake and self.happens("killed", times):
+            call.process.kill()
+        elif self.happens("frozen", times):
+            call.process.freeze(self.random("frozen").uniform(1, 60))
 
     def _applied(self, call: Call) -> Any:
         if self.happens("refused"):
@@ -262,12 +281,14 @@ class World:
         if call.method == "put" and call.service == "queue":
             if self.happens("late"):
                 text, hidden_for, *rest = call.words
-                delay = timedelta(seconds=self.random("late").randint(1, 60))
+                delay = timedelta(seconds=self.random("late").randint(1, 20))
                 return call.port.put(text, hidden_for + delay, *rest, **call.named)
             lease = call.apply()
             # with the process that keeps it, a timer would be lost for good: Azure loses no message
             if call.name == "work.put" and self.happens("lost"):
                 call.port.delete(lease)
+                task_id, run_id, _ = read_message(call.words[0])
+                self.lost.add((task_id, run_id))
             elif self.happens("doubled"):
                 call.apply()
             return lease
@@ -276,6 +297,9 @@ class World:
     def _note_call(self, call: Call, result: str) -> None:
         if self._note and call.method != "check":
             about = " ".join(dict.fromkeys(_ID.findall(f"{call.words} {call.place}")))
+            for text in call.words:
+                with suppress(ValueError):
+                    about = "{}/{}".format(*read_message(text)) if isinstance(text, str) else about
             self.note(f"p{call.process.number} {call.name} {about}{result}")
 
 
@@ -290,7 +314,7 @@ class Process:
         self.world = world
         self.number = number
         self.is_dead = False
-        self.frozen_until = 0.0
+        self.frozen_until = float("-inf")
         self.clock = VirtualClock(world.time)
         self.clock.skew = timedelta(seconds=world.random("skew").uniform(-1, 1) * world.faults.skew)
         self._requests: dict[AsyncResult[Any], None] = {}
@@ -318,6 +342,7 @@ class Process:
         """Let it stand still, as a machine that swaps."""
         self.world.note(f"p{self.number} stands still for {seconds:.1f} s")
         self.frozen_until = self.world.time.now + seconds
+        self.world.stalls.append((self.world.time.now, self.frozen_until))
 
     def kill(self) -> None:
         """End it at once: what it has in memory is lost, and what it was asked has no answer."""
