@@ -5,7 +5,6 @@ What both storages have to show is in tests/stores/test_blobs.py. Every SAS is m
 
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -281,13 +280,6 @@ def raw_put(url: str, length: int, body: bytes) -> bytes:
         connection.sendall(head.encode() + body)
         connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(4096), b""))
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "file"
-    path.write_bytes(bytes(range(256)) * 10_000)
-    return path
 
 
 def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:

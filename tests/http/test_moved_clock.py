@@ -34,11 +34,6 @@ def advance(queue: Queue, duration: timedelta) -> None:
     succeeded(queue.send("POST", "/control/v1/clock", body))
 
 
-def runs(queue: Queue, task_id: str) -> list[tuple[str, str | None]]:
-    status = succeeded(queue.call("status", taskId=task_id)).get_json()["status"]
-    return [(run["state"], run.get("reasonResolved")) for run in status["runs"]]
-
-
 def visible(queue: Queue) -> list[tuple[str, int]]:
     """The runs whose messages a poll receives now; the messages are invisible afterwards."""
     return [(task_id, run_id) for task_id, run_id, *_ in queue.messages()]

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from legacy_queue.adapters.clock import MovableClock, SystemWaiter
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
@@ -17,7 +16,6 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services import Services
-from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.service_settings import ServiceSettings
 from tests.memory_server import FakeClock, memory_storage
@@ -42,7 +40,6 @@ from tests.services.harness import (
     task_body,
 )
 from tests.services.ports import FakeBroker, intercept_storage
-from tests.services.test_background import OFTEN
 from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
@@ -157,9 +154,6 @@ def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
     assert server.clock.now() > server.wall.wall_time() + HOUR - MINUTE
 
 
-times = st.integers(min_value=1, max_value=100).map(lambda number: number * MINUTE)
-
-
 def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None:
     server.control.freeze()
     server.wall.advance(HOUR)
@@ -216,16 +210,6 @@ def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
     server.services.timers.retry_now()
     server.control.advance(MINUTE)
     assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in tasks)
-
-
-@contextmanager
-def background(server: Server) -> Iterator[Background]:
-    running = server.services.background(OFTEN)
-    running.start()
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def test_a_move_fails_when_the_server_stops(server: Server) -> None:

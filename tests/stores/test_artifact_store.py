@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from legacy_queue.stores import Storage
 from .paging import keyed_pages
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-DAY = timedelta(days=1)
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 NAMES = [
     "public/logs/live.log",

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
@@ -7,7 +7,6 @@ from legacy_queue.stores import Dependent, Storage
 from .conftest import Backend
 from .paging import remove_all_expired
 
-EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
