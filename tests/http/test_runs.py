@@ -1,6 +1,5 @@
 """Claims, reclaims and reports over HTTP: their answers, and with which credentials they are made."""
 
-import json
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -34,49 +33,6 @@ REPORTS: dict[str, Any] = {
 }
 WITH_A_CLAIM: dict[str, Any] = {"reclaimTask": None, **REPORTS}
 PERMANENT = Credentials("worker/alice", "the-access-token-of-a-worker-of-2015")
-
-
-def certificate(credentials: Credentials) -> Any:
-    return json.loads(credentials.certificate or "")
-
-
-def test_a_claim_answers_as_documented(queue: Queue) -> None:
-    queue.create(TASK_ID, scopes=["a:task:scope", "b:*"])
-    answer = succeeded(queue.claim(TASK_ID)).get_json()
-    until = NOW + 20 * MINUTE
-    assert {
-        name: value for name, value in answer.items() if name not in ("credentials", "status", "task")
-    } == {
-        "runId": 0,
-        "workerGroup": "group",
-        "workerId": "alice",
-        "takenUntil": format_time(until),
-    }
-    assert answer["status"]["runs"] == [
-        {
-            "runId": 0,
-            "state": "running",
-            "reasonCreated": "scheduled",
-            "scheduled": format_time(NOW),
-            "started": format_time(NOW),
-            "takenUntil": format_time(until),
-            "workerGroup": "group",
-            "workerId": "alice",
-        }
-    ]
-    assert answer["task"] == succeeded(queue.call("task", taskId=TASK_ID)).get_json()
-    credentials = answer["credentials"]
-    seconds = int(until.timestamp())
-    assert credentials["clientId"] == f"task-client/{TASK_ID}/0/on/group/alice/until/{seconds}"
-    made = json.loads(credentials["certificate"])
-    assert made["scopes"] == [
-        f"queue:claim-task:{TASK_ID}/0",
-        f"queue:reclaim-task:{TASK_ID}/0",
-        f"queue:resolve-task:{TASK_ID}/0",
-        f"queue:create-artifact:{TASK_ID}/0",
-        "a:task:scope",
-        "b:*",
-    ]
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)

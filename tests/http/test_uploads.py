@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from werkzeug.test import Client
 
 from legacy_queue.domain.authentication import Authenticator
@@ -48,21 +47,6 @@ def test_an_upload_is_downloaded_with_its_bytes_and_headers(queue: Queue) -> Non
     got = downloaded(queue, task_id)
     assert (got.data, got.headers["content-type"]) == (DATA, "text/html; charset=utf-8")
     assert got.headers["content-encoding"] == "gzip"
-
-
-@pytest.mark.parametrize(
-    ("changed", "status", "code", "said"),
-    [
-        ({"content_type": "text/html"}, 403, "AuthorizationFailed", "'text/html'"),
-        ({"content_type": None}, 403, "AuthorizationFailed", "content-type is ''"),
-        ({"Content_MD5": "AAAA"}, 400, "InputError", "content-md5"),
-        ({"Content_Encoding": "x" * 256}, 400, "InputError", "content-encoding"),
-    ],
-)
-def test_an_upload_whose_headers_differ_from_those_announced_is_refused(
-    queue: Queue, changed: dict[str, Any], status: int, code: str, said: str
-) -> None:
-    refused(queue.upload(put_url(queue), DATA, **changed), status, code, said)
 
 
 def sent_with(queue: Queue, target: str, **environ: Any) -> Any:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from http.client import HTTPResponse
 from pathlib import Path
 
-from .conftest import ON_EACH_STORAGE
 from .http_queue import Json, Queue, definition
 from .processes import LONG, read_all, serve
 
@@ -18,22 +17,6 @@ POLLS = 300
 def request_for_work(queue: Queue, worker_type: str, *headers: str) -> bytes:
     worker = {"workerGroup": "group", "workerId": "disconnects"}
     return b"".join(queue.raw("POST", f"/claim-work/system/{worker_type}", worker, *headers))
-
-
-@ON_EACH_STORAGE
-def test_disconnected_clients_claim_nothing(queue: Queue, worker_type: str) -> None:
-    request = request_for_work(queue, worker_type)
-    with ExitStack() as stack:
-        for _ in range(50):
-            stack.enter_context(queue.server.connect()).sendall(request)
-    tasks = {queue.create(definition(worker_type, retries=0)) for _ in range(20)}
-    claimed: list[Json] = []
-    while len(claimed) < len(tasks):
-        claimed += queue.claim_work(worker_type, tasks=32)
-    assert {(claim["status"]["taskId"], claim["runId"]) for claim in claimed} == {
-        (task_id, 0) for task_id in tasks
-    }
-    assert all(queue.status(task_id)["retriesLeft"] == 0 for task_id in tasks)
 
 
 def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, worker_type: str) -> None:

@@ -1,12 +1,6 @@
 """Unchanged clients of 2015 to 2018 create, claim and report tasks."""
 
-from urllib.parse import parse_qsl, urlencode, urlsplit
-
-import pytest
-from azure.core.exceptions import HttpResponseError
-from azure.storage.queue import QueueClient
-
-from .conftest import EACH_CLIENT, ON_EACH_STORAGE
+from .conftest import EACH_CLIENT
 from .http_queue import Json, Queue, definition, slugid
 from .real_clients import RealClient, refusal
 
@@ -99,28 +93,3 @@ def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_a
     other = slugid()
     another = {**task, "schedulerId": "another"}
     assert refusal(client.call, "createTask", other, another) == (409, "RequestConflict")
-
-
-def azure_queue(urls: Json) -> QueueClient:
-    """A client of Azure's SDK, made from a signed poll URL."""
-    split = urlsplit(urls["signedPollUrl"])
-    sas = urlencode([pair for pair in parse_qsl(split.query) if pair[0] != "visibilitytimeout"])
-    address = split._replace(path=split.path.removesuffix("/messages"), query="").geturl()
-    return QueueClient.from_queue_url(address, credential=sas, api_version="2021-12-02")
-
-
-@ON_EACH_STORAGE
-def test_azures_sdk_receives_and_deletes_messages_with_a_signed_poll_url(
-    queue: Queue, worker_type: str
-) -> None:
-    for _ in range(3):
-        queue.create(definition(worker_type))
-    with azure_queue(queue.poll_urls(worker_type)[-1]) as client:
-        with pytest.raises(HttpResponseError) as refused:
-            client.send_message("forged")
-        assert refused.value.status_code == 403
-        messages = list(client.receive_messages(messages_per_page=32, max_messages=32, visibility_timeout=60))
-        assert [message.dequeue_count for message in messages] == [1, 1, 1]
-        assert queue.poll(worker_type) == []
-        for message in messages:
-            client.delete_message(message)

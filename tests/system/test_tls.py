@@ -14,7 +14,6 @@ from tests.worker.conftest import FakeClock
 
 from .http_queue import Queue, definition
 from .processes import LONG, Server, serve, work
-from .real_clients import CLIENTS, TODAY, real_client
 
 NAME = "queue.taskcluster.net"
 OPTIONS = ("--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
@@ -48,16 +47,6 @@ def test_a_worker_polls_claims_uploads_and_reports_over_https_only(server: Serve
     log = requests.get(f"{server.base_url}/task/{task_id}/artifacts/public/logs/live.log", timeout=LONG)
     assert log.text == "hello\n"
     assert {urlsplit(answer.url).scheme for answer in [*log.history, log]} == {"https"}
-
-
-@pytest.mark.usefixtures("trusted")
-@pytest.mark.parametrize("name", [*CLIENTS[:2], TODAY[1]])
-def test_real_clients_connect_over_https(server: Server, name: str) -> None:
-    task = definition(f"of-{name}".replace(".", "-"))
-    with real_client(name, server) as client:
-        task_id = Queue(server).create(task)
-        assert client.call("status", task_id)["status"]["state"] == "pending"
-        assert client.call("ping")["alive"] is True
 
 
 @pytest.mark.parametrize("client", ["requests", "node"])

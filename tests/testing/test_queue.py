@@ -114,16 +114,6 @@ def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) ->
     legacy_queue.fault("claimTask", status=503).remove()
 
 
-def test_a_reset_empties_everything(legacy_queue: LegacyQueue) -> None:
-    before = legacy_queue.advance("1h")
-    task_id = legacy_queue.create_task()
-    legacy_queue.reset()
-    assert legacy_queue.now() < before
-    with pytest.raises(RequestFailed, match="404"):
-        legacy_queue.status(task_id)
-    assert (legacy_queue.events(), legacy_queue.messages()) == ([], [])
-
-
 def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue) -> None:
     from tests.clients.python import taskcluster
 
@@ -170,11 +160,3 @@ def test_no_time_is_skipped_while_a_worker_is_at_work(legacy_queue: LegacyQueue)
     with pytest.raises(TimeoutError):
         legacy_queue.wait_for(waiting, "exception", timeout=0.2, skip=True)
     assert legacy_queue.now() - begun < timedelta(minutes=1)
-
-
-def test_a_task_is_defined_scheduled_canceled_and_run_again(legacy_queue: LegacyQueue) -> None:
-    task_id = legacy_queue.define_task(worker_type="builds")
-    assert legacy_queue.status(task_id)["state"] == "unscheduled"
-    assert legacy_queue.schedule(task_id)["state"] == "pending"
-    assert legacy_queue.cancel(task_id)["state"] == "exception"
-    assert legacy_queue.rerun(task_id)["state"] == "pending"

@@ -14,7 +14,6 @@ from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.table import PARTITION, Change, Condition
 
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
-MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -59,45 +58,6 @@ def test_each_operation_of_a_table_is_one_request(account: AzureAccount, prefix:
     assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
     assert account.operations["table", "PATCH"] == 1
     assert cost(account, lambda: table.page([Condition(PARTITION, "in", ())], "", 10)) == 0
-
-
-def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix: str) -> None:
-    queue = account.queue(f"{prefix}-claims")
-    assert cost(account, lambda: queue.create({"made": "yes"})) == 2
-    assert cost(account, lambda: queue.create({"made": "again"})) == 1
-    leases = [queue.put("text", NO_TIME) for _ in range(3)]
-    acts: dict[str, Callable[[], Any]] = {
-        "put": lambda: queue.put("text", NO_TIME, HOUR),
-        "peek": queue.peek,
-        "update": lambda: queue.update(leases[0], "text", HOUR),
-        "delete": lambda: queue.delete(leases[1]),
-        "receive": lambda: queue.receive(32, HOUR),
-        "receive none": lambda: queue.receive(32, HOUR),
-        "count": queue.count,
-        "metadata": queue.metadata,
-        "list": lambda: list(account.queues(queue.name)),
-        "remove": queue.remove,
-        "remove none": queue.remove,
-    }
-    assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
-
-
-def test_blob_calls_cost_one_request_and_a_read_one_for_each_mib(account: AzureAccount) -> None:
-    container = account.container
-    acts: dict[str, tuple[Callable[[], Any], int]] = {
-        "properties of none": (lambda: container.properties("name"), 1),
-        "put": (lambda: container.put("name", b"." * 9 * MIB, "text/plain", None), 1),
-        "properties": (lambda: container.properties("name"), 1),
-        "read": (lambda: list((container.read("name") or ((), ()))[1]), 9),
-        "put a block": (lambda: container.put_block("name", "id", b"block"), 1),
-        "list blocks": (lambda: container.block_list("name"), 1),
-        "put a list": (lambda: container.put_block_list("name", [("Latest", "id")], "text/plain", None), 1),
-        "delete": (lambda: container.delete("name"), 1),
-        "delete none": (lambda: container.delete("name"), 1),
-    }
-    assert {name: cost(account, act) for name, (act, _) in acts.items()} == {
-        name: expected for name, (_, expected) in acts.items()
-    }
 
 
 @pytest.mark.parametrize("held", ["lease", "snapshot", "both"])

@@ -1,7 +1,6 @@
 """What is sent again, how often, and what a failure or refusal becomes."""
 
 import re
-import socket
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -159,21 +158,6 @@ def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) 
         client = Client(stub.url)
         client.table.put("p", "k", {})
     assert paused(client, least)
-
-
-def nowhere() -> str:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{bound.getsockname()[1]}/{ACCOUNT}"
-
-
-def test_unreachable_storage_is_tried_three_times() -> None:
-    client = Client(nowhere())
-    with capture_logs() as logs, pytest.raises(ServiceUnavailable):
-        client.table.get("p", "k")
-    assert paused(client, 0.1, 0.2)
-    assert client.counts.total() == 3
-    assert logs == [{"event": "storage-unreachable", "error": "ConnectionRefusedError", "log_level": "error"}]
 
 
 REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
