@@ -363,10 +363,6 @@ class FaultAt:
             self._crash = crash
             raise
 
-    @property
-    def crashed(self) -> bool:
-        return self._crash is not None
-
     def _call(self, name: str, call: Callable[[], Any]) -> Any:
         is_now = False
         if self._of in ("", name):

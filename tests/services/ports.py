@@ -56,13 +56,11 @@ class FakeBroker(Broker):
     """Keeps the published events in order.
 
     ``capacity``: how many more events it accepts. None: any number. 0: the broker is away.
-    While ``confirms`` is false, it accepts events and does not confirm them.
     """
 
     def __init__(self) -> None:
         self.published: list[Event] = []
         self.capacity: int | None = None
-        self.confirms = True
         self._more = threading.Condition()
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -73,8 +71,6 @@ class FakeBroker(Broker):
                 self._more.notify_all()
             if self.capacity:
                 self.capacity -= 1
-        if not self.confirms:
-            raise BrokerAway
 
     def check(self) -> None:
         if self.capacity == 0:

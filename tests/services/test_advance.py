@@ -14,7 +14,6 @@ from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.harness import (
     CLAIM_TIMEOUT,
     HOUR,
-    MINUTE,
     NOW,
     SECOND,
     CallRecorder,
@@ -57,20 +56,6 @@ def dies_after(harness: Harness, write: str, call: Callable[[Services], object])
 
 
 # effects that it repeats
-
-
-def test_only_events_since_the_given_time_are_published_again_in_order(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.clock.advance(MINUTE)
-    claimed = harness.clock.now()
-    harness.claim(harness.receive_one())
-    harness.clock.advance(MINUTE)
-    harness.shut_down(task_id)
-    harness.events()
-    advance(harness, task_id, claimed)
-    assert harness.events() == [("task-running", task_id, 0), ("task-pending", task_id, 1)]
-    advance(harness, task_id, harness.clock.now())
-    assert harness.events() == [("task-pending", task_id, 1)]
 
 
 def test_a_task_that_this_process_has_just_resolved_is_not_read(harness: Harness) -> None:

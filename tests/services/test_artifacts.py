@@ -97,19 +97,6 @@ def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
     assert exchanges[-3:] == ["artifact-created", "task-failed", "task-group-resolved"]
 
 
-def test_artifact_created_follows_the_unpublished_events_of_its_task() -> None:
-    harness = Harness()
-    harness.broker.capacity = 0
-    task_id = harness.claimed()
-    harness.broker.capacity = None
-    harness.services.publisher.check()
-    create(harness, task_id)
-    assert harness.events() == []
-    harness.run_timers(MINUTE)
-    exchanges = list(dict.fromkeys(exchange for exchange, _, _ in harness.events()))
-    assert exchanges == ["task-defined", "task-pending", "task-running", "artifact-created"]
-
-
 def test_find_returns_the_artifact_and_its_url() -> None:
     harness = Harness()
     task_id = harness.claimed()
@@ -179,14 +166,6 @@ def test_a_pass_ends_while_storage_is_away() -> None:
     away = FaultAt(0, of="blob.remove", before=failing(ServiceUnavailable("storage is away")))
     with pytest.raises(ServiceUnavailable):
         harness.replica(away).artifacts.remove_expired("", 10, None)
-
-
-def test_expiry_removes_the_row_of_an_artifact_without_bytes() -> None:
-    harness = Harness()
-    task_id = harness.claimed()
-    create(harness, task_id, "reference")
-    harness.sweep(HOUR + DRIFT + SECOND)
-    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
 
 
 def test_an_expired_artifact_that_is_created_again_leaves_no_old_content() -> None:

@@ -136,6 +136,13 @@ def test_claim_task_costs_two_operations_and_later_a_read_and_a_shared_timer(
     assert process.follow_up() == []
 
 
+def test_reclaim_task_costs_two_operations(process: Process) -> None:
+    task_id = process.harness.claimed()
+    process.costs()
+    process.services.claims.reclaim(task_id, 0)
+    assert process.costs() == CLAIMED
+
+
 def test_report_completed_costs_two_operations_and_then_two_point_reads(process: Process) -> None:
     task_id = process.harness.claimed()
     process.costs()

@@ -3,25 +3,17 @@
 The simulated world plays these at each call; here each is once, for its outcome.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Changed
-from legacy_queue.services import Services
-from tests.services.harness import CLAIM_TIMEOUT, MINUTE, FaultAt, Harness, failing, task_body
+from tests.services.harness import MINUTE, FaultAt, Harness, failing, task_body
 
 
 @pytest.fixture
 def harness() -> Harness:
     return Harness()
-
-
-def overtaken(harness: Harness, by: Callable[[], object]) -> Services:
-    """A process before whose first write another process makes that call."""
-    return harness.replica(FaultAt(0, of="replace", before=by))
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
@@ -35,48 +27,27 @@ def test_a_call_succeeds_though_a_step_after_its_write_fails_and_a_timer_takes_i
     assert harness.receive_one().task_id == task_id
 
 
-def test_a_claim_whose_answer_was_lost_is_granted(harness: Harness) -> None:
-    """The SDK repeats the write, and finds a newer ETag: its own."""
-    task_id = harness.create()
-    server = harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
-    assert harness.claim(harness.receive_one(), services=server)["runId"] == 0
-    assert [message.lease for message in harness.messages()] == [harness.task(task_id).held]
-
-
-def test_a_claim_that_is_overtaken_by_a_cancellation_leaves_no_message(harness: Harness) -> None:
-    task_id = harness.create()
-    server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
-    with pytest.raises(RequestConflict):
-        harness.claim(harness.receive_one(), services=server)
-    assert harness.messages() == []
-
-
-def test_a_claim_that_is_overtaken_by_a_write_to_the_pending_task_holds_one_message(harness: Harness) -> None:
-    task_id = harness.create()
-
-    def there_and_back() -> None:
-        for old, new in (("lowest", "high"), ("high", "lowest")):
-            harness.services.tasks.change_priority(task_id, old, new)
-
-    harness.claim(harness.receive_one(), services=overtaken(harness, there_and_back))
-    assert (1, CLAIM_TIMEOUT) in harness.offered_runs()
-    assert harness.states(task_id) == ["running by alice"]
-
-
-def test_a_reclaim_that_is_overtaken_by_another_keeps_the_held_message(harness: Harness) -> None:
+def test_a_repeated_report_offers_the_pending_retry_again(harness: Harness) -> None:
     task_id = harness.claimed()
-    harness.clock.advance(MINUTE)
-    server = overtaken(harness, lambda: harness.services.claims.reclaim(task_id, 0))
-    server.claims.reclaim(task_id, 0)
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
+    first = harness.shut_down(task_id)
+    assert harness.shut_down(task_id) == first
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1, 1]
 
 
-def test_a_shutdown_that_is_overtaken_by_a_cancellation_is_a_conflict(harness: Harness) -> None:
+def test_a_completion_that_was_rerun_at_once_has_all_its_effects(harness: Harness) -> None:
+    """The answer of its write was lost."""
     task_id = harness.claimed()
-    server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
-    with pytest.raises(RequestConflict):
-        harness.shut_down(task_id, services=server)
-    assert harness.states(task_id) == ["exception canceled"]
+    waiting = harness.create(dependencies=[task_id])
+
+    def rerun() -> None:
+        harness.services.tasks.rerun(task_id)
+        raise Changed
+
+    server = harness.replica(FaultAt(0, of="replace", after=rerun))
+    harness.complete(task_id, services=server)
+    harness.run_timers(services=server)
+    assert harness.states(waiting) == ["pending"]
+    assert ("task-completed", task_id, 0) in harness.events()
 
 
 # while the broker is away

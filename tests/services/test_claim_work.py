@@ -138,16 +138,6 @@ def test_a_disconnected_client_leaves_the_task_pending(checks: int) -> None:
     assert (claim["status"]["taskId"], claim["runId"]) == (task_id, 0)
 
 
-def test_the_released_claim_of_a_disconnected_client_is_published() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    harness.events()
-    claim_work(harness.services, is_disconnected=disconnects_after(3))
-    assert harness.events() == [("task-running", task_id, 0), ("task-pending", task_id, 0)]
-    harness.run_timers(CLAIM_TIMEOUT + MINUTE)
-    assert harness.states(task_id) == ["pending"]
-
-
 def test_a_claim_that_cannot_be_released_expires_and_others_are_released() -> None:
     harness = Harness()
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
@@ -193,14 +183,6 @@ def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     assert claim_work(harness.services) == []
 
 
-@pytest.mark.parametrize("max_wait", [None, NO_DELAY])
-def test_a_failure_of_storage_reaches_the_client(max_wait: timedelta | None) -> None:
-    harness = Harness()
-    services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
-    with pytest.raises(ServiceUnavailable):
-        claim_work(services, max_wait=max_wait)
-
-
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
 def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(error: Exception) -> None:
     harness = Harness()
@@ -235,10 +217,6 @@ def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
         task_id
     ]
     assert claim_work(services, max_wait=NO_DELAY) == []
-
-
-def test_a_claim_waits_as_long_as_it_may() -> None:
-    assert claim_work(Harness().replica(claim_work_wait=HOUR), max_wait=50 * MS) == []
 
 
 def test_pollers_of_idle_worker_types_are_forgotten() -> None:

@@ -190,14 +190,6 @@ def test_a_move_runs_the_periodic_jobs_that_are_due(server: Server) -> None:
     assert server.storage.tasks.load(task_id) is None
 
 
-def test_no_claim_expires_if_another_process_resolves() -> None:
-    server = Server(resolves=False)
-    task_id = server.claim(server.create())
-    server.control.advance(DAY)
-    assert server.runs(task_id) == [(None, None)]
-    assert server.clock.now() == NOW + DAY
-
-
 def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
     server = Server()
     tasks = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]

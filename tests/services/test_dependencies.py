@@ -12,7 +12,6 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
-    FaultAt,
     Harness,
     task_body,
 )
@@ -27,21 +26,6 @@ def harness() -> Harness:
 
 def dependents(harness: Harness, task_id: str) -> list[str]:
     return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
-
-
-def test_a_task_waits_for_all_of_its_dependencies(harness: Harness) -> None:
-    first, second = harness.create(), harness.create()
-    waiting = harness.create(dependencies=[first, second])
-    assert harness.task(waiting).state == "unscheduled"
-    harness.run(first)
-    harness.run_timers()
-    assert (harness.task(waiting).state, harness.task(waiting).waits_for) == ("unscheduled", (second,))
-    harness.events()
-    harness.run(second)
-    harness.run_timers()
-    assert harness.states(waiting) == ["pending"]
-    assert waiting in [message.task_id for message in harness.receive()]
-    assert ("task-pending", waiting, 0) in harness.events()
 
 
 @pytest.mark.parametrize(
@@ -95,15 +79,6 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is
     assert later not in str(error.value)
     assert_nothing_stored(harness, task_id, task_id, soon, later)
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
-
-
-def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:
-    required, task_id = harness.create(), slugid()
-    meanwhile = FaultAt(0, of="insert", before=lambda: (harness.run(required), harness.run_timers()))
-    task = harness.replica(meanwhile).tasks.create(task_id, task_body(dependencies=[required]))
-    assert (task.state, dependents(harness, required)) == ("pending", [task_id])
-    events = [event for event in harness.events() if event[1] == task_id]
-    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
 def test_ten_thousand_dependents_of_a_task_cost_no_call_for_other_tasks(harness: Harness) -> None:

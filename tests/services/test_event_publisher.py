@@ -51,13 +51,6 @@ def back(harness: Harness) -> None:
     harness.broker.capacity = None
 
 
-def live(services: Services, task_id: str) -> None:
-    """Create, claim and complete the task."""
-    services.tasks.create(task_id, task_body())
-    services.claims.claim(services.tasks.load(task_id), 0, ALICE, ClaimProof())
-    services.tasks.report(task_id, 0, "completed", "completed")
-
-
 def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int | None]]:
     """The events of the task, each once, in the order of their first publication."""
     return list(dict.fromkeys((name, run_id) for name, about, run_id in events if about == task_id))
@@ -105,34 +98,6 @@ def test_the_first_check_says_that_the_broker_is_away_and_later_that_it_is_again
 
 
 # Guarantees for the events of a task
-
-
-def test_events_of_calls_while_the_broker_is_away_arrive_in_order_later(
-    harness: Harness,
-) -> None:
-    away(harness)
-    tasks = [slugid() for _ in range(40)]
-    for task_id in tasks:
-        live(harness.services, task_id)
-    harness.run_timers(100 * HOUR)
-    assert harness.events() == []
-    back(harness)
-    harness.run_timers(MINUTE)
-    events = harness.events()
-    assert [of_task(events, task_id) for task_id in tasks] == [OF_ITS_GROUP] * len(tasks)
-    harness.run_timers(HOUR)
-    assert (harness.events(), harness.timers()) == ([], [])
-
-
-def test_a_later_transition_does_not_overtake_unpublished_events(harness: Harness) -> None:
-    task_id = slugid()
-    away(harness)
-    harness.services.tasks.create(task_id, task_body())
-    back(harness)
-    harness.services.publisher.check()
-    harness.run(task_id)  # before the timer fired
-    harness.run_timers(MINUTE)
-    assert of_task(harness.events(), task_id) == OF_ITS_GROUP
 
 
 def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
@@ -216,13 +181,3 @@ def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
     back(harness)
     harness.run_timers(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]
-
-
-def test_events_that_the_broker_did_not_confirm_are_published_again(harness: Harness) -> None:
-    harness.broker.confirms = False
-    task_id = harness.create()
-    harness.broker.confirms = True
-    harness.run_timers(MINUTE)
-    events = harness.events()
-    assert of_task(events, task_id) == LIFE[:2]
-    assert events.count(("task-defined", task_id, None)) == 2

@@ -5,15 +5,9 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict
-from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
-    HOUR,
     MINUTE,
-    SECOND,
-    Crash,
-    FaultAt,
     Harness,
-    failing,
     task_body,
 )
 
@@ -41,17 +35,6 @@ def member(harness: Harness, **changes: Any) -> str:
     return harness.create(taskGroupId=GROUP, **changes)
 
 
-def test_a_group_is_resolved_when_the_last_of_its_tasks_is(harness: Harness) -> None:
-    first, second, third = (member(harness) for _ in range(3))
-    harness.run(first)
-    harness.run(second, "failed")
-    assert resolutions(harness) == 0
-    harness.services.tasks.cancel(third)
-    assert resolutions(harness) == 1
-    harness.run_timers(HOUR)
-    assert resolutions(harness) == 0
-
-
 def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
@@ -65,46 +48,12 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
     assert resolutions(harness) == 1
 
 
-def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:
-    task_id = slugid()
-    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.run_timers(16 * SECOND)))
-    slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
-    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
-
-
-def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(harness: Harness) -> None:
-    task_id, body = slugid(), task_body(taskGroupId=GROUP)
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    leave = FaultAt(0, of="leave", before=lambda: harness.services.tasks.create(task_id, body))
-    harness.run_timers(16 * SECOND, services=harness.replica(leave))
-    assert leave.happened
-    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
-
-
 # The founder: the task whose taskId is the taskGroupId
 
 
 def founder(harness: Harness, **changes: Any) -> str:
     harness.services.tasks.create(GROUP, task_body(taskGroupId=GROUP, **changes))
     return GROUP
-
-
-def listed(harness: Harness) -> list[str]:
-    page = harness.services.listing.group(GROUP, "", 99, lambda task: task.task_id.encode())
-    return [item.decode() for item in page.items]
-
-
-@pytest.mark.parametrize("is_last", [False, True])
-def test_a_group_is_resolved_when_its_founder_and_members_are(harness: Harness, is_last: bool) -> None:
-    order = [founder(harness), member(harness)]
-    assert listed(harness) == sorted(order, key=str.encode)
-    if is_last:
-        order.reverse()
-    harness.run(order[0])
-    assert resolutions(harness) == 0
-    harness.run(order[1])
-    assert resolutions(harness) == 1
 
 
 def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> None:

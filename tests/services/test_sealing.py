@@ -1,7 +1,6 @@
 """A sealed group takes no new task; canceling and changing the priority of all tasks of a group."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Group
 from tests.services.harness import (
     HOUR,
-    MINUTE,
     NOW,
     Crash,
     FaultAt,
@@ -61,18 +59,6 @@ def refuses(harness: Harness, task_id: str = "") -> bool:
     return False
 
 
-def test_a_sealed_group_refuses_a_new_task_and_stores_nothing_of_it(harness: Harness) -> None:
-    first = member(harness)
-    seal(harness)
-    late = slugid()
-    assert refuses(harness, late)
-    assert refuses(harness, late)
-    assert harness.storage.tasks.load(late) is None
-    assert harness.storage.groups.members(GROUP, "", 9) == [first]
-    harness.run_timers()
-    assert {timer.task_id for timer, _ in harness.timers()} == {first}
-
-
 def test_a_member_of_a_sealed_group_can_be_created_again_and_rerun(harness: Harness) -> None:
     task_id, definition = slugid(), body()
     status = harness.services.tasks.create(task_id, definition).status()
@@ -100,20 +86,6 @@ def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -
             "sealed": format_time(NOW),
         }
     ]
-
-
-def test_a_group_of_its_founder_alone_can_be_sealed(
-    harness: Harness,
-) -> None:
-    member(harness, GROUP)
-    expires = harness.task(GROUP).definition.expires
-    assert harness.services.groups.load(GROUP).sealed is None
-    sealed = seal(harness)
-    assert (sealed.sealed, sealed.scheduler_id) == (NOW, "scheduler")
-    assert expires <= sealed.expires < expires + timedelta(days=1)
-    assert refuses(harness)
-    assert not refuses(harness, GROUP)
-    assert harness.services.groups.load(GROUP) == sealed
 
 
 def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
@@ -148,15 +120,6 @@ def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None
     with pytest.raises(RequestConflict, match="sealTaskGroup first"):
         cancel(harness)
     assert harness.states(task_id) == ["pending"]
-
-
-def test_a_task_past_its_deadline_is_not_canceled_with_its_group(harness: Harness) -> None:
-    task_id = member(harness)
-    harness.clock.advance(timedelta(days=1))
-    seal(harness)
-    assert cancel(harness) == []
-    harness.run_timers(MINUTE)
-    assert harness.states(task_id) == ["exception deadline-exceeded"]
 
 
 def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:

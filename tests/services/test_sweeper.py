@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from tests.services.harness import (
@@ -125,14 +124,6 @@ def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harnes
     remove = lambda: harness.account.table(f"{PREFIX}tasks").delete(expired, "task")  # noqa: E731
     harness.sweep(20 * MINUTE, harness.replica(FaultAt(0, of="unresolved", after=remove)))
     assert [message.task_id for message in harness.receive()] == [other]
-
-
-def test_a_sweep_ends_while_storage_is_away(harness: Harness) -> None:
-    harness.create()
-    lose_messages(harness)
-    away = FaultAt(0, of="put", before=failing(ServiceUnavailable("storage is away")))
-    with pytest.raises(ServiceUnavailable):
-        harness.sweep(20 * MINUTE, harness.replica(away))
 
 
 def test_a_group_is_resolved_ten_minutes_after_the_timer_of_its_last_task_was_lost(harness: Harness) -> None:

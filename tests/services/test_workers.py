@@ -52,12 +52,6 @@ def workers(harness: Harness) -> Workers:
     return harness.services.workers
 
 
-def action(context: str) -> dict[str, str]:
-    url = "https://example.com/<provisionerId>"
-    words = {"name": "n", "title": "t", "url": url, "method": "POST", "description": "d"}
-    return {**words, "context": context}
-
-
 def call(workers: Workers, worker: Worker = ALICE, *task_ids: str) -> None:
     """A claimWork that claims run 0 of these tasks, and is written."""
     with workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as under_way:
@@ -204,13 +198,6 @@ def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers)
     for days, moved in ((9, 9), (8, 9)):
         workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
         assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
-
-
-def test_actions_are_shown_in_their_context(workers: Workers) -> None:
-    actions = [action(context) for context in ("provisioner", "worker-type", "worker")]
-    assert workers.declare(POOL[:1], {"actions": actions})["actions"] == actions
-    assert workers.declare(POOL, {"description": ""})["actions"] == actions[1:2]
-    assert workers.declare(ALICES, {})["actions"] == workers.describe(ALICES)["actions"] == actions[2:]
 
 
 def test_an_expired_worker_type_is_not_found_and_starts_anew(harness: Harness, workers: Workers) -> None:
