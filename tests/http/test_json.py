@@ -7,8 +7,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from legacy_queue.domain.errors import MalformedPayload
 from legacy_queue.domain.ids import slugid
@@ -126,24 +124,11 @@ def test_a_body_nested_more_deeply_than_the_limit_is_refused(
         refused(answer, 400, "MalformedPayload", f"{MAX_DEPTH} arrays and objects")
 
 
-_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-    max_leaves=20,
-)
-
-
-@given(payload=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), _VALUES, max_size=5))
-def test_any_payload_comes_back_unchanged(payload: dict[str, Any]) -> None:
-    queue, task_id = Queue(), slugid()
-    succeeded(put(queue, task_id, json.dumps(task_body(payload=payload)).encode()))
-    assert json.dumps(queue.definition(task_id)["payload"], sort_keys=True) == json.dumps(
-        payload, sort_keys=True
-    )
+def test_an_unusual_payload_comes_back_unchanged(queue: Queue) -> None:
+    numbers = [0, -(2**63), 2**63 - 1, 0.1, -1e-7, 1e300, 5e-324, True, None]
+    payload = {"": {"": []}, "numbers": numbers, "text": "\x00\x1f\x7f\u2028\ufffe\U0001f600"}
+    succeeded(put(queue, TASK_ID, json.dumps(task_body(payload=payload)).encode()))
+    assert json.dumps(queue.definition(TASK_ID)["payload"]) == json.dumps(payload)
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,7 @@ def test_a_pass_asks_an_object_store_that_is_away_once_and_removes_all_else() ->
     for number in range(3):
         create(harness, task_id, "s3", f"{number} in the object store")
         create(harness, task_id, "azure", f"{number}")
+        create(harness, task_id, "reference", f"{number} elsewhere")
     harness.clock.advance(HOUR + DRIFT + SECOND)
     assert harness.services.artifacts.remove_expired("", 10, None) is None
     left = [artifact.name for artifact in harness.storage.artifacts.list(task_id, 0, "", 10)]

@@ -3,12 +3,26 @@
 The simulated world plays these at each call; here each is once, for its outcome.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Changed
-from tests.services.harness import MINUTE, FaultAt, Harness, failing, task_body
+from legacy_queue.services import Services
+from tests.services.harness import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    HIGH,
+    MINUTE,
+    QUEUE,
+    FaultAt,
+    Harness,
+    failing,
+    task_body,
+)
 
 
 @pytest.fixture
@@ -48,6 +62,65 @@ def test_a_completion_that_was_rerun_at_once_has_all_its_effects(harness: Harnes
     harness.run_timers(services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-completed", task_id, 0) in harness.events()
+
+
+def overtaken(harness: Harness, by: Callable[[], object]) -> Services:
+    """A process before whose first write another process makes that call."""
+    return harness.replica(FaultAt(0, of="replace", before=by))
+
+
+def test_a_claim_whose_answer_was_lost_is_granted(harness: Harness) -> None:
+    """The SDK repeats the write, and finds a newer ETag: its own."""
+    task_id = harness.create()
+    server = harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
+    assert harness.claim(harness.receive_one(), services=server)["runId"] == 0
+    assert [message.lease for message in harness.messages()] == [harness.task(task_id).held]
+
+
+def test_a_claim_that_is_overtaken_by_a_write_to_the_pending_task_holds_one_message(harness: Harness) -> None:
+    task_id = harness.create()
+
+    def there_and_back() -> None:
+        for old, new in (("lowest", "high"), ("high", "lowest")):
+            harness.services.tasks.change_priority(task_id, old, new)
+
+    harness.claim(harness.receive_one(), services=overtaken(harness, there_and_back))
+    assert (1, CLAIM_TIMEOUT) in harness.offered_runs()
+    assert harness.states(task_id) == ["running by alice"]
+
+
+def test_a_shutdown_that_is_overtaken_by_a_cancellation_is_a_conflict(harness: Harness) -> None:
+    task_id = harness.claimed()
+    server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
+    with pytest.raises(RequestConflict):
+        harness.shut_down(task_id, services=server)
+    assert harness.states(task_id) == ["exception canceled"]
+
+
+def test_a_claim_after_the_last_retry_resolves_the_task(harness: Harness) -> None:
+    task_id = harness.claimed(ALICE, retries=0)
+    harness.clock.advance(CLAIM_TIMEOUT)
+    with pytest.raises(RequestConflict, match="its claim expired and no retries are left"):
+        harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["exception claim-expired"]
+    assert harness.messages() == []
+
+
+def test_a_process_that_remembers_the_old_priority_does_not_claim_with_the_old_message(
+    harness: Harness,
+) -> None:
+    task_id, other = slugid(), harness.replica(caches_tasks=True)
+    other.tasks.create(task_id, task_body(priority="high"))
+    harness.services.tasks.change_priority(task_id, "high", "lowest")
+    (message,) = harness.receive(queue=HIGH)
+    assert other.claims.claim_polled(HIGH, message.received, ALICE) is None
+    assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
+    message = harness.receive()[0]
+    other.claims.claim_polled(QUEUE, message.received, ALICE)
+    harness.services.tasks.change_priority(task_id, "lowest", "high")
+    assert other.claims.claim_polled(QUEUE, message.received, BOB) is None
+    with pytest.raises(RequestConflict, match="changed from lowest to high"):
+        harness.services.tasks.change_priority(task_id, "lowest", "highest")
 
 
 # while the broker is away

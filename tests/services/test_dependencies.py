@@ -12,6 +12,7 @@ from tests.services.harness import (
     NOW,
     SECOND,
     CallRecorder,
+    FaultAt,
     Harness,
     task_body,
 )
@@ -100,3 +101,18 @@ def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> 
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
+
+
+def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:
+    required, task_id = harness.create(), slugid()
+    meanwhile = FaultAt(0, of="insert", before=lambda: (harness.run(required), harness.run_timers()))
+    task = harness.replica(meanwhile).tasks.create(task_id, task_body(dependencies=[required]))
+    assert (task.state, dependents(harness, required)) == ("pending", [task_id])
+    events = [event for event in harness.events() if event[1] == task_id]
+    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
+
+
+def test_a_defined_task_depends_on_itself_once(harness: Harness) -> None:
+    task_id = slugid()
+    task = harness.services.tasks.define(task_id, task_body(dependencies=[task_id]))
+    assert task.definition.dependencies == (task_id,)

@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     MINUTE,
+    SECOND,
+    Crash,
+    FaultAt,
     Harness,
+    failing,
     task_body,
 )
 
@@ -38,7 +43,8 @@ def member(harness: Harness, **changes: Any) -> str:
 def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
-    harness.services.tasks.rerun(task_id)
+    for _ in range(2):
+        harness.services.tasks.rerun(task_id)
     harness.kill_process()  # before it ended the first activation
     assert active(harness) == 2
     harness.sweep(11 * MINUTE)
@@ -48,12 +54,37 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
     assert resolutions(harness) == 1
 
 
+def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:
+    task_id = slugid()
+    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.run_timers(16 * SECOND)))
+    slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
+
+
+def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(harness: Harness) -> None:
+    task_id, body = slugid(), task_body(taskGroupId=GROUP)
+    with pytest.raises(Crash):
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    leave = FaultAt(0, of="leave", before=lambda: harness.services.tasks.create(task_id, body))
+    harness.run_timers(16 * SECOND, services=harness.replica(leave))
+    assert leave.happened
+    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
+
+
 # The founder: the task whose taskId is the taskGroupId
 
 
 def founder(harness: Harness, **changes: Any) -> str:
     harness.services.tasks.create(GROUP, task_body(taskGroupId=GROUP, **changes))
     return GROUP
+
+
+def test_a_group_is_not_resolved_before_its_founder(harness: Harness) -> None:
+    founder(harness)
+    harness.run(member(harness))
+    assert resolutions(harness) == 0
+    harness.run(GROUP)
+    assert resolutions(harness) == 1
 
 
 def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> None:

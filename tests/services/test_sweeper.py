@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from tests.services.harness import (
@@ -135,3 +136,11 @@ def test_a_group_is_resolved_ten_minutes_after_the_timer_of_its_last_task_was_lo
         harness.sweep(minutes * MINUTE)
         harness.run_timers()
         assert (("task-group-resolved", group, None) in harness.events()) is resolved
+
+
+def test_a_sweep_ends_while_storage_is_away(harness: Harness) -> None:
+    harness.create()
+    lose_messages(harness)
+    away = FaultAt(0, of="put", before=failing(ServiceUnavailable("storage is away")))
+    with pytest.raises(ServiceUnavailable):
+        harness.sweep(20 * MINUTE, harness.replica(away))

@@ -56,19 +56,6 @@ def test_kills_of_the_server_under_load_lose_nothing_acknowledged(tmp_path: Path
                 assert order.index(queue.status(task_id)["state"]) >= order.index(state)
 
 
-def test_two_processes_share_the_tasks_and_messages_of_one_file(tmp_path: Path, worker_type: str) -> None:
-    with serve(tmp_path, "--workers", "2") as server:
-
-        def claim(_: int) -> str:
-            [task] = Queue(server).claim_work(worker_type)
-            return str(task["status"]["taskId"])
-
-        with ThreadPoolExecutor(20) as threads:
-            claimed = threads.map(claim, range(20))
-            created = {Queue(server).create(definition(worker_type)) for _ in range(20)}
-            assert set(claimed) == created
-
-
 def small_disk(folder: Path, size: int) -> tuple[str, ...]:
     """A command under which the folder is a disk of that size, in bytes; no root is needed for it."""
     folder.mkdir(parents=True)
