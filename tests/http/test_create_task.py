@@ -15,7 +15,6 @@ from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
     PROVISIONER,
-    WORKER_TYPE,
     Queue,
     refused,
     task_body,
@@ -141,26 +140,6 @@ def test_a_definition_beyond_a_limit_is_refused(
     assert mentioned in body["message"]
     refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound")
     assert queue.messages() == []
-
-
-def test_the_defaults_of_a_definition_are_as_documented(queue: Queue) -> None:
-    task_id = queue.create()
-    assert queue.definition(task_id) == {
-        **task_body(),
-        "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
-        "projectId": "none",
-        "schedulerId": "-",
-        "taskGroupId": task_id,
-        "dependencies": [],
-        "requires": "all-completed",
-        "routes": [],
-        "priority": "lowest",
-        "retries": 5,
-        "expires": at(DEADLINE + 365 * DAY),
-        "scopes": [],
-        "tags": {},
-        "extra": {},
-    }
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,6 @@ import secrets
 
 from legacy_queue.local_processes.azurite import Azurite
 
-from .http_queue import Queue
-from .processes import Server
-
 SIGNING_SECRET = "a-signing-secret-for-the-tests-of-servers"
 ROOT = {"clientId": "root", "accessToken": "an-access-token-for-the-tests-of-servers"}
 
@@ -25,8 +22,3 @@ def on_account(azurite: Azurite, amqp_url: str | None = None) -> dict[str, str]:
         **({"AMQP_URL": amqp_url} if amqp_url else {}),
     }
     return {f"LEGACY_QUEUE_{name}": value for name, value in settings.items()}
-
-
-def as_root(server: Server) -> Queue:
-    """The queue of a server, as the client with all scopes."""
-    return Queue(server, ROOT)
