@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import mohawk
 import requests
@@ -194,6 +194,13 @@ class Queue:
             ext=ext,
         )
         return str(sender.request_header)
+
+
+def delete(urls: Json, message: Message) -> int:
+    """DELETE the message as a worker of the deployed protocol does; returns the status."""
+    url = urls["signedDeleteUrl"].replace("{{messageId}}", message.message_id)
+    url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
+    return requests.delete(url, timeout=LONG).status_code
 
 
 def _message(element: etree._Element) -> Message:
