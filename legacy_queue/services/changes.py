@@ -136,7 +136,10 @@ class Changes:
         before = stored.task if stored else None
         try:
             # missing events come first: the broker gets the events of a task in their order
-            events = events_since(task, EVER) if stored and _may_lack_events(stored, task) else outcome.events
+            is_behind = stored and (
+                _may_lack_events(stored, task) or self._timers.has_other_calls(task.task_id)
+            )
+            events = events_since(task, EVER) if is_behind else outcome.events
             is_published = self._publish(task.task_id, events)
             if not is_published:
                 # the timer keeps the order in this process alone; the row says it to the others

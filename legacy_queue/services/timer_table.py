@@ -89,6 +89,8 @@ class _Entry:
     # the effects that may be missing; None if none are, or if a handler has not begun any yet
     missing: Timer | None = None
     is_behind: bool = False
+    # one of the calls is a handler's, which writes by a call of its own
+    is_handled: bool = False
     is_unpublished: bool = False
     fires: datetime | None = None
     tries: int = 0
@@ -108,6 +110,7 @@ class _Entry:
 
     def end(self) -> None:
         self.calls -= 1
+        self.is_handled &= self.calls > 0
         if self.is_waiting:
             self.missing = None
             self.is_unpublished = False
@@ -219,6 +222,11 @@ class TimerTable:
         entry = self._entries.get(task_id)
         return entry is not None and entry.is_unpublished
 
+    def has_other_calls(self, task_id: str) -> bool:
+        """Whether a call under way is not the only one for the task: the other may not have published yet."""
+        entry = self._entries.get(task_id)
+        return entry is not None and entry.calls - entry.is_handled > 1
+
     # Firing
 
     def fire(self, now: datetime) -> None:
@@ -245,6 +253,7 @@ class TimerTable:
                 return None
             missing = entry.missing
             entry.begin()
+            entry.is_handled = True
             entry.is_behind = False
             return FiredTimer(
                 task_id,

@@ -88,6 +88,10 @@ class Timers:
         """Whether earlier events of the task are missing. They must be published before later events."""
         return self._table.is_unpublished(task_id)
 
+    def has_other_calls(self, task_id: str) -> bool:
+        """See ``TimerTable.has_other_calls``."""
+        return self._table.has_other_calls(task_id)
+
     def next_fired(self, *, waits: bool) -> FiredTimer | None:
         """A fired timer. None if there is none, or, if this ``waits``, after a ``wake``.
 
