@@ -38,7 +38,8 @@ class Resolver:
         """Handle timers until ``stop`` is set and ``wake`` is called. A closed gate holds this up."""
         while not stop.is_set():
             with gate.pass_through():
-                fired = self._timers.next_fired(waits=True)
+                # the gate may have been closed while it was set, and all wakes be used up
+                fired = None if stop.is_set() else self._timers.next_fired(waits=True)
                 if fired:
                     self._handle(fired)
                     time.sleep(0)  # let other greenlets run
