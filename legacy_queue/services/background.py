@@ -72,6 +72,7 @@ class Background:
             partial(self._repeat, self._check_broker, pace.check),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
         ]
+        self._watch = watch
         if watch_interval:
             self._loops.append(partial(self._repeat, watch, watch_interval))
         if periodic_jobs:
@@ -104,6 +105,7 @@ class Background:
         self._workers.note_counted()
         self._workers.flush()
         _try(self._timers.hand_over)
+        _try(self._watch)  # it tells the last offers
         self._publisher.close()
 
     def abandon(self) -> None:

@@ -4,8 +4,9 @@ Where storage cannot show that another process has written, a process whose requ
 to poll its queues all the time. Theory: each process writes a row with the queues of its last offers, and
 those that wait read all rows. A message that a poll has missed was offered after it. So its process writes
 its row later still, and whoever has read all rows since before the poll finds it there. Such a process need
-poll an empty queue only seldom: work never depends on the rows. A process that waits writes its row anyway;
-if it no longer does, it is dead, and the others poll: it may have held messages. No clocks are compared.
+poll an empty queue only seldom: work never depends on the rows. Every process writes its row every few
+seconds anyway; if it no longer does, or the row is gone, it is dead, and the others poll: it may have held
+messages, or not told its last offers. No clocks are compared.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from legacy_queue.stores import OfferStore
 _KEPT = timedelta(seconds=20)  # an offer in its row
 _TOLD_FOR = _KEPT / 2  # after it has read all rows
 _WRITTEN = timedelta(seconds=5)
-_DEAD_AFTER = timedelta(seconds=20)  # as long as polled messages are hidden
+_DEAD_AFTER = timedelta(seconds=27)  # what it polled after it last wrote, hidden for 20 s, is visible again
+_LOOKED = timedelta(minutes=1)  # where no request waits: somebody must remove the rows of the dead
 _ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
 
 
@@ -62,19 +64,19 @@ class Wakes:
         while not self._noted.empty():
             self._unwritten.add(self._noted.get())
         offers = {offer for offer in self._unwritten if offer[0] <= now}
-        if offers or (waits and not self._is_within(_WRITTEN, self._written)):
-            self._write(offers, now, waits=waits)
+        if offers or not self._is_within(_WRITTEN, self._written):
+            self._write(offers, now)
         for visible, queue in offers:
             if visible > EVER:
                 poll(queue)
-        if waits:
+        if waits or not self._is_within(_LOOKED, self._read):
             self._listen(now, poll, poll_all)
 
-    def _write(self, offers: set[tuple[datetime, WorkQueue]], now: datetime, *, waits: bool) -> None:
+    def _write(self, offers: set[tuple[datetime, WorkQueue]], now: datetime) -> None:
         self._number += 1
         kept = {queue: offer for queue, offer in self._offered.items() if now - offer[1] < _KEPT}
         self._offered = {**kept, **{queue: (self._number, now) for _, queue in offers}}
-        self._store.write(self._name, {queue: n for queue, (n, _) in self._offered.items()}, waits=waits)
+        self._store.write(self._name, {queue: n for queue, (n, _) in self._offered.items()})
         self._written = now
         self._unwritten -= offers
 
@@ -83,6 +85,8 @@ class Wakes:
         if not self._is_within(_TOLD_FOR, self._read):
             self._told_since = now
         seen = {}
+        if self._seen.keys() - {row.process for row in rows}:  # another process has removed them
+            poll_all()
         for row in rows:
             etag, since, last = self._seen.get(row.process, ("", now, 0))
             if row.etag != etag:
@@ -93,8 +97,7 @@ class Wakes:
             if now - since < _DEAD_AFTER:
                 seen[row.process] = row.etag, since, max(row.numbers.values(), default=last)
             else:
-                if row.waits:
-                    poll_all()
+                poll_all()
                 with suppress(ServiceUnavailable):
                     self._store.remove(row)
         self._seen = seen

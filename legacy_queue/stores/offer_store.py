@@ -15,11 +15,10 @@ _PARTITION = "offers"
 
 
 class Offers(NamedTuple):
-    """Of a process: the number of each queue's last offer, and whether requests wait for work there."""
+    """Of a process: the number of each queue's last offer."""
 
     process: str
     numbers: Mapping[WorkQueue, int]
-    waits: bool
     etag: str  # another after each write
 
 
@@ -29,9 +28,9 @@ class OfferStore:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def write(self, process: str, numbers: Mapping[WorkQueue, int], *, waits: bool) -> None:
+    def write(self, process: str, numbers: Mapping[WorkQueue, int]) -> None:
         offers = [(*astuple(queue), number) for queue, number in numbers.items()]
-        self._table.put(_PARTITION, process, json_values("offers", {"offers": offers, "waits": waits}))
+        self._table.put(_PARTITION, process, json_values("offers", {"offers": offers}))
 
     def read(self) -> Sequence[Offers]:
         return first_of(self._table, [Condition(PARTITION, "eq", _PARTITION)], sys.maxsize, _offers)
@@ -45,4 +44,4 @@ class OfferStore:
 def _offers(row: Row) -> Offers:
     written = json_in("offers", row)
     numbers = {WorkQueue(*names): number for *names, number in written["offers"]}
-    return Offers(row.key, numbers, written["waits"], row.etag)
+    return Offers(row.key, numbers, row.etag)

@@ -152,29 +152,36 @@ def test_an_offer_stays_in_its_row_for_longer_than_a_process_relies_on_what_it_r
     assert set(here.exchange()) == {QUEUE, HIGH}
     shared.clock.advance(20 * SECOND)
     there.offer(HIGH)
-    [offers] = [offers for offers in shared.store.read() if not offers.waits]
-    assert [*offers.numbers] == [HIGH]
+    assert [[*offers.numbers] for offers in shared.store.read() if offers.numbers] == [[HIGH]]
 
 
-def test_the_others_poll_once_for_a_process_that_waited_and_died(shared: Shared) -> None:
-    here, dead = shared.process(), shared.process()
-    dead.exchange()
-    for _ in range(4):
-        assert here.exchange() == []
-        shared.clock.advance(5 * SECOND)
-    assert here.exchange() == [None]
-    assert len(shared.store.read()) == 1
-    assert here.exchange() == []
+def test_the_others_poll_once_for_a_process_that_died_once_its_messages_are_visible(shared: Shared) -> None:
+    here, other, dead = shared.process(), shared.process(), shared.process()
+    dead.exchange(waits=False)
+    for _ in range(27):  # it polled when it was to write again, and its messages are hidden for 20 s
+        assert here.exchange() == other.exchange() == []
+        shared.clock.advance(SECOND)
+    assert here.exchange() == other.exchange() == [None]
+    assert len(shared.store.read()) == 2
+    assert here.exchange() == other.exchange() == []
 
 
-def test_a_process_that_waits_is_not_dead_and_one_that_does_not_leaves_nothing(shared: Shared) -> None:
-    here, other, idle = shared.process(), shared.process(), shared.process()
-    idle.offer()
-    assert here.exchange() == other.exchange() == [QUEUE]
+def test_a_process_that_lives_is_not_dead_whether_it_waits_or_not(shared: Shared) -> None:
+    here, idle = shared.process(), shared.process()
+    idle.exchange(waits=False)
     for _ in range(10):
         shared.clock.advance(5 * SECOND)
-        assert here.exchange() == other.exchange() == idle.exchange(waits=False) == []
+        assert here.exchange() == idle.exchange(waits=False) == []
     assert len(shared.store.read()) == 2
+
+
+def test_a_dead_process_leaves_nothing_where_no_request_waits(shared: Shared) -> None:
+    here, dead = shared.process(), shared.process()
+    dead.exchange(waits=False)
+    for _ in range(25):
+        here.exchange(waits=False)
+        shared.clock.advance(5 * SECOND)
+    assert len(shared.store.read()) == 1
 
 
 def test_a_dead_process_is_polled_for_also_if_its_row_cannot_be_removed(shared: Shared) -> None:
@@ -182,9 +189,9 @@ def test_a_dead_process_is_polled_for_also_if_its_row_cannot_be_removed(shared: 
     dead.exchange()
     fails = FaultAt(0, before=failing(ServiceUnavailable("away")), of="remove")
     here = shared.process(intercept_port(OfferStore, shared.store, fails))
-    for _ in range(4):
+    for _ in range(3):
         here.exchange()
-        shared.clock.advance(5 * SECOND)
+        shared.clock.advance(9 * SECOND)
     assert here.exchange() == [None]
 
 
@@ -258,6 +265,18 @@ def test_a_request_that_waits_gets_the_work_of_another_process_that_tells() -> N
         servers.exchange()
 
     assert servers.wait_here(offer) == [task_id]
+
+
+def test_a_process_that_ends_tells_its_last_offers() -> None:
+    servers, task_id = Servers(), slugid()
+
+    def offer_and_end() -> None:
+        servers.exchange()
+        servers.create(task_id)
+        servers.there.background().stop()
+        servers.here.pollers.watch()
+
+    assert servers.wait_here(offer_and_end) == [task_id]
 
 
 def test_a_message_that_another_process_releases_is_told_of() -> None:
