@@ -24,6 +24,7 @@ from tests.simulation.world import SETTINGS
 
 REQUESTS = {
     "get": ("table", "GET"),
+    "page": ("table", "GET"),
     "insert": ("table", "POST"),
     "merge": ("table", "PATCH"),
     "leases.put": ("table", "PUT"),
