@@ -125,3 +125,11 @@ def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
 def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
     assert advance(harness, slugid(), NOW) == Next(exists=False)
     assert harness.services.advance.end_if_due(slugid()) == Next(exists=False)
+
+
+def test_a_task_whose_events_cannot_be_published_now_is_marked(harness: Harness) -> None:
+    """Its writer may have died before it could do so."""
+    task_id = harness.create()
+    assert not harness.task(task_id).is_unpublished
+    harness.services.advance.end_if_due(task_id, is_published=False)
+    assert harness.task(task_id).is_unpublished
