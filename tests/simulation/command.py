@@ -25,10 +25,13 @@ def main() -> None:
     parser.add_argument("name", nargs="?", default="", help="only lives or pairs that say this")
     parser.add_argument("--seed", type=int, action="append", help="the first seed; several: just these")
     parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
-    parser.add_argument("--tasks", type=int, default=Plan(0).tasks)
-    parser.add_argument("--processes", type=int, default=Plan(0).processes)
-    parser.add_argument("--trace", type=Path, help="write a line for each step to this file")
+    parser.add_argument("--tasks", type=int, default=Plan(0).tasks, help="of a random run (%(default)s)")
+    parser.add_argument("--processes", type=int, default=Plan(0).processes, help="of it (%(default)s)")
+    parser.add_argument("--trace", type=Path, help="write a line for each step of random runs to this file")
     given = parser.parse_args()
+    names = {"random": (), "kills": LIVES, "orders": PAIRS}[given.what]
+    if given.name and not any(given.name in name for name in names):
+        parser.error(f"none of {given.what} says {given.name!r}" + "".join(f"\n  {name}" for name in names))
     act: dict[str, Callable[[argparse.Namespace], bool]] = {
         "random": _random,
         "kills": _kills,
