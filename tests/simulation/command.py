@@ -76,7 +76,8 @@ def _random(given: argparse.Namespace) -> bool:
 def _tell(outcome: Outcome) -> None:
     """The story of a broken promise: the lines about its task."""
     broken, plan = outcome.broken, outcome.plan
-    about = [line for line in outcome.story if re.search(rf"\b{outcome.about}\b| is | starts", line)]
+    told = rf"\b{outcome.about}\b| p\d+ (starts|stands still|is killed)|the broker is away"
+    about = [line for line in outcome.story if re.search(told, line) and "workers.merge" not in line]
     _say("\n".join(about[-_LINES:]))
     _say(f"BROKEN {outcome.about} {broken}")
     faults = ", ".join(plan.faults.kinds) or "no faults"
