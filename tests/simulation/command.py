@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tests.simulation.exhaustive import LIVES, PAIRS, kills, orders
-from tests.simulation.random_run import SEEDS, Outcome, Plan, run, shrunk
+from tests.simulation.random_run import FAULTS, SEEDS, SKEWED, Outcome, Plan, run, shrunk
 from tests.simulation.record import Broken
 
 _LINES = 80  # of a story
@@ -25,8 +26,10 @@ def main() -> None:
     parser.add_argument("name", nargs="?", default="", help="only lives or pairs that say this")
     parser.add_argument("--seed", type=int, action="append", help="the first seed; several: just these")
     parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
-    parser.add_argument("--tasks", type=int, default=Plan(0).tasks, help="of a random run (%(default)s)")
-    parser.add_argument("--processes", type=int, default=Plan(0).processes, help="of it (%(default)s)")
+    parser.add_argument(
+        "--tasks", type=_positive, default=Plan(0).tasks, help="of a random run (%(default)s)"
+    )
+    parser.add_argument("--processes", type=_positive, default=Plan(0).processes, help="of it (%(default)s)")
     parser.add_argument("--trace", type=Path, help="write a line for each step of random runs to this file")
     given = parser.parse_args()
     names = {"random": (), "kills": LIVES, "orders": PAIRS}[given.what]
@@ -40,6 +43,12 @@ def main() -> None:
     held = act[given.what](given)
     sys.stdout.flush()
     os._exit(0 if held else 1)  # the processes of the world still wait
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
 
 
 def _say(text: str) -> None:
@@ -63,12 +72,15 @@ def _random(given: argparse.Namespace) -> bool:
         file = stack.enter_context(given.trace.open("w")) if given.trace else None
         for seed in _seeds(given):
             began = time.process_time()
-            plan = Plan(seed, given.tasks, given.processes)
+            faults = FAULTS if seed < SKEWED else replace(FAULTS, skew=60)
+            plan = Plan(seed, given.tasks, given.processes, faults)
             outcome = run(plan, (lambda line: file.write(f"{line}\n")) if file else None)
             took = time.process_time() - began
             _say(f"seed {seed}: {outcome.calls} calls, {outcome.kills} kills, {took:.1f} s of the processor")
             if outcome.broken:
                 held = False
+                _say(f"BROKEN {outcome.about} {outcome.broken}")
+                _say("looking for fewer tasks and faults, for some minutes ...")
                 _tell(shrunk(outcome))
     return held
 

@@ -25,7 +25,8 @@ FAULTS = Faults(
     away_every=60,
 )
 # the seeds of the test run: each mutant of scripts/mutants.toml that names the simulation is found by one
-SEEDS = (1, 2, 3, 4, 7, 8, 9, 13, 24)
+SEEDS = (1, 2, 3, 4, 7, 8, 9, 13, 24, 101)
+SKEWED = 100  # from this seed on the clocks of the processes are wrong by up to a minute
 # seeds that have found a defect of the product when it was new, and which
 FOUND = (
     (3, "an insert that was repeated was taken for another's: its task was offered by nobody"),

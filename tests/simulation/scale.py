@@ -406,7 +406,7 @@ def parsed() -> argparse.Namespace:
     add("--tasks", type=int, default=3000, help="that are simulated (3000)")
     add("--pause", type=float, default=12, help="seconds before a claim, and before a report (12)")
     add("--pools", type=int, default=20, help="worker types of load (20)")
-    add("--shards", type=int, default=1, help="the setting pool-shards (1)")
+    add("--shards", type=int, choices=range(1, 5), default=1, help="the setting pool-shards (1)")
     add("--routing", choices=("any", "path"), default="any", help="path: by what it is about")
     add("--waiting", type=int, default=1, help="workers of each worker type of idle (1)")
     add("--seconds", type=float, default=20, help="that are counted of load (20)")
