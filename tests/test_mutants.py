@@ -23,8 +23,3 @@ def test_a_mutant_applies_and_changes_the_code(mutant: Mutant) -> None:
 def test_the_tests_of_each_mutant_exist() -> None:
     files = {mutant.tests.partition("::")[0] for mutant in mutants()}
     assert [file for file in files if not (ROOT / "tests" / file).exists()] == []
-
-
-def test_each_mutant_has_a_name_of_its_own() -> None:
-    names = [mutant.breaks for mutant in mutants()]
-    assert len(set(names)) == len(names)

@@ -98,7 +98,7 @@ def _tell(outcome: Outcome) -> None:
 
 def _kills(given: argparse.Namespace) -> bool:
     return all(
-        _exhaust(name, lambda life=life: (where for _, where in kills(life)), "kills")  # type: ignore[misc]
+        _exhaust(name, lambda life=life: kills(life), "kills")  # type: ignore[misc]
         for name, life in LIVES.items()
         if given.name in name
     )

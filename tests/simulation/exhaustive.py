@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from gevent.event import Event as Flag
 
@@ -185,14 +185,11 @@ LIVES: Mapping[str, Life] = {
 }
 
 
-def kills(life: Life) -> Iterator[tuple[int, str]]:
-    """Kill the first process at each of its calls; yields the number of each trial and where it was killed.
-
-    Raises Broken.
-    """
+def kills(life: Life) -> Iterator[str]:
+    """Kill the first process at each of its calls; yields where it was killed. Raises Broken."""
     number = 0
     while where := _killed_at(life, number):
-        yield number, where
+        yield where
         number += 1
 
 
@@ -227,12 +224,12 @@ def _killed_at(life: Life, number: int, note: Callable[[str], None] | None = Non
 Act = Callable[[Trial, Process], object]
 
 
-class Pair:
+class Pair(NamedTuple):
     """Two concurrent calls, the first and the second process's, after what ``prepare`` does."""
 
-    def __init__(self, prepare: Life, first: Act, second: Act) -> None:
-        self.prepare = prepare
-        self.calls = (first, second)
+    prepare: Life
+    first: Act
+    second: Act
 
 
 def _claim(name: str) -> Act:
@@ -366,7 +363,7 @@ def _in_order(pair: Pair, order: str, note: Callable[[str], None] | None = None)
         busy.remove(process)
 
     trial.world.before = wait
-    for process, act in zip(processes, pair.calls, strict=True):
+    for process, act in zip(processes, pair[1:], strict=True):
         trial.world.spawn(partial(do, process, act))
     trial.world.run(trial.world.time.now)
     taken, choices = "", []
