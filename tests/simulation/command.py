@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.simulation.exhaustive import LIVES, PAIRS, kills, orders
@@ -24,7 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("what", nargs="?", default="random", choices=("random", "kills", "orders"))
     parser.add_argument("name", nargs="?", default="", help="only lives or pairs that say this")
-    parser.add_argument("--seed", type=int, action="append", help="the first seed; several: just these")
+    parser.add_argument(
+        "--seed", type=int, action="append", help="instead of the usual and the day's; repeatable"
+    )
     parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
     parser.add_argument(
         "--tasks", type=_positive, default=Plan(0).tasks, help="of a random run (%(default)s)"
@@ -58,7 +61,8 @@ def _say(text: str) -> None:
 
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
     end = time.monotonic() + 60 * given.minutes
-    seeds = given.seed or SEEDS
+    today = [] if "CI" in os.environ else [datetime.now(UTC).toordinal()]
+    seeds = given.seed or [*SEEDS, *today]
     yield from seeds
     seed = seeds[-1]
     while time.monotonic() < end:

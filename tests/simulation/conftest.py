@@ -17,9 +17,8 @@ def simulate() -> Simulate:
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "tests.simulation", *words]
         # a hash of strings that differs from run to run would show that something depends on it
-        done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "random"}
-        )
+        env = {**os.environ, "PYTHONHASHSEED": "random", "CI": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
         if done.returncode:
             pytest.fail(done.stdout + done.stderr, pytrace=False)
         return done.stdout

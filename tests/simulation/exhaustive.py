@@ -64,7 +64,6 @@ class Trial:
         self.first = self.world.new_process(starts=starts)
         self.second = self.world.new_process(starts=starts)
         self.scheduler = _Scheduler(self.world, self.record, "scheduler")
-        # of pairs
         self.task_id = self.further_id = ""
         self.body: Mapping[str, Any] = {}
         self.proof = ClaimProof(None, None, None)
