@@ -1,6 +1,6 @@
-"""Runs of the simulated world: random ones by their seeds; with ``kills`` or ``orders`` those that are all.
-
-A broken promise ends with exit code 1, after the story of what it is about.
+"""Runs of the simulated world: random ones by their seeds; with ``kills`` a life with a kill at each of its
+calls, with ``orders`` two calls in each order. A broken promise ends with exit code 1, after the story of
+what it is about.
 """
 
 import argparse
