@@ -162,3 +162,12 @@ def test_a_repeated_create_of_a_resolved_task_publishes_its_group_when_the_broke
     harness.broker.capacity = None
     harness.run_timers()
     assert harness.events()[-1] == ("task-group-resolved", body["taskGroupId"], None)
+
+
+def test_a_cancel_beside_a_create_publishes_first_what_that_has_not_yet(harness: Harness) -> None:
+    task_id = slugid()
+    meanwhile = FaultAt(0, of="broker.publish", before=lambda: services.tasks.cancel(task_id))
+    services = harness.replica(meanwhile)
+    services.tasks.create(task_id, task_body())
+    names = dict.fromkeys(name for name, about, _ in harness.events() if about == task_id)
+    assert [*names][:3] == ["task-defined", "task-pending", "task-exception"]
