@@ -31,25 +31,25 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, create_app
-from legacy_queue.http.artifact_endpoints import UPLOADS
 from legacy_queue.http.browser_guard import ANY
-from legacy_queue.http.control_endpoints import ControlServices, Reset
 from legacy_queue.http.current_app import CurrentApp
+from legacy_queue.http.endpoints.artifacts import UPLOADS
+from legacy_queue.http.endpoints.control import ControlServices, Reset
+from legacy_queue.http.endpoints.inspect import SCOPE
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.inspect_endpoints import SCOPE
 from legacy_queue.http.metrics import Metrics
+from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_log import WsgiApp
-from legacy_queue.http.sign_in import SignIn
 from legacy_queue.ports import Broker, Clock, ObjectStore, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
-from legacy_queue.services import Services
-from legacy_queue.services.background import Background
-from legacy_queue.services.fault_registry import FaultRegistry
-from legacy_queue.services.message_injection import MessageInjection
-from legacy_queue.services.periodic_jobs import PAGE_PAUSE
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from legacy_queue.services.composition import Services
+from legacy_queue.services.control.fault_registry import FaultRegistry
+from legacy_queue.services.control.message_injection import MessageInjection
+from legacy_queue.services.recovery.background import Background
+from legacy_queue.services.recovery.periodic_jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
-from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
 _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control

@@ -25,7 +25,7 @@ from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
-from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.stores import Blobs, Storage
 
 

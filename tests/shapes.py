@@ -128,7 +128,7 @@ def watch_answers(views: Any) -> None:
 
 
 def watch_events(publishing: Any) -> None:
-    """Look at each event of ``legacy_queue.services.event_publisher``."""
+    """Look at each event of ``legacy_queue.services.events.event_publisher``."""
     shaped = publishing.EventPublisher._shaped
 
     def watched(self: Any, events: Any) -> Any:
@@ -145,7 +145,7 @@ def watch() -> None:
     """Look at what this process answers and publishes, and at what it starts."""
     os.environ[FAULTS] = f"/proc/{os.getpid()}/fd/{os.memfd_create('shapes')}"  # leaves no file behind
     watch_answers(importlib.import_module("legacy_queue.http.views"))
-    watch_events(importlib.import_module("legacy_queue.services.event_publisher"))
+    watch_events(importlib.import_module("legacy_queue.services.events.event_publisher"))
 
 
 def faults() -> str:

@@ -18,20 +18,20 @@ from sphinx.application import Sphinx
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
+from legacy_queue.conform.rules import RULES
+from legacy_queue.conform.situations import SITUATIONS
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
-from legacy_queue.http.event_stream import events_endpoint
-from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
-from legacy_queue.http.legacy_stubs import legacy_stubs
-from legacy_queue.http.migration_endpoint import migration
+from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
+from legacy_queue.http.endpoints.event_stream import events_endpoint
+from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
+from legacy_queue.http.endpoints.legacy_stubs import legacy_stubs
+from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, message_schema
-from legacy_queue.testing.conform.rules import RULES
-from legacy_queue.testing.conform.situations import SITUATIONS
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event()), migration)

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from legacy_queue import conform as conformance
 from legacy_queue.cli.queue_options import CalledQueue, called_queue, parsed, pool_option, root_url_option
 from legacy_queue.domain.times import parse_duration
-from legacy_queue.testing import conform as conformance
 from legacy_queue.worker import Credentials
 
 _SUFFIXES = (".html", ".json", ".xml")

@@ -39,7 +39,7 @@ from legacy_queue.ports.blob import (
     BlockCountExceedsLimit,
     InvalidBlockList,
 )
-from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.stores.blobs import Blobs
 
 _PARAMETERS = {"comp", "blockid", "timeout"}

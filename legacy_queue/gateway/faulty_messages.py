@@ -10,7 +10,7 @@ from legacy_queue.domain.fault import DELETE, RECEIVE, Effect, RunKey
 from legacy_queue.gateway.azure_protocol import Observer
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
-from legacy_queue.services.peeking import run_of
+from legacy_queue.services.inspection.peeking import run_of
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 _MAX_CACHED = 10_000  # messages

@@ -17,38 +17,30 @@ from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
-from legacy_queue.http import (
-    artifact_endpoints,
-    group_endpoints,
-    object_endpoints,
-    run_endpoints,
-    task_endpoints,
-    task_queue_endpoints,
-    worker_endpoints,
-)
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.browser_guard import ANY, BrowserGuard
-from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, ControlServices, control_endpoints
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.http.endpoints import artifacts, groups, objects, runs, task_queues, tasks, workers
+from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS, ControlServices, control_endpoints
+from legacy_queue.http.endpoints.event_stream import events_endpoint
+from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
+from legacy_queue.http.endpoints.legacy_stubs import legacy_stubs
+from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.error_answers import render
-from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.flask_app import FlaskApp
 from legacy_queue.http.forwarded import TrustedProxies
-from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
-from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics, add_monitoring
-from legacy_queue.http.migration_endpoint import migration
-from legacy_queue.http.page import page_endpoint
+from legacy_queue.http.page.page import page_endpoint
+from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import log_requests, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.http.sign_in import SignIn
 from legacy_queue.http.views import EndpointViews
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.services import Services
-from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from legacy_queue.services.composition import Services
 
 DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "anyone who reaches this server may do everything"),)
 _started = time.monotonic()
@@ -82,14 +74,7 @@ def version(call: Call[None]) -> Mapping[str, Any]:
     return {"version": __version__, "commit": "", "source": "", "build": ""}
 
 
-_MODULES = (
-    task_endpoints,
-    group_endpoints,
-    run_endpoints,
-    task_queue_endpoints,
-    artifact_endpoints,
-    worker_endpoints,
-)
+_MODULES = (tasks, groups, runs, task_queues, artifacts, workers)
 
 
 def _declared_in(module: ModuleType) -> list[Endpoint]:
@@ -97,7 +82,7 @@ def _declared_in(module: ModuleType) -> list[Endpoint]:
 
 
 ENDPOINTS = (ping, lbheartbeat, heartbeat, version, *chain(*map(_declared_in, _MODULES)))
-OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declared_in(object_endpoints))
+OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declared_in(objects))
 
 
 FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
@@ -130,9 +115,8 @@ def create_app(
     ``hosts`` and ``origins`` are those of BrowserGuard, ``proxies`` those of TrustedProxies. With
     ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
-    app = FlaskApp(
-        "legacy_queue.http", TrustedProxies(proxies)
-    )  # its templates and static files are of the page
+    # its templates and static files are of the page
+    app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping)
     page = page_endpoint(sign_in, control)
@@ -157,10 +141,10 @@ def create_app(
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), services.clock)
     )
-    upload = artifact_endpoints.upload_view(services.uploads, upload_slots or UploadSlots(), injection)
-    path = f"{artifact_endpoints.UPLOADS}/<ticket>"
+    upload = artifacts.upload_view(services.uploads, upload_slots or UploadSlots(), injection)
+    path = f"{artifacts.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
-    download = artifact_endpoints.download_view(services.uploads, services.artifacts)
+    download = artifacts.download_view(services.uploads, services.artifacts)
     app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
     if is_development:

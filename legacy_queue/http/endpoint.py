@@ -17,9 +17,9 @@ from legacy_queue.domain.generations import SINCE_2018, TODAY, reshaped
 from legacy_queue.domain.scopes import AllOf, Expression, missing, templates
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
-from legacy_queue.services.groups import Groups
-from legacy_queue.services.polling import Polling
-from legacy_queue.services.tasks import Tasks
+from legacy_queue.services.tasks.groups import Groups
+from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.workers.polling import Polling
 from legacy_queue.stores import Group
 
 log = structlog.get_logger()

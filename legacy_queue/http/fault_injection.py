@@ -17,7 +17,7 @@ from legacy_queue.http.request_journal import digest
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.control.fault_registry import FaultRegistry
 
 _CODES = {
     400: "InputError",

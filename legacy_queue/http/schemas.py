@@ -36,7 +36,7 @@ from legacy_queue.http.schema_properties import (
     text,
     unique,
 )
-from legacy_queue.services.message_injection import KINDS
+from legacy_queue.services.control.message_injection import KINDS
 
 _CLAIM = f"status runId {WORKER} takenUntil credentials"
 _CLAIMED = object_of(f"{_CLAIM} task")

@@ -31,7 +31,7 @@ from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _PREFIX_2018 = "/v1"

@@ -1,11 +1,11 @@
 """``LegacyQueue``: a queue for a test, with a method for each thing that a test does."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
@@ -22,9 +22,6 @@ from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.summary import explanation_lines, summarize
 from legacy_queue.testing.wire_types import Message, Priority, QueueEvent, State, Status, TaskFields, Time
-
-if TYPE_CHECKING:
-    from legacy_queue.testing.conform import Report
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
@@ -341,16 +338,6 @@ class LegacyQueue(QueueServer):
         self._http.call("POST", "/control/v1/reset")
         self._forget()
         self._process.skip_log()
-
-    def conform(self, command: Sequence[str], protocol: str | None = None, **options: Any) -> "Report":
-        """Judge whether a worker follows the protocol: as ``legacy-queue conform``, with other queues.
-
-        ``options`` are ``payloads``, ``rules`` and ``claim``, a timedelta. ``held()`` of the report is False
-        if a rule is broken; its text says which, and why. Raises ValueError for an option that is not known.
-        """
-        from legacy_queue.testing.conform import conform
-
-        return conform(command, protocol, **options)
 
     def summary(self, limit: int = 20) -> str:
         """The section of a failed test's report: the last ``limit`` requests, unresolved tasks, messages,

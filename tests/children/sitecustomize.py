@@ -21,7 +21,7 @@ if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv
 
 WATCHED = {
     "legacy_queue.http.views": "watch_answers",
-    "legacy_queue.services.event_publisher": "watch_events",
+    "legacy_queue.services.events.event_publisher": "watch_events",
 }
 
 

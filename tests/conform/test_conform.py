@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from legacy_queue.conform import FORMS, Report, conform
+from legacy_queue.conform.log import Log, Request
+from legacy_queue.conform.report import judge
+from legacy_queue.conform.rules import RULES
+from legacy_queue.conform.torture import INVARIANTS
 from legacy_queue.testing import LegacyQueue
-from legacy_queue.testing.conform import FORMS, Report, conform
-from legacy_queue.testing.conform.log import Log, Request
-from legacy_queue.testing.conform.report import judge
-from legacy_queue.testing.conform.rules import RULES
-from legacy_queue.testing.conform.torture import INVARIANTS
 
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
 NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]

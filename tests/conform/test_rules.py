@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.testing.conform import Report, conform
-from legacy_queue.testing.conform.rules import RULES, Rule
+from legacy_queue.conform import Report, conform
+from legacy_queue.conform.rules import RULES, Rule
 from tests.conform.bad_worker import FAULTS
 
 BAD = Path(__file__).with_name("bad_worker.py")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.conform import observe
+from legacy_queue.conform.log import Log, Request
+from legacy_queue.conform.report import judge
+from legacy_queue.conform.rules import RULES
 from legacy_queue.domain.times import format_time
-from legacy_queue.testing.conform import observe
-from legacy_queue.testing.conform.log import Log, Request
-from legacy_queue.testing.conform.report import judge
-from legacy_queue.testing.conform.rules import RULES
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 POOL = "my-provisioner/my-pool"

@@ -10,11 +10,11 @@ from flask import Flask
 
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
-from legacy_queue.http import task_endpoints
 from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.endpoints import tasks
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.views import EndpointViews
-from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.control.fault_registry import FaultRegistry
 from tests.http import calls
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ class Extended(calls.Queue):
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
     declaration, its_test = fences("python")
-    names: dict[str, Any] = dict(vars(task_endpoints))
+    names: dict[str, Any] = dict(vars(tasks))
     exec(declaration, names)
     added = names["abandon_task"]
     assert added.name == "abandonTask"

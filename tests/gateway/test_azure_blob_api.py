@@ -15,7 +15,7 @@ from azure.storage.blob import (
     generate_blob_sas,
 )
 
-from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
 

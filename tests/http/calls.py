@@ -27,9 +27,9 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
-from legacy_queue.http.inspect_endpoints import INSPECT_ENDPOINTS
+from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
+from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build

@@ -9,8 +9,8 @@ from werkzeug.test import TestResponse
 
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
 from tests.http.calls import (
     NOW,
     ROOT_URL,

@@ -19,10 +19,10 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
-from legacy_queue.http.sign_in import SignIn
+from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.ports import BrokerAway
-from legacy_queue.services.event_feed import EventFeed, FedEvent
-from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.control.fault_registry import FaultRegistry
+from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
     GROUP_ID,

@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
-from legacy_queue.http.inspect_endpoints import SCOPE
+from legacy_queue.http.endpoints.inspect import SCOPE
 from tests.http.calls import NOW, ROOT, ROOT_URL, Credentials, Queue, refused
 
 

@@ -14,9 +14,9 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
-from legacy_queue.http.sign_in import SignIn
-from legacy_queue.services.fault_registry import FaultRegistry
-from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.http.page.sign_in import SignIn
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from legacy_queue.services.control.fault_registry import FaultRegistry
 from tests.http.calls import ROOT_URL, TASK_ID, Queue, refused, succeeded
 
 DATA = b"<script>alert(1)</script>"

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import ObjectStore
-from legacy_queue.services import Services
-from legacy_queue.services.uploads import UploadHeaders
+from legacy_queue.services.artifacts.uploads import UploadHeaders
+from legacy_queue.services.composition import Services
 from tests.services.harness import HOUR, NOW, UPLOAD_URL, Harness
 
 NAME = "public/logs/live.log"

@@ -22,10 +22,10 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.composition import Services
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import Storage, TaskStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.ports import (

@@ -13,7 +13,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_feed import EventFeed, FedEvent
+from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.stores import (
     ArtifactStore,
     Blobs,

@@ -15,7 +15,7 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 from legacy_queue.stores import StoredArtifact
 from tests.services import interleaving
 from tests.services.artifact_calls import (

@@ -12,8 +12,8 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
-from legacy_queue.services import Services
-from legacy_queue.services.background import Background, Pace
+from legacy_queue.services.composition import Services
+from legacy_queue.services.recovery.background import Background, Pace
 from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,

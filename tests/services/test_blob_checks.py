@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from legacy_queue.domain.artifact import BlobArtifact
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
-from legacy_queue.services.blob_checks import BlobChecks
+from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.artifact_calls import sha256
 from tests.services.harness import HOUR, NOW

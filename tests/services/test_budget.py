@@ -18,7 +18,7 @@ from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 from tests.services.harness import (
     ALICE,
     MINUTE,

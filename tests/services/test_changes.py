@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Changed
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 from tests.services.harness import (
     ALICE,
     BOB,

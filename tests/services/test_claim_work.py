@@ -11,8 +11,8 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
-from legacy_queue.services import Services
-from legacy_queue.services.work_poller import POLL_LEASE
+from legacy_queue.services.claim_work.work_poller import POLL_LEASE
+from legacy_queue.services.composition import Services
 from tests.services.harness import (
     ALICE,
     BOB,

@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,

@@ -15,9 +15,9 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.composition import Services
 from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
     ALICE,

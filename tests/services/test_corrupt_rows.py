@@ -8,7 +8,7 @@ import pytest
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Corrupt
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.harness import (
     ALICE,

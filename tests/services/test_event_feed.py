@@ -12,7 +12,7 @@ from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_feed import BeginsAnew, EventFeed, FedEvent
+from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent
 from tests.services.harness import NOW, SECOND, FaultAt, call_through, failing
 from tests.services.ports import FakeBroker, Intercept, event_of, events_in, intercept_port
 from tests.system.processes import wait_until

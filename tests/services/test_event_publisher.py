@@ -7,10 +7,10 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.event_feed import EventFeed
-from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.services.composition import Services
+from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,

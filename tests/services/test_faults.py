@@ -6,7 +6,7 @@ import pytest
 
 from legacy_queue.domain.errors import InputError, ResourceNotFound
 from legacy_queue.domain.fault import SIGNED_URLS, Target
-from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.control.fault_registry import FaultRegistry
 
 
 @pytest.fixture

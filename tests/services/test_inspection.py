@@ -11,7 +11,7 @@ from legacy_queue.domain.migration_report import CLAIM_WORK
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,

@@ -41,8 +41,8 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timer import FIRST_LOOK, timers_of
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import BrokerAway, Changed
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.composition import Services
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services import interleaving
 from tests.services.harness import (
     ALICE,

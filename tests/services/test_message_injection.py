@@ -6,7 +6,7 @@ from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestC
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.services.message_injection import MessageInjection
+from legacy_queue.services.control.message_injection import MessageInjection
 from tests.services.harness import BOB, HIGH, PROVISIONER, QUEUE, SECRET, Harness
 
 OTHER = WorkQueue(PROVISIONER, "another", "lowest")

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.services.peeking import Peeking
+from legacy_queue.services.inspection.peeking import Peeking
 from tests.memory_server import FakeClock, memory_storage
 
 TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"

@@ -6,7 +6,7 @@ from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.messages import message_signature
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,

@@ -10,11 +10,11 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
-from legacy_queue.services.advance import Advance, Next
-from legacy_queue.services.groups import Groups
-from legacy_queue.services.resolver import Resolver
-from legacy_queue.services.timer_table import FiredTimer
-from legacy_queue.services.timers import Timers
+from legacy_queue.services.recovery.advance import Advance, Next
+from legacy_queue.services.recovery.resolver import Resolver
+from legacy_queue.services.recovery.timer_table import FiredTimer
+from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.tasks.groups import Groups
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Harness
 
 TASK_ID = slugid()

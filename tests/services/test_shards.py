@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from legacy_queue.domain.priority import MAX_SHARDS, PRIORITIES, WorkQueue, rotated, work_queues
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,

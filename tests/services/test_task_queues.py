@@ -11,8 +11,8 @@ from typing import Any
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.services import Services
-from legacy_queue.services.task_queues import MAX_AGE, TaskQueues
+from legacy_queue.services.composition import Services
+from legacy_queue.services.tasks.task_queues import MAX_AGE, TaskQueues
 from tests.services.harness import (
     BOB,
     HOUR,

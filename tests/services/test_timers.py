@@ -9,8 +9,8 @@ from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.timer import Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
-from legacy_queue.services.timer_table import FiredTimer
-from legacy_queue.services.timers import TIMER_LEASE, Timers
+from legacy_queue.services.recovery.timer_table import FiredTimer
+from legacy_queue.services.recovery.timers import TIMER_LEASE, Timers
 from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, call_through

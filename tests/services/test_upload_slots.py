@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
 
 
 def refused(take: Callable[[], object], words: str) -> None:

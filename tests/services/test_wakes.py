@@ -1,4 +1,4 @@
-"""Processes on Azure tell each other what they offer: see the theory in services/wakes.py."""
+"""Processes on Azure tell each other what they offer: see the theory in services/claim_work/wakes.py."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +13,8 @@ from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.services import Services
-from legacy_queue.services.wakes import Wakes
+from legacy_queue.services.claim_work.wakes import Wakes
+from legacy_queue.services.composition import Services
 from legacy_queue.stores import OfferStore, Storage
 from tests.memory_server import FakeClock, MemoryTable
 from tests.services.harness import (

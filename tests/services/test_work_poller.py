@@ -13,15 +13,15 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.gate import Gate
-from legacy_queue.services.poller_registry import PollerRegistry
-from legacy_queue.services.wakes import Wakes
-from legacy_queue.services.work_poller import (
+from legacy_queue.services.claim_work.poller_registry import PollerRegistry
+from legacy_queue.services.claim_work.wakes import Wakes
+from legacy_queue.services.claim_work.work_poller import (
     QueueAndMessage,
     SharedPolling,
     WaitingRequest,
     WorkPoller,
 )
+from legacy_queue.services.gate import Gate
 from legacy_queue.stores import WorkQueues
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (

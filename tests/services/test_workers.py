@@ -17,9 +17,9 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
 from legacy_queue.ports import Changed, Corrupt
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.workers import Workers
+from legacy_queue.services.composition import Services
+from legacy_queue.services.tasks.claims import ClaimProof
+from legacy_queue.services.workers.workers import Workers
 from tests.services.harness import (
     ALICE,
     BOB,

@@ -9,8 +9,8 @@ from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.composition import Services
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.simulation.scale import PROVISIONER, task_body
 from tests.simulation.world import PREFIX, SETTINGS, Process, World
 

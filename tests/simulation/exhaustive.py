@@ -20,8 +20,8 @@ from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import parse_time
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.composition import Services
+from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import LeaseStore
 from tests.simulation.record import Record
 from tests.simulation.workload import PROTOCOLS, Scheduler, SimulatedWorker, Unanswered

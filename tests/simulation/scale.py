@@ -32,8 +32,8 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
-from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.composition import Services
+from legacy_queue.services.tasks.claims import ClaimProof
 from tests.simulation.azure_limits import AzureLimits, Limits
 from tests.simulation.world import PREFIX, SETTINGS, ConnectionLost, Process, World
 

@@ -13,7 +13,7 @@ from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.ids import slugid
 from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.services import Services
+from legacy_queue.services.composition import Services
 from legacy_queue.stores import Storage
 from tests.docs.terminal import ROOT
 from tests.memory_server import FakeClock

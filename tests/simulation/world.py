@@ -31,8 +31,8 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import RowPage, Table
-from legacy_queue.services import Services
-from legacy_queue.services.background import Pace
+from legacy_queue.services.composition import Services
+from legacy_queue.services.recovery.background import Pace
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 from tests.simulation.virtual_time import VirtualClock, VirtualTime, VirtualWaiter

@@ -1,0 +1,193 @@
+"""The verdict on each rule, with the requests that prove it: as text, HTML, JSON and JUnit."""
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from lxml import etree
+
+from legacy_queue.conform.log import Log, Request
+from legacy_queue.conform.rules import Rule
+
+HELD, BROKEN, NOT_SHOWN = "held", "broken", "not shown"
+_MAX_EVIDENCE = 3  # places of a log
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``evidence`` are requests in the situations that show it."""
+
+    rule: Rule
+    verdict: str
+    evidence: Sequence[tuple[str, Request]]
+
+    @property
+    def is_broken(self) -> bool:
+        return self.verdict == BROKEN
+
+    def to_wire(self) -> Mapping[str, Any]:
+        rule = self.rule
+        return {
+            "id": rule.id,
+            "verdict": self.verdict,
+            "demand": rule.demand,
+            "sentence": rule.sentence,
+            "source": rule.source,
+            "evidence": [
+                {
+                    "situation": situation,
+                    "time": request.wire["time"],
+                    "call": request.call,
+                    "status": request.status,
+                    **{
+                        name: request.wire[name]
+                        for name in ("taskId", "runId", "priority")
+                        if name in request.wire
+                    },
+                }
+                for situation, request in self.evidence
+            ],
+            **({"instead": rule.instead} if self.is_broken else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """``troubles`` are sentences about situations that could not be caused. ``worker`` was observed."""
+
+    protocol: str
+    verdicts: Sequence[Verdict]
+    seconds: float
+    troubles: Sequence[str]
+    worker: str = ""
+
+    def held(self) -> bool:
+        """Whether no rule is broken, and any was shown."""
+        verdicts = {each.verdict for each in self.verdicts}
+        return BROKEN not in verdicts and HELD in verdicts
+
+    def with_troubles(self, troubles: Sequence[str]) -> "Report":
+        return replace(self, troubles=[*self.troubles, *troubles])
+
+    def broken(self) -> list[str]:
+        """The ids of the broken rules."""
+        return [each.rule.id for each in self.verdicts if each.is_broken]
+
+    def to_wire(self) -> Mapping[str, Any]:
+        """What ``--report FILE.json`` has."""
+        return {
+            **({"worker": self.worker} if self.worker else {}),
+            "protocol": self.protocol,
+            "seconds": round(self.seconds, 1),
+            "rules": [each.to_wire() for each in self.verdicts],
+            "troubles": [*self.troubles],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        width = max(len(each.rule.id) for each in self.verdicts)
+        yield from [f"{self.worker}:"] if self.worker else []
+        for each in self.verdicts:
+            yield f"{each.verdict:<10} {each.rule.demand:<6} {each.rule.id:<{width}}  {_seen(each)}".rstrip()
+        for each in self.verdicts:
+            if each.is_broken:
+                yield from ("", f"BROKEN {each.rule.id}, which a worker {each.rule.demand} keep:")
+                yield from textwrap.wrap(
+                    f'"{each.rule.sentence}" ({each.rule.source})',
+                    100,
+                    initial_indent="  ",
+                    subsequent_indent="  ",
+                )
+                yield from (f"  {situation}: {_words(request)}" for situation, request in each.evidence)
+                yield f"  Instead: {each.rule.instead}"
+        yield from ("", *self.troubles, self.summary)
+
+    @property
+    def summary(self) -> str:
+        """``38 rules held, 1 broken, 2 not shown, of the protocol draft, in 41 s``"""
+        counts = Counter(each.verdict for each in self.verdicts)
+        words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (HELD, BROKEN, NOT_SHOWN))
+        return f"Rules of the protocol {self.protocol}: {words}, in {self.seconds:.0f} s."
+
+    def written(self, suffix: str) -> str:
+        """As ``written`` for this report alone."""
+        return written([self], suffix)
+
+    def to_junit(self) -> etree._Element:
+        counts = Counter(each.verdict for each in self.verdicts)
+        suite = etree.Element(
+            "testsuite",
+            name=", ".join(filter(None, ["legacy-queue conform", self.protocol, self.worker])),
+            tests=str(len(self.verdicts)),
+            failures=str(counts[BROKEN]),
+            skipped=str(counts[NOT_SHOWN]),
+            time=f"{self.seconds:.1f}",
+        )
+        for each in self.verdicts:
+            case = etree.SubElement(suite, "testcase", classname=each.rule.source, name=each.rule.id)
+            if each.is_broken:
+                lines = [f"{situation}: {_words(request)}" for situation, request in each.evidence]
+                failure = etree.SubElement(case, "failure", message=each.rule.instead)
+                failure.text = "\n".join([each.rule.sentence, *lines])
+            elif each.verdict == NOT_SHOWN:
+                etree.SubElement(case, "skipped")
+        return suite
+
+
+def written(reports: Sequence[Report], suffix: str) -> str:
+    """The text of a file with the suffix ``.html``, ``.json`` or ``.xml`` (JUnit).
+
+    That of several reports has a list in JSON, and all suites in JUnit.
+    """
+    if suffix == ".html":
+        environment = Environment(loader=PackageLoader("legacy_queue.conform", ""), autoescape=True)
+        return environment.get_template("report.html").render(reports=reports, words=_words)
+    if suffix == ".json":
+        wires = [report.to_wire() for report in reports]
+        return json.dumps(wires if len(wires) > 1 else wires[0], indent=2)
+    suites = etree.Element("testsuites")
+    suites.extend(report.to_junit() for report in reports)
+    return etree.tostring(suites if len(suites) > 1 else suites[0], pretty_print=True, encoding="unicode")
+
+
+def _seen(verdict: Verdict) -> str:
+    return ", ".join(dict.fromkeys(situation for situation, _ in verdict.evidence if situation))
+
+
+def _words(request: Request) -> str:
+    """``12:34:56.789 claimTask of run 0: 503``"""
+    run = f" of {request.run[0]}/{request.run[1]}" if request.run else ""
+    queue = f" of the queue {request.wire['priority']}" if "priority" in request.wire and not run else ""
+    return f"{request.wire['time'][11:23]} {request.call}{run}{queue}: {request.status or 'no answer'}"
+
+
+def judge(
+    protocol: str,
+    logs: Sequence[Log],
+    rules: Iterable[Rule],
+    seconds: float = 0,
+    chosen: Container[str] = (),
+    troubles: Sequence[str] = (),
+) -> Report:
+    """The report on these logs. Of the rules only those are in it whose ids are ``chosen``, if any are, and
+    those that are broken.
+    """
+    verdicts = [_verdict(rule, logs) for rule in rules]
+    shown = [each for each in verdicts if not chosen or each.rule.id in chosen or each.is_broken]
+    return Report(protocol, shown, seconds, troubles)
+
+
+def _verdict(rule: Rule, logs: Sequence[Log]) -> Verdict:
+    found = [(log.situation, *finding) for log in logs for finding in rule.check(log)]
+    broken = [each for each in found if not each[1]]
+    shown = (broken or found)[:_MAX_EVIDENCE]
+    verdict = BROKEN if broken else HELD if found else NOT_SHOWN
+    return Verdict(
+        rule, verdict, [(situation, request) for situation, _, requests in shown for request in requests]
+    )

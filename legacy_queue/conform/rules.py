@@ -1,0 +1,726 @@
+"""What the protocol's documents ask of a worker: each rule is a sentence of them, and a function over a log.
+
+The docstring of a function is the sentence, and what a worker that breaks it should do. The function yields
+``(True, requests)`` for each place of the log that shows the rule kept, ``(False, requests)`` where it is
+broken. What may still come after the end of the log shows nothing: what is missing shows in what the worker
+did later.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from inspect import cleandoc
+from itertools import pairwise
+
+from legacy_queue.conform.log import (
+    DELETE,
+    MAX_REACTION_TIME,
+    OF_A_RUN,
+    POLL,
+    QUIET_TIME,
+    REPORTS,
+    UPLOAD,
+    Log,
+    Message,
+    Request,
+    Term,
+)
+from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.times import parse_time
+
+Findings = Iterator[tuple[bool, list[Request]]]
+Check = Callable[[Log], Findings]
+
+DRAFT = "Queue - Worker Interaction (draft)"
+DEPLOYED = "Queue - Worker Interaction"
+CLAIMWORK = "Queue-Worker Interaction"
+
+POLLS = ("draft", "deployed")
+ASKS = ("claimwork", "today")
+PROTOCOLS = (*POLLS, *ASKS)
+
+_LAST = len(PRIORITIES) - 1
+_A_SECOND_OR_SO = timedelta(seconds=0.5)
+_UNDER_WAY = timedelta(seconds=0.5)  # in which a call arrives that was begun before an answer
+_WHOLE_SECOND = timedelta(seconds=1)  # to which the end of a signed URL is cut
+_REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
+WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
+_BRIEFLY = 500  # milliseconds: it did
+_GROWING = 1.5  # the fourth pause in relation to the first
+_FAILURES = 4  # in a row show whether pauses grow
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``sentence`` is quoted from ``source``. A ``must`` is demanded there, a ``should`` advised."""
+
+    id: str
+    demand: str
+    protocols: tuple[str, ...]
+    source: str
+    sentence: str
+    instead: str
+    check: Check
+
+
+RULES: list[Rule] = []
+
+
+def rule(
+    demand: str, protocols: tuple[str, ...], source: str, rules: list[Rule] = RULES
+) -> Callable[[Check], Check]:
+    """Declare the function below as the check of a rule, and add that to ``rules``."""
+
+    def declared(check: Check) -> Check:
+        sentence, instead = (" ".join(part.split()) for part in cleandoc(check.__doc__ or "").split("\n\n"))
+        name = check.__name__.replace("_", "-")
+        rules.append(Rule(name, demand, protocols, source, sentence, instead, check))
+        return check
+
+    return declared
+
+
+def _followed(
+    log: Log, request: Request, following: list[Request], *others: str, within: timedelta = QUIET_TIME
+) -> Findings:
+    """Kept if something follows; broken if the worker makes one of the other calls, by default any, after
+    that time, or falls silent.
+    """
+    if following or log.has_gone_on(request.ended + within * log.pace, *others):
+        yield bool(following), [request, *following[:1]]
+
+
+def _not_followed(
+    log: Log, request: Request, following: list[Request], within: timedelta = QUIET_TIME
+) -> Findings:
+    """Broken if something follows; kept if the worker goes on without it after that time."""
+    if following or log.has_gone_on(request.ended + within * log.pace):
+        yield not following, [request, *following[:1]]
+
+
+def _asks_again(log: Log, request: Request) -> Findings:
+    """Kept if the worker asks for work; broken if it falls silent. It may be busy for any time before."""
+    asks = log.after(request, POLL, "claimWork")
+    if asks or log.is_silent:
+        yield bool(asks), [request, *asks[:1]]
+
+
+# Polling
+
+
+def _place(poll: Request) -> int:
+    """The place of the polled queue in the answer of pollTaskUrls, from 0."""
+    queue = str(poll.wire["path"]).partition("/messages")[0]  # a refused poll has no priority
+    return _LAST + 1 - int(queue.rpartition("-")[2])
+
+
+def _after_empty_polls(log: Log) -> Iterator[tuple[Request, Request]]:
+    """Each poll that found nothing, with the next poll by the same URLs."""
+    for poll, following in pairwise(log.of(POLL, "pollTaskUrls")):
+        if poll.call == following.call == POLL and poll.was_done and not poll.messages:
+            yield poll, following
+
+
+@rule("must", POLLS, DRAFT)
+def poll_in_order(log: Log) -> Findings:
+    """The poll URLs must be polled in the order they are given.
+
+    After a queue without messages, poll the next one of the list.
+    """
+    for poll, following in _after_empty_polls(log):
+        if _place(poll) != _LAST:
+            yield _place(following) == _place(poll) + 1, [poll, following]
+
+
+@rule("must", POLLS, DEPLOYED)
+def poll_from_the_start(log: Log) -> Findings:
+    """If at end of the array, the worker should sleep a second or so, and start polling from the start of the
+    list.
+
+    After the last queue, and after a task, begin with the first queue, which has the highest priority.
+    """
+    for poll, following in _after_empty_polls(log):
+        if _place(poll) == _LAST:
+            yield _place(following) == 0, [poll, following]
+    for claim in log.claims:
+        polls = log.after(claim.request, POLL)
+        for report in log.reports(claim.run)[:1]:
+            if polls and polls[0].follows(report):  # it has polled for no other task meanwhile
+                yield _place(polls[0]) == 0, [report, polls[0]]
+
+
+@rule("should", POLLS, DEPLOYED)
+def poll_after_a_pause(log: Log) -> Findings:
+    """If at end of the array, the worker should sleep a second or so, and start polling from the start of the
+    list.
+
+    Sleep for a second when all queues were empty.
+    """
+    for poll, following in _after_empty_polls(log):
+        if _place(poll) == _LAST:
+            yield following.begun - poll.ended >= _A_SECOND_OR_SO, [poll, following]
+
+
+@rule("must", POLLS, DEPLOYED)
+def poll_for_at_most_32(log: Log) -> Findings:
+    """The parameter N is the maximum number of messages desired, N can be up to 32.
+
+    Poll with numofmessages from 1 to 32.
+    """
+    for poll in log.of(POLL):
+        yield poll.wire.get("code") != "OutOfRangeQueryParameterValue", [poll]
+
+
+@rule("must", POLLS, DRAFT)
+def renew_urls_in_time(log: Log) -> Findings:
+    """When a worker want a task it will call `queue.pollTaskUrls(provisionerId, workerType)` which then
+    returns an array of URLs we can poll.
+
+    Call pollTaskUrls again before the `expires` of its last answer.
+    """
+    for urls in log.of("pollTaskUrls"):
+        if urls.was_done:
+            expires = parse_time(urls.wire["expires"]) - _WHOLE_SECOND
+            calls = log.after(urls, POLL, "pollTaskUrls")
+            newer = [call for call in calls if call.call != POLL and call.begun < expires]
+            late = [call for call in calls if call.begun >= expires > urls.ended]
+            if newer or late:
+                yield bool(newer) or late[0].call != POLL, [urls, *(newer or late)[:1]]
+
+
+@rule("should", POLLS, DRAFT)
+def renew_urls_after_a_403(log: Log) -> Findings:
+    """When a worker want a task it will call `queue.pollTaskUrls(provisionerId, workerType)` which then
+    returns an array of URLs we can poll.
+
+    Call pollTaskUrls when a signed URL is answered with 403, before the next round of polls.
+    """
+    for poll in log.of(POLL):
+        later = log.after(poll, POLL, "pollTaskUrls")
+        next_round = [other for other in later if other.call != POLL or _place(other) <= _place(poll)]
+        if poll.status == 403 and next_round:
+            yield next_round[0].call == "pollTaskUrls", [poll, next_round[0]]
+
+
+# Messages
+
+
+def _claims_of(log: Log, message: Message) -> list[Request]:
+    """The requests that claim the run of the message, after it was received."""
+    return [claim for claim in log.after(message.poll, "claimTask") if claim.run == message.run]
+
+
+def _has_all_messages(log: Log) -> bool:
+    """Whether the log has each message that the worker has received. Polls of Azure itself are not seen."""
+    return log.is_whole and bool(log.of(POLL))
+
+
+def _deletes(log: Log, message: Message) -> list[Request]:
+    return [
+        delete
+        for delete in log.after(message.poll, DELETE)
+        if _message_id(delete) == message.wire["messageId"]
+    ]
+
+
+def _message_id(delete: Request) -> str:
+    return str(delete.wire["path"]).rpartition("/messages/")[2].partition("?")[0]
+
+
+@rule("must", POLLS, DEPLOYED)
+def claim_every_message(log: Log) -> Findings:
+    """If there is one or more messages the worker must claim the tasks referenced in the messages, and delete
+    the messages.
+
+    Call claimTask for the task of each message that a poll has received.
+    """
+    for message in log.messages:
+        if message.run:
+            yield from _followed(log, message.poll, _claims_of(log, message), POLL)
+
+
+@rule("must", ("draft",), DRAFT)
+def claim_with_the_message(log: Log) -> Findings:
+    """queue.claimTask(taskId, runId, { [...] messageId: QueueMessage.MessageId, receipt:
+    QueueMessage.PopReceipt, signature: signature // From JSON parse base64 encoded <MessageText> });
+
+    Send messageId, receipt and signature as they were in the message.
+    """
+    names = ("messageId", "receipt", "signature")
+    for claim in log.of("claimTask"):
+        sent = [claim.wire.get(name) for name in names]
+        received = [message for message in log.messages if claim in _claims_of(log, message)]
+        is_kept = any([message.wire.get(name) for name in names] == sent for message in received)
+        if received or _has_all_messages(log):
+            yield is_kept, [*(message.poll for message in received[:1]), claim]
+
+
+@rule("must", PROTOCOLS, CLAIMWORK)
+def claim_by_name(log: Log) -> Findings:
+    """A worker must at a minimum have [...] A `workerGroup` and `workerId` that uniquely identifies the
+    worker
+
+    Send the worker's own workerGroup and workerId with each claim.
+    """
+    for claim in log.of("claimTask", "claimWork"):
+        name = f"{claim.wire.get('workerGroup')}/{claim.wire.get('workerId')}"
+        yield "workerId" in claim.wire and log.worker in (None, name), [claim]
+
+
+@rule("must", POLLS, DEPLOYED)
+def leave_a_refused_task(log: Log) -> Findings:
+    """A 400 hundred range error implies that the task wasn't created, not scheduled or already claimed
+
+    Do not run, reclaim or report a run whose claim was refused with 4xx, as that of a doubled message.
+    """
+    for claim in log.of("claimTask"):
+        if claim.was_refused and log.is_whole and not log.is_of_worker(claim):
+            calls = [call for call in log.after(claim, *OF_A_RUN) if call.run == claim.run]
+            yield from _not_followed(log, claim, calls)
+
+
+@rule("must", POLLS, DEPLOYED)
+def go_on_after_a_malformed_message(log: Log) -> Findings:
+    """If there is one or more messages the worker must claim the tasks referenced in the messages
+
+    Go on after a message that names no task: others may be behind it.
+    """
+    for message in log.messages:
+        if not message.run:
+            yield from _asks_again(log, message.poll)
+
+
+@rule("must", ("draft",), DRAFT)
+def keep_the_message(log: Log) -> Findings:
+    """Proceeds to update the Azure queue message with an invisibility timeout that matches `takenUntil`
+
+    Never delete a message: the queue has made it that of the next run.
+    """
+    for message in log.messages:
+        for claim in _claims_of(log, message):
+            if claim.was_done:
+                yield from _not_followed(log, claim, _deletes(log, message))
+
+
+@rule("must", ("deployed",), DEPLOYED)
+def delete_after_the_claim(log: Log) -> Findings:
+    """If the `queue.claimTask()` operation is successful or fails with a 4xx error, the worker must delete
+    the messages from the Azure queue.
+
+    Delete the message when its claim has succeeded, or was refused with 4xx.
+    """
+    for message in log.messages:
+        final = [claim for claim in _claims_of(log, message) if not claim.has_failed]
+        if final:
+            yield from _followed(log, final[0], _deletes(log, message), POLL, *REPORTS)
+
+
+@rule("must", ("deployed",), DEPLOYED)
+def delete_only_after_the_claim(log: Log) -> Findings:
+    """If the `queue.claimTask()` operation is successful or fails with a 4xx error, the worker must delete
+    the messages from the Azure queue.
+
+    Claim first: the task of a message that is deleted before is lost if the worker dies.
+    """
+    for message in log.messages:
+        for delete in _deletes(log, message) if message.run else ():
+            is_kept = any(delete.follows(claim) for claim in _claims_of(log, message))
+            yield is_kept, [message.poll, delete]
+
+
+@rule("must", ("deployed",), DEPLOYED)
+def keep_the_message_after_a_5xx(log: Log) -> Findings:
+    """If the `queue.claimTask()` operation is successful or fails with a 4xx error, the worker must delete
+    the messages from the Azure queue.
+
+    Keep the message when claimTask is answered with 5xx or not at all: another worker may receive it.
+    """
+    for message in log.messages:
+        claims = _claims_of(log, message)
+        final = [claim for claim in claims if not claim.has_failed]
+        if claims and claims[0] not in final:
+            deletes = [delete for delete in _deletes(log, message) if delete.follows(claims[0])]
+            early = [delete for delete in deletes if not any(map(delete.follows, final))]
+            yield from _not_followed(log, claims[0], early)
+
+
+@rule("must", ("deployed",), DEPLOYED)
+def encode_the_receipt(log: Log) -> Findings:
+    """The worker **must** URI encode the contents of `<PopReceipt>` before substituting into the
+    `signedDeleteUrl`. Otherwise, the worker will experience intermittent failures.
+
+    URI-encode the receipt: its + arrives as a space otherwise.
+    """
+    for delete in log.of(DELETE):
+        yield delete.wire.get("code") != "InvalidQueryParameterValue", [delete]
+
+
+@rule("must", ("deployed",), DEPLOYED)
+def delete_by_message_id(log: Log) -> Findings:
+    """Before using the `signedDeleteUrl` the worker **must** replace the placeholder {{messageId}} with the
+    contents of the `<MessageId>` tag.
+
+    Replace {{messageId}} by the MessageId that the poll has received.
+    """
+    for delete in log.of(DELETE):
+        is_kept = any(_message_id(delete) == message.wire["messageId"] for message in log.messages)
+        if is_kept or _has_all_messages(log):
+            yield is_kept, [delete]
+
+
+@rule("must", ("deployed",), DEPLOYED)
+def go_on_after_a_failed_delete(log: Log) -> Findings:
+    """Failure to delete messages from Azure queue is serious, as it wouldn't manifest itself in an immediate
+    bug. [...] The worker will likely continue to work
+
+    Go on with the claimed task when its message cannot be deleted, as with a stale receipt.
+    """
+    for delete in log.of(DELETE):
+        if not delete.was_done:
+            yield from _asks_again(log, delete)
+
+
+@rule("should", ("deployed",), DEPLOYED)
+def look_at_the_dequeue_count(log: Log) -> Findings:
+    """Reads the value of the `<DequeueCount>` and logs messages that alerts the operator if a message has
+    been dequeued a significant number of times. For example more than 10.
+
+    Log a message that comes back again and again, and delete it if it names no task.
+    """
+    for message in log.messages:
+        if not message.run and message.wire["dequeueCount"] > 10:
+            yield from _followed(log, message.poll, _deletes(log, message), POLL)
+
+
+# claimWork
+
+
+@rule("must", ASKS, CLAIMWORK)
+def run_every_claim(log: Log) -> Findings:
+    """claimWork(provisionerId, workerType, {workerGroup, workerId, tasks}), where `tasks` is the number of
+    tasks it is willing to process
+
+    Run each task of the answer: up to `tasks` are claimed by it.
+    """
+    for term in log.claims:
+        calls = log.about(term.run, *OF_A_RUN)
+        if calls or _is_dropped(log, term):
+            yield bool(calls), [term.request, *calls[:1]]
+
+
+def _is_dropped(log: Log, term: Term) -> bool:
+    """Whether the worker has done nothing about a run that a claim has answered, and went on to others.
+
+    That shows if it has run a later claim of a short task, or asks for more after takenUntil.
+    """
+    if log.about(term.run, *OF_A_RUN):
+        return False
+    if log.lasts.get(term.run[0]) == timedelta(0):
+        later = [claim.run for claim in log.claims if claim.request.follows(term.request)]
+        ends = [report.ended for run in later for report in log.reports(run)[:1]]
+        return any(log.has_gone_on(end + QUIET_TIME * log.pace) for end in ends)
+    return term.is_long and any(ask.begun > term.end for ask in log.of(POLL, "claimWork"))
+
+
+@rule("must", ASKS, CLAIMWORK)
+def wait_for_the_answer(log: Log) -> Findings:
+    """This end-point is long-polling and may take up to 20 seconds to return.
+
+    Wait for the answer of claimWork for 20 seconds and more, and do not close the connection before.
+    """
+    asked = log.of("claimWork")
+    gone = [
+        claim for claim in asked if "isDisconnected" in claim.wire
+    ]  # which the queue sees some seconds later
+    left = [claim for claim in gone if any(claim.begun < other.begun for other in asked)]
+    empty = [claim for claim in asked if claim.was_done and not claim.claims and claim not in gone]
+    waited = [claim for claim in empty if claim.wire["ms"] >= WAITED]
+    is_stopped = len(left) <= len(waited)  # a worker that mostly waits was stopped where it left
+    for claim in [*waited, *([] if is_stopped else left)]:
+        yield claim in waited, [claim]
+
+
+@rule("should", ASKS, CLAIMWORK)
+def pause_after_an_empty_answer(log: Log) -> Findings:
+    """If it returns less than the requested number of tasks, this is not an indication that further tasks
+    aren't available.
+
+    Ask again, but not at once if the empty answer came at once: sleep for a second.
+    """
+    for claim, following in pairwise(log.of("claimWork")):
+        if claim.was_done and not claim.claims and claim.wire["ms"] < _BRIEFLY:
+            yield following.begun - claim.ended >= _A_SECOND_OR_SO, [claim, following]
+
+
+# A claimed run
+
+
+def _renewals(log: Log) -> Iterator[tuple[Term, bool, bool, list[Request]]]:
+    """Each claim or reclaim that shows whether reclaimTask is called before its end: whether the worker had
+    several tasks, whether it was called, and the requests.
+
+    No reclaim at all before the end of a short claim is a fault only of a worker that has reclaimed others.
+    """
+    terms = [term for term in log.terms() if log.situation != "clock"]
+    reclaims = {
+        term: [call for call in log.about(term.run, "reclaimTask") if call.follows(term.request)]
+        for term in terms
+    }
+    in_time = {term: [call for call in reclaims[term] if call.begun < term.end] for term in terms}
+    for term in terms:
+        is_reported = any(call.begun < term.end for call in log.about(term.run, *REPORTS))
+        is_late = not is_reported and term.end <= log.last_moment and not _is_dropped(log, term)
+        is_able = term.is_long or (any(in_time.values()) and not reclaims[term])
+        if in_time[term] or (is_late and is_able):
+            over = min([term.end, *(report.begun for report in log.reports(term.run))])
+            is_one_of_several = any(
+                other.run[0] != term.run[0]
+                and other.request.begun < over
+                and not any(term.request.follows(report) for report in log.about(other.run, *REPORTS))
+                for other in log.claims
+            )
+            yield term, is_one_of_several, bool(in_time[term]), [term.request, *in_time[term][:1]]
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def reclaim_in_time(log: Log) -> Findings:
+    """A worker must call `queue.reclaimTask` before the claim denoted in `takenUntil` expires.
+
+    Call reclaimTask while the task runs, some minutes before takenUntil.
+    """
+    for term, is_one_of_several, is_kept, requests in _renewals(log):
+        if not is_one_of_several and term.number == 0:
+            yield is_kept, requests
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def reclaim_again(log: Log) -> Findings:
+    """This claim has an expiration, see the `takenUntil` property in the task status structure returned from
+    `queue.claimTask` and `queue.reclaimTask`.
+
+    Reclaim again before the takenUntil of each reclaim.
+    """
+    for term, is_one_of_several, is_kept, requests in _renewals(log):
+        if not is_one_of_several and term.number > 0:
+            yield is_kept, requests
+
+
+@rule("must", PROTOCOLS, DRAFT)
+def keep_several_claims(log: Log) -> Findings:
+    """It must also claim these tasks. This is worker that has _capacity_ to run multiple tasks in parallel.
+
+    Reclaim each of several tasks at once before its takenUntil.
+    """
+    for _, is_one_of_several, is_kept, requests in _renewals(log):
+        if is_one_of_several:
+            yield is_kept, requests
+
+
+@rule("must", PROTOCOLS, CLAIMWORK)
+def use_the_newest_credentials(log: Log) -> Findings:
+    """The `reclaimTask` response also contains a set of temporary credentials intended to replace the
+    previous credentials that are set to expire shortly after `takenUntil`
+
+    Sign with the credentials of the last reclaim.
+    """
+    for term in log.terms():
+        for call in log.about(term.run, "reclaimTask", "createArtifact", *REPORTS) if term.number else ():
+            _, is_temporary, until = call.wire.get("clientId", "").partition("/until/")
+            if is_temporary and call.begun > term.request.ended + QUIET_TIME * log.pace:
+                yield int(until) >= int(term.end.timestamp()), [term.request, call]
+
+
+@rule("must", PROTOCOLS, CLAIMWORK)
+def stop_on_a_409(log: Log) -> Findings:
+    """If an attempt to call `reclaimTask` returns `409`, [...] the worker should halt execution, cleanup, and
+    forget all about the task. There is no need to attempt artifact upload or reporting the task result.
+
+    After a 409 of reclaimTask send nothing more about the run.
+    """
+    for reclaim in log.of("reclaimTask"):
+        if reclaim.status == 409 and reclaim.run:
+            if any(reclaim.follows(report) for report in log.reports(reclaim.run)):
+                continue  # the worker has reported it: there is nothing to stop
+            calls = log.about(reclaim.run, *OF_A_RUN)
+            # a call may have been under way
+            late = [call for call in calls if call.begun > reclaim.ended + _UNDER_WAY * log.pace]
+            is_broken = len(late) > 1 or (late and late[0].begun > reclaim.ended + QUIET_TIME * log.pace)
+            end = log.script_end(reclaim.run)  # until then the worker may run it
+            if is_broken or (end and not late and log.has_gone_on(end + QUIET_TIME * log.pace)):
+                yield not is_broken, [reclaim, *late[:1]]
+
+
+@rule("must", PROTOCOLS, CLAIMWORK)
+def go_on_after_a_lost_claim(log: Log) -> Findings:
+    """Perhaps the worker was too late to reclaim the task, or it could have been canceled by a user. Either
+    way, the worker should halt execution, cleanup, and forget all about the task.
+
+    Ask for other work after a task that was canceled, or whose deadline has passed.
+    """
+    for reclaim in log.of("reclaimTask"):
+        if reclaim.status == 409:
+            yield from _asks_again(log, reclaim)
+
+
+@rule("should", PROTOCOLS, DEPLOYED)
+def live_with_another_clock(log: Log) -> Findings:
+    """It's recommended that this attempted a few minutes prior to expiration, to allow for clock drift.
+
+    Run tasks also if the queue's clock is ten minutes ahead of the worker's.
+    """
+    for claim in log.claims:
+        if log.situation == "clock":
+            reports = log.reports(claim.run)
+            yield from _followed(log, claim.request, reports, POLL, "claimWork", within=MAX_REACTION_TIME)
+
+
+# Answers that fail, are refused or get lost
+
+
+@rule("should", PROTOCOLS, CLAIMWORK)
+def repeat_after_a_5xx(log: Log) -> Findings:
+    """It is recommended that this attempted a few minutes prior to expiration, to allow for clock drift and
+    retries.
+
+    Repeat the same call after a 5xx.
+    """
+    for call in log.of("reclaimTask", *_REPEATED):
+        if call.status >= 500:
+            yield from _followed(log, call, log.again(call), within=MAX_REACTION_TIME)
+
+
+@rule("should", PROTOCOLS, CLAIMWORK)
+def repeat_after_growing_pauses(log: Log) -> Findings:
+    """It is recommended that this attempted a few minutes prior to expiration, to allow for clock drift and
+    retries.
+
+    Wait longer before each further repetition.
+    """
+    for first in log.of(*_REPEATED):
+        calls = [first, *log.again(first)][: _FAILURES + 1]
+        if len(calls) > _FAILURES and all(call.status >= 500 for call in calls[:-1]):
+            pauses = [following.begun - call.ended for call, following in pairwise(calls)]
+            grows = pauses[-1] > _GROWING * pauses[0]
+            # a slow machine makes a pause longer, never shorter
+            if grows or pauses[-1] <= _GROWING * min(pauses):
+                yield grows, calls
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def do_not_repeat_after_a_4xx(log: Log) -> Findings:
+    """A 400 hundred range error implies that the task wasn't created, not scheduled or already claimed
+
+    Do not repeat a call that was answered with 4xx: the answer would be the same.
+    """
+    for call in log.of("claimTask", "reclaimTask", "createArtifact", *REPORTS):
+        if call.was_refused:
+            # a message of the run that is received later is to be claimed, and its claim to be reported
+            causes = [message.poll for message in log.messages if message.run == call.run]
+            if call.call != "claimTask":
+                causes = [claim.request for claim in log.claims if claim.run == call.run]
+            is_new = any(call.ended <= cause.begun for cause in causes)
+            yield from _not_followed(log, call, [] if is_new else log.again(call), MAX_REACTION_TIME)
+
+
+def _repeated_if_lost(*calls: str) -> Check:
+    def check(log: Log) -> Findings:
+        for call in log.of(*calls):
+            if call.status == 0 and "fault" in call.wire:
+                yield from _followed(log, call, log.again(call), within=MAX_REACTION_TIME)
+
+    return check
+
+
+for _name, _calls in {
+    "claim": ("claimTask", "claimWork"),
+    "reclaim": ("reclaimTask",),
+    "report": REPORTS,
+    "artifact": ("createArtifact",),
+}.items():
+    RULES.append(
+        Rule(
+            f"repeat-a-lost-{_name}",
+            "should",
+            PROTOCOLS,
+            CLAIMWORK,
+            "It is recommended that this attempted a few minutes prior to expiration, to allow for clock "
+            "drift and retries.",
+            "Repeat a call that got no answer: the same worker is given the same answer.",
+            _repeated_if_lost(*_calls),
+        )
+    )
+
+
+# Reports
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def report_the_result(log: Log) -> Findings:
+    """If the task is unsuccessful, ie. exits non-zero, the worker should resolve it using
+    `queue.reportFailed` (this implies test or build failure).
+
+    Call reportCompleted for a task that ends with exit code 0, reportFailed for another.
+    """
+    right = {"completes": "reportCompleted", "fails": "reportFailed"}
+    for claim in log.claims:
+        expected = right.get(log.tasks.get(claim.run[0], ""))
+        for report in log.reports(claim.run) if expected else ():
+            yield report.call == expected, [report]
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def report_a_malformed_payload(log: Log) -> Findings:
+    """If the worker is unable execute the task specific payload/code/logic, it should report exception with
+    the reason `malformed-payload`.
+
+    Call reportException with the reason malformed-payload.
+    """
+    for claim in log.claims:
+        for report in log.reports(claim.run) if log.tasks.get(claim.run[0]) == "malformed" else ():
+            yield report.wire.get("sentReason") == "malformed-payload", [report]
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def report_a_shutdown(log: Log) -> Findings:
+    """If the worker finds itself having to terminate early, [...] the worker should report exception with the
+    reason `worker-shutdown`.
+
+    Report each running task worker-shutdown at SIGTERM, within the grace of 30 seconds.
+    """
+    for claim in log.claims:
+        reports = log.reports(claim.run)
+        if (
+            log.stopped
+            and claim.request.ended < log.stopped
+            and not any(r.begun < log.stopped for r in reports)
+        ):
+            yield (
+                any(r.wire.get("sentReason") == "worker-shutdown" for r in reports),
+                [claim.request, *reports],
+            )
+
+
+@rule("must", PROTOCOLS, DEPLOYED)
+def report_once(log: Log) -> Findings:
+    """When the worker has completed the task successfully it should call `queue.reportCompleted`.
+
+    Report a run once: no further report after one that was accepted.
+    """
+    for claim in log.claims:
+        for report in log.reports(claim.run)[:1]:
+            yield from _not_followed(
+                log, report, [r for r in log.after(report, *REPORTS) if r.run == claim.run]
+            )
+
+
+@rule("must", PROTOCOLS, CLAIMWORK)
+def upload_before_the_report(log: Log) -> Findings:
+    """Notice that artifacts must be uploaded before the task is reported _completed_ or _failed_.
+
+    Create and upload all artifacts, then call reportCompleted or reportFailed.
+    """
+    for report in log.of("reportCompleted", "reportFailed"):
+        uploads = log.about(report.run, "createArtifact", UPLOAD)
+        if uploads and report.was_done:
+            late = [upload for upload in uploads if upload.follows(report)]
+            yield not late, [*uploads[:1], report, *late[:1]]

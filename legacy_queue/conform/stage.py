@@ -1,0 +1,235 @@
+"""A queue for one situation, and the worker that is judged, as a process."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from legacy_queue.conform.log import JUDGED, Log, Request
+from legacy_queue.domain.times import parse_time
+from legacy_queue.testing.legacy_queue import LegacyQueue
+
+CLAIM = timedelta(seconds=12)  # how long a claim lasts
+LONG_CLAIM = timedelta(minutes=3, seconds=40)  # which generic-worker reclaims too
+PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP = "conform", "worker", "conform"
+WORKER_IDS = ("conform-1", "conform-2")
+POOL = f"{PROVISIONER_ID}/{WORKER_TYPE}"
+PAGE = 1000  # entries of the journal
+_GRACE = 30.0  # seconds to end after a SIGTERM
+_WAIT = 30.0  # seconds for what a worker should do, beside those of claims
+_LOOK = 0.2  # seconds between looks into the journal
+_LAST_LINES = 15
+
+_PLACEHOLDERS = {
+    "{rootUrl}": "TASKCLUSTER_ROOT_URL",
+    "{baseUrl}": "LEGACY_QUEUE_BASE_URL",
+    "{provisionerId}": "PROVISIONER_ID",
+    "{workerType}": "WORKER_TYPE",
+    "{workerGroup}": "WORKER_GROUP",
+    "{workerId}": "WORKER_ID",
+}
+
+Payloads = Mapping[str, Any]
+
+_SCRIPTS = {"completes": "echo done", "fails": "echo this fails; exit 1", "runs": "sleep {seconds}"}
+_MALFORMED = {"malformed": {"image": 1, "command": 1}}
+_COMMANDS = {what: {"command": ["sh", "-c", script]} for what, script in _SCRIPTS.items()}
+_OF_TWO = {what: {"command": [["sh", "-c", script]]} for what, script in _SCRIPTS.items()}
+FORMS: Mapping[str, Payloads] = {
+    "sample": _COMMANDS | _MALFORMED,
+    "scriptworker": _COMMANDS | _MALFORMED,
+    "generic-worker": {what: {**each, "maxRunTime": 600} for what, each in _OF_TWO.items()} | _MALFORMED,
+    "docker-worker": {
+        what: {**each, "maxRunTime": 600, "image": "debian:bookworm-slim"} for what, each in _COMMANDS.items()
+    }
+    | _MALFORMED,
+}
+
+
+class WorkerEnded(Exception):
+    """The worker has ended by itself. The message has the last lines that it has printed."""
+
+
+def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tuple[list[Request], datetime]:
+    """The requests of workers in the journal, in the order of their answers, and the queue's time.
+
+    ``page`` has up to PAGE entries after a number.
+    """
+    entries: list[Mapping[str, Any]] = []
+    answer: Mapping[str, Any] = {"requests": range(PAGE)}
+    while len(answer["requests"]) == PAGE:
+        answer = page(entries[-1]["sequence"] if entries else after)
+        entries += answer["requests"]
+    requests = [Request(entry) for entry in entries if entry.get("endpoint") in JUDGED]
+    return requests, parse_time(answer["now"])
+
+
+class Stage(LegacyQueue):
+    """A queue in memory for one situation. The worker runs from ``start`` to the end of the ``with``.
+
+    ``payloads`` has task.payload by what a task does. A claim lasts for ``claim``.
+    """
+
+    def __init__(
+        self,
+        situation: str,
+        command: Sequence[str],
+        payloads: Payloads,
+        settings: Mapping[str, Any],
+        claim: timedelta = CLAIM,
+    ) -> None:
+        super().__init__(**{"claim_timeout": claim, "claim_work_wait": "5s", **settings})
+        self._situation = situation
+        self._command = command
+        self.payloads = payloads
+        self.claim_period = claim
+        self._tasks: dict[str, str] = {}
+        self._lasts: dict[str, timedelta] = {}
+        self._begun: datetime | None = None
+        self._begin = 0
+        self._stopped: datetime | None = None
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - __exit__ closes it
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._output.close()
+        self._forget()  # a fault that no request has met shows nothing
+        super().__exit__(kind, error, traceback)
+
+    def new_task(self, what: str, lasts: timedelta = timedelta(0), **fields: Any) -> str:
+        """Create a task that ``completes``, ``fails``, ``runs`` for some time or is ``malformed``.
+
+        Raises KeyError if there is no such payload.
+        """
+        seconds = f"{lasts.total_seconds():g}"
+        payload = json.loads(json.dumps(self.payloads[what]).replace("{seconds}", seconds))
+        task_id = self.create_task(**{"task_queue_id": POOL, "payload": payload, **fields})
+        self._tasks[task_id] = what
+        self._lasts[task_id] = lasts
+        return task_id
+
+    def receive(self) -> None:
+        """Receive a message of the lowest priority, as another worker would."""
+        urls = self._http.call("GET", f"/v1/poll-task-url/{POOL}")["queues"]
+        self._http.send("GET", urls[-1]["signedPollUrl"])
+
+    def start(self, *worker_ids: str) -> "Stage":
+        """Start the worker, or those of these names that do not run. The log begins with the first start.
+
+        Raises ValueError for a command that cannot be started.
+        """
+        if not self._begin:
+            self._begin = max((entry["sequence"] for entry in self.requests(1)), default=0)
+            self._begun = self.now()
+        for worker_id in worker_ids or WORKER_IDS[:1]:
+            if worker_id not in self._workers or self._workers[worker_id].poll() is not None:
+                self._workers[worker_id] = self._new_process(worker_id)
+        return self
+
+    def _new_process(self, worker_id: str) -> subprocess.Popen[bytes]:
+        variables = {
+            **self.env,
+            "LEGACY_QUEUE_BASE_URL": self.base_url,
+            "PROVISIONER_ID": PROVISIONER_ID,
+            "WORKER_TYPE": WORKER_TYPE,
+            "WORKER_GROUP": WORKER_GROUP,
+            "WORKER_ID": worker_id,
+        }
+        words = list(self._command)
+        for placeholder, name in _PLACEHOLDERS.items():
+            words = [word.replace(placeholder, variables[name]) for word in words]
+        others = ("TASKCLUSTER_", "LEGACY_QUEUE_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        try:
+            return subprocess.Popen(  # noqa: S603 - the user's command
+                words,
+                env=inherited | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ValueError(f"{words[0]!r} cannot be started: {error.strerror}") from None
+
+    def stop(self, worker_id: str = WORKER_IDS[0]) -> None:
+        """Send SIGTERM to the worker, and wait until it ends, for the grace at most."""
+        grace = _GRACE * self.log().pace
+        self._stopped = self.now()
+        if worker := self._workers.get(worker_id):
+            worker.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                worker.wait(grace)
+        self.kill(worker_id)
+
+    def kill(self, *worker_ids: str) -> None:
+        """Kill these workers, by default all, and what they have started."""
+        for worker_id in worker_ids or WORKER_IDS:
+            if worker := self._workers.pop(worker_id, None):
+                with suppress(ProcessLookupError):
+                    os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait()
+
+    def until(self, has_come: Callable[[Log], object], claims: float = 0) -> bool:
+        """Wait for something in the log, which may come so many claims later; returns whether it has come.
+
+        Raises WorkerEnded.
+        """
+        begun = time.monotonic()
+        while not has_come(log := self.log()):
+            codes = [code for worker in self._workers.values() if (code := worker.poll()) is not None]
+            if codes:
+                self._output.seek(0)
+                lines = self._output.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+                raise WorkerEnded("\n  ".join([f"exit code {codes[0]}", *lines]))
+            longest = claims * self.claim_period.total_seconds() + _WAIT * log.pace
+            if log.is_silent or time.monotonic() - begun > longest:
+                return False
+            time.sleep(_LOOK)
+        return True
+
+    def until_claimed(self, task_id: str) -> bool:
+        """Wait until the worker has claimed the task."""
+        return self.until(lambda log: any(claim.run[0] == task_id for claim in log.claims))
+
+    def until_reported(self, *task_ids: str, claims: float = 0) -> None:
+        """Wait until a run of each task was reported."""
+
+        def are_reported(log: Log) -> bool:
+            reported = {claim.run[0] for claim in log.claims if log.reports(claim.run)}
+            return reported.issuperset(task_ids)
+
+        self.until(are_reported, claims)
+
+    def remove_faults(self) -> None:
+        """End all faults."""
+        for fault in self._faults:
+            fault.remove()
+
+    def story(self, task_id: str) -> str:
+        """What has happened to the task."""
+        return self._story(task_id)
+
+    def log(self, tasks: Mapping[str, str] | None = None) -> Log:
+        """What the worker has done so far. ``tasks`` replace what each task does."""
+
+        def page(after: int) -> Mapping[str, Any]:
+            journal: Mapping[str, Any] = self._http.call(
+                "GET", "/control/v1/requests", after=after, limit=PAGE
+            )
+            return journal
+
+        requests, end = read_journal(page, self._begin)
+        name = f"{WORKER_GROUP}/{WORKER_IDS[0]}"
+        tasks = tasks or self._tasks
+        return Log(requests, end, self._situation, tasks, self._lasts, name, self._begun, self._stopped)

@@ -1,0 +1,144 @@
+"""Workers among faults, kills, wrong messages and time that moves; then the invariants."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from legacy_queue.conform.log import OF_A_RUN, POLL, Log, spoken_protocol
+from legacy_queue.conform.report import Report, judge
+from legacy_queue.conform.rules import CLAIMWORK, PROTOCOLS, Findings, Rule, rule
+from legacy_queue.conform.stage import POOL, WORKER_IDS, Payloads, Stage
+from legacy_queue.domain.story import requester
+from legacy_queue.testing.queue_http import RequestFailed
+
+_TASKS = 200
+_KINDS = ("completes",) * 6 + ("fails", "malformed", "runs", "runs")
+_CALLS = ("pollTaskUrls", POLL, "azure.delete", "claimTask", "claimWork", *OF_A_RUN)
+_EFFECTS = ({"status": 500}, {"status": 503}, {"drop": "before"}, {"drop": "after"}, {"delay": "500ms"})
+_OF_MESSAGES = ({"double": True}, {"lose": True}, {"stale": True})
+_MESSAGES: Sequence[Any] = ("poisoned", "forged", "doubled")
+_RESOLVED = ("completed", "failed", "exception")
+_ROUNDS = 10  # without a change, after which a task is stuck
+_ROUND = 3.0  # seconds
+_SECOND = timedelta(seconds=1)
+
+INVARIANTS: list[Rule] = []
+
+
+def _fault(stage: Stage, random: Random, _: Sequence[str]) -> None:
+    effect: Any = random.choice(_EFFECTS)
+    stage.fault(random.choice(_CALLS), times=random.randint(1, 3), **effect)
+
+
+def _faulty_message(stage: Stage, random: Random, _: Sequence[str]) -> None:
+    effect: Any = random.choice(_OF_MESSAGES)
+    stage.fault(POLL, times=1, **effect)
+
+
+def _message(stage: Stage, random: Random, tasks: Sequence[str]) -> None:
+    kind = random.choice(_MESSAGES)
+    task_id = None if kind == "poisoned" else random.choice(tasks)
+    with suppress(RequestFailed):  # the task is resolved
+        stage.put_message(kind, task_id, task_queue_id=POOL)
+
+
+def _cancel(stage: Stage, random: Random, tasks: Sequence[str]) -> None:
+    with suppress(RequestFailed):  # it is resolved
+        stage.cancel(random.choice(tasks))
+
+
+def _kill(stage: Stage, random: Random, _: Sequence[str]) -> None:
+    stage.kill(random.choice(WORKER_IDS))
+
+
+def _terminate(stage: Stage, random: Random, _: Sequence[str]) -> None:
+    stage.stop(random.choice(WORKER_IDS))
+
+
+def _advance(stage: Stage, random: Random, _: Sequence[str]) -> None:
+    stage.advance(random.randint(1, 300))
+
+
+_STEPS = (_fault, _fault, _fault, _faulty_message, _message, _cancel, _kill, _terminate, _advance, _advance)
+
+
+def torture(
+    command: Sequence[str], payloads: Payloads, seed: int, steps: int, progress: Callable[[str], None]
+) -> Report:
+    """Whether two workers keep the invariants in so many random steps, which are the same for a seed.
+
+    If not, the report has the shortest story of a task that shows it. ``progress`` gets a line for each step.
+    """
+    begun = time.monotonic()
+    random = Random(seed)  # noqa: S311 - it must be repeatable
+    tasks: list[str] = []
+    with Stage("torture", command, payloads, {}) as stage:
+        for step in range(1, steps + 1):
+            while len(tasks) < _TASKS * step / steps:
+                tasks.append(stage.new_task(random.choice(_KINDS), timedelta(seconds=2 * random.random())))
+            what = random.choice(_STEPS)
+            stage.start(*WORKER_IDS)
+            what(stage, random, tasks)
+            progress(f"step {step}: {what.__name__.strip('_')}")
+            time.sleep(random.random() / 2)
+        stage.remove_faults()
+        states: dict[str, str] = {}
+        rounds = 0  # without a change
+        while rounds < _ROUNDS and not (states and {*states.values()} <= {*_RESOLVED}):
+            stage.start(*WORKER_IDS)
+            time.sleep(_ROUND)
+            before, states = states, {task_id: stage.status(task_id)["state"] for task_id in tasks}
+            rounds = rounds + 1 if states == before else 0
+            if rounds > _ROUNDS / 2 or (rounds and "running" not in states.values()):
+                stage.advance("11m")  # the sweeper offers a run again whose message was lost
+        log = stage.log(states)
+        report = judge(spoken_protocol(log.requests), [log], INVARIANTS, time.monotonic() - begun)
+        shown = [
+            request for verdict in report.verdicts if verdict.is_broken for _, request in verdict.evidence
+        ]
+        stories = [
+            stage.story(task_id) for task_id in {r.wire["taskId"] for r in shown if "taskId" in r.wire}
+        ]
+        return report.with_troubles(sorted(stories, key=len)[:1])
+
+
+@rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)
+def every_task_ends(log: Log) -> Findings:
+    """If a worker fails to `reclaimTask` the _run_ will be resolved _exception_, and a new _pending_ run will
+    be created if retries haven't be exhausted.
+
+    Go on after each failure: claim what is pending.
+    """
+    for task_id, state in log.tasks.items():
+        calls = [call for call in log.requests if call.wire.get("taskId") == task_id]
+        yield state in _RESOLVED, calls[-1:]
+
+
+@rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)
+def none_runs_after_its_cancel(log: Log) -> Findings:
+    """If an attempt to call `reclaimTask` returns `409`, [...] the worker should halt execution, cleanup, and
+    forget all about the task.
+
+    Send nothing about a run after a 409.
+    """
+    for cancel in log.of("cancelTask"):
+        task_id = cancel.wire["taskId"]
+        calls = [call for call in log.after(cancel, *OF_A_RUN) if call.wire.get("taskId") == task_id]
+        seen = [call.ended for call in calls if call.status == 409]
+        late = [call for call in calls if seen and call.begun - seen[0] > _SECOND]
+        if cancel.was_done:
+            yield not late, [cancel, *late[:1]]
+
+
+@rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)
+def none_is_reported_by_two(log: Log) -> Findings:
+    """the worker current holds an exclusive lock on the task
+
+    Report a run only while its claim is held.
+    """
+    for claim in log.claims:
+        reports = log.reports(claim.run)
+        yield len({(requester(report.wire), report.call) for report in reports}) < 2, reports

@@ -1,0 +1,314 @@
+"""Endpoints about artifacts, and the views of the signed URLs by which this server takes and gives content.
+
+Source: docs/explanation/http-contract.md#artifacts.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from flask import Response, request
+from werkzeug.exceptions import RequestedRangeNotSatisfiable
+
+from legacy_queue.domain.artifact import (
+    NEVER_INLINE,
+    Artifact,
+    BlobArtifact,
+    ErrorArtifact,
+    LinkArtifact,
+    ObjectArtifact,
+    ReferenceArtifact,
+)
+from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
+from legacy_queue.domain.fault import UPLOAD
+from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
+from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.paging import PAGED, RenderItem, page_answer
+from legacy_queue.services.artifacts.artifacts import ArtifactLocation, Artifacts
+from legacy_queue.services.artifacts.objects import Objects
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from legacy_queue.services.artifacts.uploads import UploadHeaders, Uploads
+from legacy_queue.services.pages import Page
+
+UPLOADS = "/uploads"  # a path
+
+_OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
+_OF_LATEST = "/task/<taskId>/artifacts"
+_ARTIFACT = f"{_OF_RUN}/<name>"
+_INFO, _CONTENT = (f"/task/<taskId>/runs/<runId>/artifact-{what}/<name>" for what in ("info", "content"))
+_LATEST_INFO, _LATEST_CONTENT = (f"/task/<taskId>/artifact-{what}/<name>" for what in ("info", "content"))
+_AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
+_AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
+_GETTING = AllOf((ForEach("name", "names", "queue:get-artifact:<name>"),))
+_LISTING = "queue:list-artifacts:<taskId>:<runId>"
+_LISTING_LATEST = "queue:list-artifacts:<taskId>"
+_NAME = r"[ -~]{1,1024}"
+_MAX_LINKS = 30  # that are followed to an artifact
+_CHUNK = 256 * 1024  # bytes
+
+_putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
+_getting = partial(endpoint, "GET", scopes=_GETTING)
+_listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
+
+
+@_putting(
+    "POST", _ARTIFACT, "Create Artifact", input="post-artifact-request", output="post-artifact-response"
+)
+def create_artifact(call: Call[Artifacts]) -> Reply:
+    """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
+
+    A repeated call may set a later expires or another contentLength of s3 and object artifacts, change the
+    url of a reference, or make it a link. Any other change is a conflict. An expired artifact may be created
+    again. expires may be up to 15 minutes ago.
+    """
+    return _as_creator(call).create(call.task_id, call.run_id, call.params["name"], call.body)
+
+
+def _of_completing(body: Any) -> Endpoint:
+    return finish_artifact if "uploadId" in body else complete_artifact
+
+
+@_putting(
+    "PUT",
+    _ARTIFACT,
+    "Complete Artifact",
+    input="put-artifact-request",
+    stability="experimental",
+    by_body=_of_completing,
+)
+def complete_artifact(call: Call[Artifacts]) -> Reply:
+    """Make a blob available once it is uploaded, with the ETags of its uploads. Safe to repeat."""
+    _as_creator(call).complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
+    return _empty(204)
+
+
+@_putting("PUT", _ARTIFACT, "Finish Artifact", input="finish-artifact-request")
+def finish_artifact(call: Call[Artifacts]) -> Reply:
+    """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
+    _as_creator(call).finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
+    return _empty(204)
+
+
+def _of_latest_run(of: Endpoint, name: str, route: str, title: str, **changes: Any) -> Endpoint:
+    description = f"As {of.name}, of the last run."
+    return replace(of, name=name, route=route, title=title, description=description, **changes)
+
+
+@_getting(_ARTIFACT, "Get Artifact from Run")
+def get_artifact(call: Call[tuple[Artifacts, Objects]]) -> Response:
+    """Redirect to the artifact. Links are followed: the scope is needed for each name on the way.
+
+    The body has the storageType and the url, for clients that do not follow redirects.
+    """
+    return _redirect(_find(call)[1])
+
+
+get_latest_artifact = _of_latest_run(
+    get_artifact, "getLatestArtifact", f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run"
+)
+
+
+@_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
+def artifact(call: Call[tuple[Artifacts, Objects]]) -> Reply:
+    """How to download the artifact: a url, or for an object its name and credentials. Links are followed.
+
+    Each artifact with a signed URL is answered as s3.
+    """
+    return _content_of(*_find(call))
+
+
+latest_artifact = _of_latest_run(
+    artifact, "latestArtifact", _LATEST_CONTENT, "Get Artifact Content From Latest Run"
+)
+
+
+@endpoint("GET", _INFO, "Get Artifact Information From Run", scopes=_LISTING, output="artifact-response")
+def artifact_info(call: Call[Artifacts]) -> Reply:
+    """The artifact as in listArtifacts, without its content. A link is not followed."""
+    artifacts = call.authorize()
+    return artifacts.info(call.task_id, _run_id(call, artifacts), call.params["name"]).to_wire()
+
+
+latest_artifact_info = _of_latest_run(
+    artifact_info,
+    "latestArtifactInfo",
+    _LATEST_INFO,
+    "Get Artifact Information From Latest Run",
+    scopes=_LISTING_LATEST,
+)
+
+
+@_listing(_OF_RUN, "Get Artifacts from Run", scopes=_LISTING)
+def list_artifacts(call: Call[Artifacts]) -> Response:
+    """The artifacts of a run, in pages like those of listTaskGroup."""
+    ask = partial(call.authorize().list, call.task_id, call.run_id)
+    return page_answer(call, "artifacts", _NAME, ask, _wire)
+
+
+@_listing(_OF_LATEST, "Get Artifacts from Latest Run", scopes=_LISTING_LATEST)
+def list_latest_artifacts(call: Call[Artifacts]) -> Response:
+    """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
+    artifacts = call.authorize()
+
+    def ask(after: str, limit: int, render: RenderItem) -> Page[str]:
+        run, _, name = after.partition(" ")
+        run_id = int(run) if run else artifacts.latest_run(call.task_id)
+        page = artifacts.list(call.task_id, run_id, name, limit, render)
+        return replace(page, after=page.after and f"{run_id} {page.after}")
+
+    return page_answer(call, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask, _wire)
+
+
+def _wire(artifact: Artifact) -> dict[str, Any]:
+    return artifact.to_wire()
+
+
+def _as_creator(call: Call[Artifacts]) -> Artifacts:
+    call.task()  # raises ResourceNotFound for an unknown task, in place of an InputError
+    try:
+        return call.authorize_holder()
+    except ResourceNotFound as error:
+        raise InputError(error.message) from None
+
+
+def _run_id(call: Call[Any], artifacts: Artifacts) -> int:
+    return call.run_id if "runId" in call.params else artifacts.latest_run(call.task_id)
+
+
+def _find(call: Call[tuple[Artifacts, Objects]]) -> tuple[Objects, ArtifactLocation]:
+    """The artifact, links followed; the caller has the scopes for each artifact on the way.
+
+    Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
+    """
+    names = [call.params["name"]]
+    run_id = None
+    while True:
+        artifacts, objects = call.authorize(names=names)
+        run_id = _run_id(call, artifacts) if run_id is None else run_id
+        target = artifacts.find(call.task_id, run_id, names[-1])
+        if not isinstance(target.artifact, LinkArtifact):
+            return objects, target
+        if len(names) > _MAX_LINKS:
+            raise InputError(
+                f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
+            )
+        names.append(target.artifact.target)
+
+
+def _content_of(objects: Objects, target: ArtifactLocation) -> Reply:
+    match target.artifact:
+        case ObjectArtifact() as found:
+            return objects.access(found)
+        case ErrorArtifact() as found:
+            return {"storageType": "error", **found.details()}
+        case ReferenceArtifact():
+            return {"storageType": "reference", "url": target.url}
+    return {"storageType": "s3", "url": target.url}
+
+
+class _Redirect(Response):
+    """Its Location is the given URL. Werkzeug would rewrite it."""
+
+    def get_wsgi_headers(self, environ: Any) -> Any:
+        headers = super().get_wsgi_headers(environ)
+        headers["Location"] = self.headers["Location"]
+        return headers
+
+
+def redirect(storage_type: str, url: str) -> Response:
+    """A redirect to the URL. Clients of today do not follow it: they read the body."""
+    body = json.dumps({"storageType": storage_type, "url": url})
+    headers = {"Location": url, **_headers(storage_type)}
+    return _Redirect(body, 303, headers, content_type="application/json")
+
+
+def _redirect(target: ArtifactLocation) -> Response:
+    artifact = target.artifact
+    if target.url is None:
+        body = json.dumps(artifact.details())
+        return Response(body, 424, _headers("error"), content_type="application/json")
+    response = redirect(artifact.storage_type, target.url)
+    if isinstance(artifact, BlobArtifact):
+        response.headers.update(_location_headers(artifact))
+    return response
+
+
+def _headers(storage_type: str) -> dict[str, str]:
+    return {"x-taskcluster-artifact-storage-type": storage_type, "Cache-Control": "no-store"}
+
+
+def _location_headers(artifact: BlobArtifact) -> Mapping[str, str]:
+    """The headers that old download clients need."""
+    encoding = artifact.content_encoding
+    content_type = artifact.content_type
+    values = {**_checksums(artifact), "content-encoding": encoding, "content-type": content_type}
+    return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
+
+
+def _checksums(artifact: BlobArtifact) -> Mapping[str, str]:
+    return {
+        "content-sha256": artifact.content_sha256,
+        "content-length": str(artifact.content_length),
+        "transfer-sha256": artifact.transfer_sha256,
+        "transfer-length": str(artifact.transfer_length),
+    }
+
+
+def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) -> Callable[[str], Response]:
+    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
+
+    The signature is the only authorization. An upload that finds no free slot is refused unread.
+    """
+
+    def upload(ticket: str) -> Response:
+        signature = request.args.get("signature", "")
+        permission = uploads.verified(ticket, signature)
+        faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+        length = request.environ.get("CONTENT_LENGTH", "")
+        headers = request.headers
+        if not length.isdecimal():
+            raise LengthRequired("content-length is missing: a body in chunks is not accepted")
+        # in place of the limit of JSON bodies; Werkzeug refuses a longer body
+        request.max_content_length = int(length) + 1
+        encoding = headers.get("content-encoding")
+        md5 = headers.get("content-md5")
+        sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
+        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
+        with slots.acquire(f"{permission.task_id}/{permission.run_id}"):
+            etag = uploads.receive(permission, sent, chunks)
+        return _empty(200, ETag=f'"{etag}"')
+
+    return upload
+
+
+def download_view(uploads: Uploads, artifacts: Artifacts) -> Callable[[str], Response]:
+    """``GET /uploads/<ticket>?signature=..``: the bytes of a blob.
+
+    With the metadata that the original's objects in S3 had: taskcluster-lib-artifact-go insists on it.
+    """
+
+    def download(ticket: str) -> Response:
+        permission = uploads.verified(ticket, request.args.get("signature", ""), "download")
+        artifact, chunks = artifacts.content(permission)
+        response = Response(chunks, content_type=artifact.content_type, headers=NEVER_INLINE)
+        response.headers.update({f"x-amz-meta-{name}": text for name, text in _checksums(artifact).items()})
+        if artifact.encoding:
+            response.headers["Content-Encoding"] = artifact.encoding
+        response.set_etag(artifact.transfer_sha256)
+        response.content_length = artifact.transfer_length
+        try:
+            response.make_conditional(request, True, response.content_length)
+        except RequestedRangeNotSatisfiable as error:
+            return Response(status=416, headers=dict(error.get_headers()))
+        return response
+
+    return download
+
+
+def _empty(status: int, **headers: str) -> Response:
+    response = Response(status=status, headers=headers)
+    del response.headers["Content-Type"]
+    return response

@@ -1,0 +1,159 @@
+"""``/inspect/v1``: what the queue is doing and why, for a person. It changes nothing.
+
+It names clients and workers, so it needs a scope of its own. Source: docs/reference/inspect.md.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.explanation import Wait
+from legacy_queue.domain.ids import TASK_ID, TASK_QUEUE_ID
+from legacy_queue.domain.messages import Peeked, PeekedMessage
+from legacy_queue.domain.story import story
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.http.paging import PAGED, page_answer
+from legacy_queue.http.request_journal import Journal
+from legacy_queue.ports import Clock
+from legacy_queue.services.inspection.inspection import InspectedPool, Inspection
+from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.tasks.listing import Listing
+
+SCOPE = "queue:inspect"
+inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
+
+
+@inspect_endpoint("GET", "/inspect/v1/task/<taskId>", "Inspect Task", output="inspect-task-response")
+def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
+    """What a task waits for and until when, the cause to act on first; and what happened to it, in order.
+
+    A server with --control also has its requests, those that were refused too.
+    """
+    return explained(*call.authorize(), call.task_id)
+
+
+@inspect_endpoint(
+    "GET",
+    "/inspect/v1/tasks",
+    "Inspect Tasks",
+    query=(*PAGED, "state", "taskQueueId"),
+    output="inspect-tasks-response",
+)
+def inspect_tasks(call: Call[Listing]) -> Reply:
+    """The status structures of all unresolved tasks; with ``state`` those in that state, or ``all``; with
+    ``taskQueueId`` those of that worker type.
+
+    They are in the order of their taskIds, in pages like those of listTaskGroup.
+    """
+    ask = partial(call.authorize().all_tasks, *selected(call.query))
+    return page_answer(call, "tasks", TASK_ID, ask, Task.status)
+
+
+@inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
+def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
+    """The worker types that have unresolved tasks or were called for in the last ten days: their tasks and
+    messages by priority, and their callers, the last first.
+    """
+    inspection, clock = call.authorize()
+    now = {"now": format_time(clock.now())}
+    return page_answer(call, "pools", TASK_QUEUE_ID, inspection.pools, pool_wire, now)
+
+
+@inspect_endpoint(
+    "GET",
+    "/inspect/v1/messages/<provisionerId>/<workerType>",
+    "Inspect Messages",
+    output="inspect-messages-response",
+)
+def inspect_messages(call: Call[tuple[Peeking, Clock]]) -> Reply:
+    """The messages in the queues of a worker type, highest priority first, without receiving any.
+
+    Embedded storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
+    ``hidden`` is the number of messages that are not shown.
+    """
+    pool = call.params["provisionerId"], call.params["workerType"]
+    peeking, clock = call.authorize()
+    now = format_time(clock.now())
+    return {"taskQueueId": "/".join(pool), "now": now, **_messages(peeking.messages(*pool))}
+
+
+def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: str) -> Mapping[str, Any]:
+    """The answer of inspectTask. Raises ResourceNotFound."""
+    task, waits = inspection.explain(task_id)
+    return {
+        "status": task.status(),
+        "now": format_time(clock.now()),
+        "waitsFor": [_wait(wait) for wait in waits],
+        "story": [moment.to_wire() for moment in story(task, journal.requests_of(task_id))],
+    }
+
+
+def selected(query: Mapping[str, str]) -> tuple[bool, Callable[[Task], bool]]:
+    """Whether resolved tasks may be among the tasks that a query selects, and whether a task is."""
+    state, pool = query.get("state", "unresolved"), query.get("taskQueueId")
+
+    def is_selected(task: Task) -> bool:
+        states = {"all", task.state, *([] if task.is_resolved else ["unresolved"])}
+        return state in states and pool in (None, task.work_queue.task_queue_id)
+
+    return state in ("all", "completed", "failed", "exception"), is_selected
+
+
+def _wait(wait: Wait) -> Mapping[str, str]:
+    until = {"until": format_time(wait.until)} if wait.until else {}
+    return {"situation": wait.situation, "sentence": wait.sentence, **until}
+
+
+def pool_wire(pool: InspectedPool) -> Mapping[str, Any]:
+    """A worker type in the answer of inspectPools."""
+    return {
+        "taskQueueId": pool.task_queue_id,
+        "policy": pool.policy,
+        "pendingTasks": sum(pending.count for pending, _ in pool.tasks.values()),
+        "claimedTasks": sum(running.count for _, running in pool.tasks.values()),
+        "priorities": [
+            {
+                "priority": priority,
+                "pendingTasks": pending.count,
+                "claimedTasks": running.count,
+                **({"oldest": format_time(pending.oldest)} if pending.oldest else {}),
+            }
+            for priority, (pending, running) in pool.tasks.items()
+        ],
+        **_messages(pool.queue),
+        "callers": [_caller(record) for record in pool.callers],
+    }
+
+
+def _caller(record: WorkerRecord) -> Mapping[str, Any]:
+    (method, _), calls = max(record.calls.items(), key=lambda item: item[1].last)
+    until = record.quarantine_until
+    return {
+        "caller": "/".join(record.path[2:]),
+        "method": method,
+        "last": format_time(calls.last),
+        **({"quarantineUntil": format_time(until)} if until else {}),
+        "recentTasks": [{"taskId": task_id, "runId": run_id} for task_id, run_id in record.recent_claims],
+    }
+
+
+def _messages(peeked: Peeked) -> Mapping[str, Any]:
+    return {"messages": [_message(message) for message in peeked.messages], "hidden": peeked.hidden}
+
+
+def _message(message: PeekedMessage) -> Mapping[str, Any]:
+    run = {"taskId": message.run[0], "runId": message.run[1]} if message.run else {}
+    return {
+        **run,
+        "priority": message.priority,
+        "visibleIn": message.visible_in.total_seconds(),
+        "dequeueCount": message.dequeue_count,
+        "messageId": message.message_id,
+        "inserted": format_time(message.inserted),
+    }
+
+
+INSPECT_ENDPOINTS = (inspect_task, inspect_tasks, inspect_pools, inspect_messages)

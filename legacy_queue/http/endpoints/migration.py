@@ -1,0 +1,47 @@
+"""``GET /migration``: the protocol of each caller, and whether a worker type can leave the old protocol.
+
+It names clients and workers, so it needs a scope of its own: ``queue:migration``.
+"""
+
+from contextlib import suppress
+from datetime import timedelta
+
+from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.migration_report import HOUR
+from legacy_queue.domain.times import parse_duration
+from legacy_queue.domain.worker_record import CALLS_KEPT
+from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.workers.workers import Workers
+
+
+@endpoint(
+    "GET",
+    "/migration",
+    "Get Protocols in Use",
+    scopes="queue:migration",
+    query=("provisionerId", "since", "workerType"),
+    output="migration-response",
+)
+def migration(call: Call[tuple[Workers, Claims]]) -> Reply:
+    """For each worker type, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
+    (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
+    whatever its answer. A caller is listed with all its calls since ``first``. ``reads`` are the reads that
+    only ``anonymous-scopes`` allow to their callers.
+    """
+    workers, claims = call.authorize()
+    window = _window(call.query.get("since", "24h"))
+    report = workers.report_calls(window, call.query.get("provisionerId"), call.query.get("workerType"))
+    for pool in report["workerTypes"]:
+        pool["policy"] = claims.policy(pool["provisionerId"], pool["workerType"])
+    return report
+
+
+def _window(text: str) -> timedelta:
+    with suppress(ValueError):
+        window = parse_duration(text)
+        if HOUR <= window <= CALLS_KEPT:
+            return window
+    raise InvalidRequestArguments(
+        f"since is {text!r}: a duration from 1h to {CALLS_KEPT.days}d is accepted, like 90m, 24h or 2d"
+    )

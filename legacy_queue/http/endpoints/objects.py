@@ -1,0 +1,66 @@
+"""Endpoints of today's Object service, for the bytes of artifacts of the storage type ``object``."""
+
+from functools import partial
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.http.endpoints.artifacts import redirect
+from legacy_queue.services.artifacts.objects import Objects
+
+_uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
+_downloading = partial(endpoint, service="object", scopes="object:download:<objectName>")
+
+
+@_uploading(
+    "PUT",
+    "/upload/<objectName>",
+    "Begin Upload of an Object",
+    input="create-upload-request",
+    output="create-upload-response",
+)
+def create_upload(call: Call[Objects]) -> Reply:
+    """Store inline data, or answer where to PUT the data before the upload is finished. Safe to repeat."""
+    objects = call.authorize(projectId=call.body["projectId"])
+    return objects.create_upload(call.params["objectName"], call.body)
+
+
+@_uploading(
+    "POST",
+    "/finish-upload/<objectName>",
+    "Mark an Upload as Complete",
+    input="finish-upload-request",
+)
+def finish_upload(call: Call[Objects]) -> Reply:
+    """Make an uploaded object with these hashes available for download. Safe to repeat."""
+    objects = call.authorize(projectId=call.body["projectId"])
+    objects.finish_upload(call.params["objectName"], call.body)
+    return {}
+
+
+@_downloading(
+    "PUT",
+    "/start-download/<objectName>",
+    "Download Object Data",
+    input="download-object-request",
+    output="download-object-response",
+)
+def start_download(call: Call[Objects]) -> Reply:
+    """Answer where to GET the object, by one of the accepted methods: getUrl, or simple."""
+    accepted = call.body["acceptDownloadMethods"]
+    return call.authorize().start_download(call.params["objectName"], accepted)
+
+
+@_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
+def object_(call: Call[Objects]) -> Reply:
+    """The object's project, expiry and hashes."""
+    artifact = call.authorize().find(call.params["objectName"])
+    expires = format_time(artifact.expires)
+    return {"projectId": artifact.project_id, "expires": expires, "hashes": artifact.hashes}
+
+
+@_downloading("GET", "/download/<objectName>", "Get an Object's Data")
+def download(call: Call[Objects]) -> Reply:
+    """Redirect to the object."""
+    objects = call.authorize()
+    answer = objects.start_download(call.params["objectName"], {"simple": True})
+    return redirect("object", answer["url"])

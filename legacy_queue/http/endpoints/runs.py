@@ -1,0 +1,154 @@
+"""Endpoints for workers: polling, claiming, and reporting runs.
+
+Source: docs/explanation/http-contract.md.
+"""
+
+import re
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from werkzeug.http import parse_dict_header
+
+from legacy_queue.domain.scopes import AllOf, AnyOf
+from legacy_queue.domain.task import Worker
+from legacy_queue.http.body_timeout import disconnected
+from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.http.request_log import record_of
+from legacy_queue.services.claim_work.claim_work import ClaimWork
+from legacy_queue.services.tasks.claims import ClaimProof, Claims
+from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.workers.polling import Polling
+
+_RUN = "/task/<taskId>/runs/<runId>"
+_POOL = "<provisionerId>/<workerType>"
+_WORKER_ID = "queue:worker-id:<workerGroup>/<workerId>"
+_AS_WORKER = "assume:worker-id:<workerGroup>/<workerId>"
+_AS_WORKER_TYPE = f"assume:worker-type:{_POOL}"
+
+_POLLING = AnyOf((f"queue:poll-task-urls:{_POOL}", AllOf(("queue:poll-task-urls", _AS_WORKER_TYPE))))
+_LEGACY_CLAIMING = AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER))
+_CLAIMING = AnyOf((AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)), _LEGACY_CLAIMING))
+
+
+def _on_run(verb: str, legacy_verb: str) -> AnyOf:
+    """The scopes of the holder of a claim: those of the claim's credentials, or those of the worker."""
+    legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
+    return AnyOf(("queue:claim-task:<taskId>/<runId>", f"queue:{verb}:<taskId>/<runId>", legacy))
+
+
+_resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), output="task-status-response")
+
+
+@endpoint(
+    "GET",
+    f"/poll-task-url/{_POOL}",
+    "Get Urls to Poll Pending Tasks",
+    scopes=_POLLING,
+    output="poll-task-urls-response",
+)
+def poll_task_urls(call: Call[Polling]) -> Reply:
+    """Signed URLs to poll the Azure queues of a worker type, and to delete from them. Poll in this order."""
+    return call.authorize().poll_urls(*_pool(call), call.client_id)
+
+
+@endpoint(
+    "POST",
+    f"/claim-work/{_POOL}",
+    "Claim Work",
+    scopes=AllOf((f"queue:claim-work:{_POOL}", _WORKER_ID)),
+    input="claim-work-request",
+    output="claim-work-response",
+    also="/claim-work/<taskQueueId>",
+)
+def claim_work(call: Call[ClaimWork]) -> Reply:
+    """Claim up to ``tasks`` pending tasks, highest priority first.
+
+    The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
+    do not mean that no others are pending. A client that disconnects before the answer claims nothing.
+    With the header ``Prefer: wait=2`` (RFC 7240) it waits at most 2 seconds, with ``wait=0`` not at all.
+    """
+    worker = _worker(call)
+    work = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
+    count = call.body.get("tasks", 1)
+    names_task_queue = "taskQueueId" in call.params
+    is_disconnected = disconnected(call.environ)
+    answer = work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, _preferred_wait(call))
+    if is_disconnected():
+        record_of(call.environ).facts["isDisconnected"] = True
+    return answer
+
+
+@endpoint(
+    "POST",
+    f"{_RUN}/claim",
+    "Claim Task",
+    scopes=_CLAIMING,
+    input="task-claim-request",
+    output="task-claim-response",
+)
+def claim_task(call: Call[Claims]) -> Reply:
+    """Claim a pending run, or the next run after an expired claim."""
+    task = call.task()
+    worker = _worker(call)
+    queue = task.work_queue
+    claims = call.authorize(
+        provisionerId=queue.provisioner_id,
+        workerType=queue.worker_type,
+        workerGroup=worker.worker_group,
+        workerId=worker.worker_id,
+    )
+    # Go clients send unset fields as empty strings
+    proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
+    return claims.claim(task, call.run_id, worker, proof, call.client_id)
+
+
+@endpoint(
+    "POST",
+    f"{_RUN}/reclaim",
+    "Reclaim Task",
+    scopes=_on_run("reclaim-task", "claim-task"),
+    output="task-reclaim-response",
+)
+def reclaim_task(call: Call[Claims]) -> Reply:
+    """Extend the claim on a run before it expires."""
+    return call.authorize_holder().reclaim(call.task_id, call.run_id)
+
+
+@_resolving(
+    "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
+)
+def report_completed(call: Call[Tasks]) -> Reply:
+    """Resolve a running run as completed, or as failed if a very old worker says ``success: false``."""
+    state = "failed" if call.body and call.body.get("success") is False else "completed"
+    return _reported(call, state, state)
+
+
+@_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
+def report_failed(call: Call[Tasks]) -> Reply:
+    """Resolve a running run as failed, because the task's own code failed."""
+    return _reported(call, "failed", "failed")
+
+
+@_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
+def report_exception(call: Call[Tasks]) -> Reply:
+    """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
+    return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
+
+
+def _preferred_wait(call: Call[Any]) -> timedelta | None:
+    seconds = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") or ""
+    return timedelta(seconds=int(seconds)) if re.fullmatch("[0-9]{1,5}", seconds) else None
+
+
+def _pool(call: Call[Any]) -> tuple[str, str]:
+    return call.params["provisionerId"], call.params["workerType"]
+
+
+def _worker(call: Call[Any]) -> Worker:
+    return Worker(call.body["workerGroup"], call.body["workerId"])
+
+
+def _reported(call: Call[Tasks], state: str, reason: str) -> Reply:
+    tasks = call.authorize_holder()
+    return {"status": tasks.report(call.task_id, call.run_id, state, reason).status()}

@@ -1,0 +1,158 @@
+"""Endpoints about task queues, the name of worker types since 2020: their pending and claimed tasks."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.ids import TASK_ID, TODAYS_TASK_QUEUE_ID
+from legacy_queue.domain.scopes import AllOf, ForEach
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
+from legacy_queue.services.tasks.task_queues import TaskQueues
+from legacy_queue.services.workers.workers import Workers
+
+_QUEUES = "/task-queues"
+_QUEUE = f"{_QUEUES}/<taskQueueId>"
+_POOL = "<provisionerId>/<workerType>"
+_COUNTS = ("queue:pending-count:<taskQueueId>", "queue:claimed-count:<taskQueueId>")
+_PLACE = rf"[0-9TZ:.-]{{24}}/{TASK_ID}"
+
+_getting = partial(endpoint, "GET")
+_listing = partial(endpoint, "GET", query=PAGED)
+
+
+@_getting(
+    f"/pending/{_POOL}",
+    "Get Number of Pending Tasks",
+    scopes=f"queue:pending-count:{_POOL}",
+    output="pending-tasks-response",
+    also="/pending/<taskQueueId>",
+)
+def pending_tasks(call: Call[TaskQueues]) -> Reply:
+    """How many tasks of a worker type are pending. The count includes the changes of this server process at
+    once, and those of others within 2 s, or later if storage takes longer than half a second to count.
+    """
+    task_queue_id = call.params.get("taskQueueId")
+    if call.is_todays and task_queue_id and not re.fullmatch(TODAYS_TASK_QUEUE_ID, task_queue_id):
+        raise InvalidRequestArguments(
+            f"taskQueueId is {task_queue_id!r}: it must match {TODAYS_TASK_QUEUE_ID}, as in today's queue"
+        )
+    wire = _counts(call, [f"{call.params['provisionerId']}/{call.params['workerType']}"])[0]
+    del wire["claimedTasks"]
+    return wire
+
+
+@_getting(
+    f"{_QUEUE}/counts",
+    "Get Number of Pending and Claimed Tasks",
+    scopes=AllOf(_COUNTS),
+    output="task-queue-counts-response",
+)
+def task_queue_counts(call: Call[TaskQueues]) -> Reply:
+    """How many tasks of a task queue are pending, and how many are claimed, as exact as pendingTasks."""
+    return _counts(call, [call.params["taskQueueId"]])[0]
+
+
+@endpoint(
+    "POST",
+    f"{_QUEUES}/counts",
+    "Get Pending and Claimed Task Counts for Multiple Task Queues",
+    scopes=AllOf(tuple(ForEach("taskQueueId", "taskQueueIds", scope) for scope in _COUNTS)),
+    input="task-queue-counts-request",
+    output="task-queue-counts-list-response",
+    stability="experimental",
+)
+def task_queue_counts_batch(call: Call[TaskQueues]) -> Reply:
+    """The counts of up to 1000 task queues, in the order of the request."""
+    return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
+
+
+@_listing(
+    f"{_QUEUE}/pending",
+    "List Pending Tasks",
+    scopes="queue:pending-list:<taskQueueId>",
+    output="list-pending-tasks-response",
+    stability="experimental",
+)
+def list_pending_tasks(call: Call[TaskQueues]) -> Reply:
+    """The pending tasks of a task queue, in pages like those of listTaskGroup. The task that has waited for
+    the longest time comes first, whatever its priority. The tasks stay pending.
+    """
+    return _tasks(call, "pending", _pending)
+
+
+@_listing(
+    f"{_QUEUE}/claimed",
+    "List claimed Tasks",
+    scopes="queue:claimed-list:<taskQueueId>",
+    output="list-claimed-tasks-response",
+    stability="experimental",
+)
+def list_claimed_tasks(call: Call[TaskQueues]) -> Reply:
+    """The claimed tasks of a task queue, in pages like those of listTaskGroup, the oldest claim first."""
+    return _tasks(call, "running", _claimed)
+
+
+@_listing(
+    _QUEUES,
+    "Get a list of all active task queues",
+    scopes="queue:list-task-queues",
+    output="list-taskqueues-response",
+)
+def list_task_queues(call: Call[Workers]) -> Reply:
+    """The known worker types of all provisioners, in pages like those of listProvisioners."""
+    return path_page_answer(call, "taskQueues", 2, call.authorize().task_queues, _described)
+
+
+@_getting(
+    _QUEUE,
+    "Get a task queue",
+    scopes="queue:get-task-queue:<taskQueueId>",
+    output="taskqueue-response",
+)
+def get_task_queue(call: Call[Workers]) -> Reply:
+    """The record of a worker type, as in getWorkerType, without its actions."""
+    return _described(call.authorize().load((call.params["provisionerId"], call.params["workerType"])))
+
+
+def _described(record: WorkerRecord) -> dict[str, str]:
+    wire = record.to_wire()
+    names = ("taskQueueId", "description", "stability", "expires", "lastDateActive")
+    return {name: wire[name] for name in names}
+
+
+def _counts(call: Call[TaskQueues], task_queue_ids: list[str]) -> list[dict[str, str | int]]:
+    counts = call.authorize(taskQueueIds=task_queue_ids).counts(task_queue_ids)
+    return [
+        {
+            **dict(zip(("provisionerId", "workerType"), task_queue_id.split("/"), strict=True)),
+            "taskQueueId": task_queue_id,
+            "pendingTasks": pending,
+            "claimedTasks": claimed,
+        }
+        for task_queue_id, (pending, claimed) in zip(task_queue_ids, counts, strict=True)
+    ]
+
+
+def _tasks(call: Call[TaskQueues], state: str, to_wire: Callable[[Task], Reply]) -> Reply:
+    ask = partial(call.authorize().tasks, call.params["taskQueueId"], state)
+    return page_answer(call, "tasks", _PLACE, ask, to_wire)
+
+
+def _pending(task: Task) -> Reply:
+    return {
+        "taskId": task.task_id,
+        "runId": len(task.runs) - 1,
+        "inserted": format_time(task.since),
+        "task": task.wire,
+    }
+
+
+def _claimed(task: Task) -> Reply:
+    run = task.runs[-1].to_wire()
+    worker = {name: run[name] for name in ("runId", "workerGroup", "workerId")}
+    return {"taskId": task.task_id, **worker, "claimed": format_time(task.since), "task": task.wire}

@@ -1,0 +1,176 @@
+"""Endpoints about tasks. Source: docs/explanation/http-contract.md."""
+
+from collections.abc import Callable
+from functools import partial
+
+from legacy_queue.domain.definition import NO_PROJECT, pool_in
+from legacy_queue.domain.errors import InputError
+from legacy_queue.domain.generations import MAX_DEPENDENCIES, MAX_DEPENDENCIES_2018
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.priority import at_least
+from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
+from legacy_queue.domain.task import Task
+from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
+from legacy_queue.http.endpoints.groups import group_wire
+from legacy_queue.http.paging import PAGED, page_answer
+from legacy_queue.services.tasks.groups import Groups
+from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.services.tasks.tasks import Tasks
+
+_POOL = "<provisionerId>/<workerType>"
+_GROUP = "<schedulerId>/<taskGroupId>"
+
+_CREATE = f"queue:create-task:{_POOL}"
+_DEFINE = f"queue:define-task:{_POOL}"
+_SCHEDULE = (f"queue:task-group-id:{_GROUP}", f"queue:schedule-task:{_GROUP}/<taskId>")
+
+_listing = partial(endpoint, "GET", query=PAGED)
+_changing = partial(endpoint, output="task-status-response")
+
+
+def _creating(
+    method: str, route: str, title: str, *legacy: Expression, **more: str
+) -> Callable[[Handler], Endpoint]:
+    """``legacy`` are alternative scopes, only for tasks of the lowest priority."""
+    modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
+    any_priority = ForEach("priority", "priorities", modern)
+    alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", scopes) for scopes in legacy))
+    each_scope = ForEach("scope", "scopes", "<scope>")
+    each_route = ForEach("route", "routes", "queue:route:<route>")
+    project = ForEach("projectId", "projects", "queue:create-task:project:<projectId>")
+    scopes = AllOf((each_scope, each_route, project, AnyOf(alternatives)))
+    return _changing(method, route, title, scopes=scopes, input="create-task-request", **more)
+
+
+def _on_task(verb: str) -> AnyOf:
+    legacy = AllOf((f"queue:{verb}", f"assume:scheduler-id:{_GROUP}"))
+    return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", f"queue:{verb}-in-project:<projectId>", legacy))
+
+
+@endpoint("GET", "/task/<taskId>", "Get Task Definition", scopes="queue:get-task:<taskId>", output="task")
+def task(call: Call[Tasks]) -> Reply:
+    """The definition of the task, with its defaults filled in."""
+    return call.authorize().load(call.task_id).wire
+
+
+@endpoint(
+    "GET",
+    "/task/<taskId>/status",
+    "Get Task Status",
+    scopes="queue:status:<taskId>",
+    output="task-status-response",
+)
+def status(call: Call[Tasks]) -> Reply:
+    """The status structure of the task."""
+    return _status(call.authorize().load(call.task_id))
+
+
+@_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
+def create_task(call: Call[Tasks]) -> Reply:
+    """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
+    return _status(_as_creator(call).create(call.task_id, call.body))
+
+
+@_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
+def define_task(call: Call[Tasks]) -> Reply:
+    """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
+    return _status(_as_creator(call, call.task_id).define(call.task_id, call.body))
+
+
+@_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
+def schedule_task(call: Call[Tasks]) -> Reply:
+    """Make an unscheduled task pending, regardless of its dependencies. Any other task is not changed."""
+    return _status(_as_scheduler(call).schedule(call.task_id))
+
+
+@_changing(
+    "POST",
+    "/task/<taskId>/rerun",
+    "Rerun a Resolved Task",
+    scopes=_on_task("rerun-task"),
+    stability="deprecated",
+)
+def rerun_task(call: Call[Tasks]) -> Reply:
+    """Give a resolved or unscheduled task another run and all its retries. Any other is not changed."""
+    return _status(_as_scheduler(call).rerun(call.task_id))
+
+
+@_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
+def cancel_task(call: Call[Tasks]) -> Reply:
+    """Resolve an unresolved task as exception/canceled. A resolved task is not changed."""
+    return _status(_as_scheduler(call).cancel(call.task_id))
+
+
+@_listing(
+    "/task-group/<taskGroupId>/list",
+    "List Task Group",
+    scopes="queue:list-task-group:<taskGroupId>",
+    output="list-task-group-response",
+)
+def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
+    """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
+    hold fewer and not be the last.
+
+    If more follow, the page has a continuationToken: send it as a query parameter for the next page. A task
+    that joins meanwhile does not make others be listed twice or left out. Each page has the answer of
+    getTaskGroup too.
+    """
+    groups, listing = call.authorize()
+    task_group_id = call.params["taskGroupId"]
+    group = groups.find(task_group_id)
+    beside = group_wire(group) if group else call.params
+    ask = partial(listing.group, task_group_id)
+    return page_answer(call, "tasks", TASK_ID, ask, _listed, beside)
+
+
+@_listing(
+    "/task/<taskId>/dependents",
+    "List Dependent Tasks",
+    scopes="queue:list-dependent-tasks:<taskId>",
+    output="list-dependent-tasks-response",
+)
+def list_dependent_tasks(call: Call[Listing]) -> Reply:
+    """The tasks that depend on a task, in pages like those of listTaskGroup."""
+    ask = partial(call.authorize().dependents, call.task_id)
+    return page_answer(call, "tasks", TASK_ID, ask, _listed, call.params)
+
+
+def _as_creator(call: Call[Tasks], *more_dependencies: str) -> Tasks:
+    body = call.body
+    provisioner_id, worker_type = pool_in(call.body)
+    dependencies = {*body.get("dependencies", ()), *more_dependencies}
+    accepted = MAX_DEPENDENCIES if call.is_todays else MAX_DEPENDENCIES_2018
+    if len(dependencies) > accepted:
+        itself = ", with the task itself" if more_dependencies else ""
+        raise InputError(f"dependencies: there are {len(dependencies)}{itself}; {accepted} are accepted")
+    project_id = body.get("projectId", NO_PROJECT)
+    priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
+    return call.authorize(
+        scopes=body.get("scopes", []),
+        routes=body.get("routes", []),
+        priorities=at_least(priority),
+        legacyPriority=[priority] if priority == "lowest" else [],
+        schedulerId=body.get("schedulerId", "-"),
+        taskGroupId=body.get("taskGroupId", call.task_id),
+        provisionerId=provisioner_id,
+        workerType=worker_type,
+        # clients from before there were projects have no scope for "none"
+        projects=[] if project_id == NO_PROJECT else [project_id],
+    )
+
+
+def _as_scheduler(call: Call[Tasks]) -> Tasks:
+    definition = call.task().definition
+    return call.authorize(
+        schedulerId=definition.scheduler_id,
+        taskGroupId=definition.task_group_id,
+        projectId=definition.project_id,
+    )
+
+
+def _status(task: Task) -> Reply:
+    return {"status": task.status()}
+
+
+def _listed(task: Task) -> Reply:
+    return {"status": task.status(), "task": task.wire}

@@ -1,0 +1,199 @@
+"""Endpoints about provisioners, worker types and workers. Source: docs/explanation/http-contract.md.
+
+The queue keeps a record of each that was declared or has called it. They may be used without a declaration.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
+from legacy_queue.domain.times import given, parse_time
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
+from legacy_queue.http.paging import PAGED, RenderItem, path_page_answer
+from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.services.pages import Page
+from legacy_queue.services.workers.workers import Workers
+
+_PROVISIONERS = "/provisioners"
+_PROVISIONER = f"{_PROVISIONERS}/<provisionerId>"
+_WORKER_TYPES = f"{_PROVISIONER}/worker-types"
+_WORKER_TYPE = f"{_WORKER_TYPES}/<workerType>"
+_WORKERS = f"{_WORKER_TYPE}/workers"
+_OF_WORKER = "<workerGroup>/<workerId>"
+_OF_POOL = "<provisionerId>/<workerType>"
+
+_experimental = partial(endpoint, stability="experimental")
+_listing = partial(_experimental, "GET", query=PAGED)
+_getting = partial(_experimental, "GET")
+
+
+def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Handler], Endpoint]:
+    """A declaration without properties needs the scope of any: else every client could add records."""
+    request = f"update-{schema}-request"
+    response = f"{schema}-response"
+    of_each = ForEach("property", "properties", f"queue:declare-{scope}#<property>")
+    of_any = AnyOf(tuple(f"queue:declare-{scope}#{name}" for name in SCHEMAS[request]["properties"]))
+    scopes = AllOf((of_each, of_any))
+    return _experimental("PUT", route, title, scopes=scopes, input=request, output=response)
+
+
+@_listing(
+    _PROVISIONERS,
+    "Get a list of all active provisioners",
+    scopes="queue:list-provisioners",
+    output="list-provisioners-response",
+)
+def list_provisioners(call: Call[Workers]) -> Reply:
+    """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
+
+    If more follow, the page has a continuationToken: send it as a query parameter for the next page.
+    """
+    return _page(call, "provisioners", WorkerRecord.to_wire)
+
+
+@_getting(
+    _PROVISIONER,
+    "Get an active provisioner",
+    scopes="queue:get-provisioner:<provisionerId>",
+    output="provisioner-response",
+)
+def get_provisioner(call: Call[Workers]) -> Reply:
+    """The record of a provisioner. lastDateActive may be half an hour old."""
+    return _get(call)
+
+
+@_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
+def declare_provisioner(call: Call[Workers]) -> Reply:
+    """Declare some properties of a provisioner, known or not. Its other properties are not changed.
+
+    It says that the provisioner is active, if it was not within six hours. Without properties, it needs the
+    scope of any property.
+    """
+    return _declare(call)
+
+
+@_listing(
+    _WORKER_TYPES,
+    "Get a list of all active worker-types",
+    scopes="queue:list-worker-types:<provisionerId>",
+    output="list-workertypes-response",
+)
+def list_worker_types(call: Call[Workers]) -> Reply:
+    """The known worker types of a provisioner, in pages like those of listProvisioners."""
+    return _page(call, "workerTypes", WorkerRecord.to_wire)
+
+
+@_getting(
+    _WORKER_TYPE,
+    "Get a worker-type",
+    scopes=f"queue:get-worker-type:{_OF_POOL}",
+    output="workertype-response",
+)
+def get_worker_type(call: Call[Workers]) -> Reply:
+    """The record of a worker type, with the actions of its provisioner that are for worker types."""
+    return _get(call)
+
+
+@_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
+def declare_worker_type(call: Call[Workers]) -> Reply:
+    """Declare some properties of a worker type, as declareProvisioner does for a provisioner.
+
+    The provisioner does not expire before its worker type.
+    """
+    return _declare(call)
+
+
+@_experimental(
+    "GET",
+    _WORKERS,
+    "Get a list of all active workers of a workerType",
+    scopes=f"queue:list-workers:{_OF_POOL}",
+    query=(*PAGED, "quarantined"),
+    output="list-workers-response",
+)
+def list_workers(call: Call[Workers]) -> Reply:
+    """The known workers of a worker type, in pages like those of listProvisioners.
+
+    ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
+    few workers.
+    """
+    return _page(call, "workers", _summary)
+
+
+@_getting(
+    f"{_WORKERS}/{_OF_WORKER}",
+    "Get a worker-type",
+    scopes=f"queue:get-worker:{_OF_POOL}/{_OF_WORKER}",
+    output="worker-response",
+)
+def get_worker(call: Call[Workers]) -> Reply:
+    """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
+    return _get(call)
+
+
+@_experimental(
+    "PUT",
+    f"{_WORKERS}/{_OF_WORKER}",
+    "Quarantine a worker",
+    scopes=AllOf((f"queue:quarantine-worker:{_OF_POOL}/{_OF_WORKER}",)),
+    input="quarantine-worker-request",
+    output="worker-response",
+)
+def quarantine_worker(call: Call[Workers]) -> Reply:
+    """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
+    why. It is kept with the client and the time of the call, for the last 20 calls.
+
+    claimWork gives it no task, and claimTask is a conflict. It may finish the runs that it has claimed. An
+    unknown worker is not found.
+    """
+    until = given(call.body, "quarantineUntil", parse_time)
+    info = call.body.get("quarantineInfo", "")
+    return call.authorize().quarantine(_path(call), until, call.client_id, info)
+
+
+@_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
+def declare_worker(call: Call[Workers]) -> Reply:
+    """Declare when a worker expires, known or not. Without a property, declare that it is active."""
+    return _declare(call)
+
+
+def _path(call: Call[Workers]) -> RecordPath:
+    return tuple(call.params.values())
+
+
+def _get(call: Call[Workers]) -> Reply:
+    return call.authorize().describe(_path(call))
+
+
+def _declare(call: Call[Workers]) -> Reply:
+    return call.authorize(properties=sorted(call.body)).declare(_path(call), call.body)
+
+
+def _page(call: Call[Workers], name: str, to_wire: Callable[[WorkerRecord], Any]) -> Reply:
+    workers = call.authorize()
+    parent = _path(call)
+    is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
+
+    def ask(after: RecordPath, limit: int, render: RenderItem) -> Page[RecordPath]:
+        begin = (*parent, *after) if after else ()
+        page = workers.list(parent, begin, limit, render, is_quarantined)
+        return Page(page.items, page.after and page.after[len(parent) :])
+
+    return path_page_answer(call, name, 2 if name == "workers" else 1, ask, to_wire)
+
+
+def _summary(record: WorkerRecord) -> dict[str, Any]:
+    """A worker in a list."""
+    wire = record.to_wire()
+    names = (
+        "workerGroup",
+        "workerId",
+        "firstClaim",
+        "lastDateActive",
+        "quarantineUntil",
+        "quarantineDetails",
+    )
+    summary = {name: wire[name] for name in names if name in wire}
+    return {**summary, "latestTask": wire["recentTasks"][-1]} if wire["recentTasks"] else summary

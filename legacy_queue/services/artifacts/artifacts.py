@@ -1,0 +1,324 @@
+"""Artifacts: created, completed, found, listed, and removed after they expired."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from legacy_queue.domain.artifact import (
+    EXPIRED_FOR,
+    Artifact,
+    AzureArtifact,
+    BlobArtifact,
+    ObjectArtifact,
+    ReferenceArtifact,
+    S3Artifact,
+    UploadedArtifact,
+    artifact_created,
+    check_open,
+    created_again,
+    etags_are_right,
+    note_blob,
+    requested_artifact,
+)
+from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.errors import (
+    InputError,
+    RequestConflict,
+    ResourceExpired,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+from legacy_queue.domain.object_access import upload_access
+from legacy_queue.domain.tickets import Ticket
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt, ObjectStore
+from legacy_queue.services.artifacts.blob_checks import BlobChecks
+from legacy_queue.services.artifacts.uploads import Uploads
+from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.tasks.changes import Changes
+from legacy_queue.stores import Blobs, Storage, StoredArtifact
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ArtifactLocation:
+    """A complete artifact and its URL. ``url`` is None for an error and for a link to another artifact."""
+
+    artifact: Artifact
+    url: str | None
+
+
+class Artifacts:
+    """The artifacts of runs. Content of new s3 artifacts is in ``objects``, if any, else in this server."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        objects: ObjectStore | None,
+        uploads: Uploads,
+        changes: Changes,
+        clock: Clock,
+        issuer: Client,
+    ) -> None:
+        self._artifacts = storage.artifacts
+        self._blobs = storage.blobs
+        self._objects = objects
+        self._uploads = uploads
+        self._changes = changes
+        self._checks = BlobChecks(storage.blobs)
+        self._clock = clock
+        self._issuer = issuer
+
+    def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Record the artifact and publish it. Returns the body that createArtifact answers.
+
+        Safe to repeat, also after the artifact expired. Raises ResourceNotFound; InputError, InputTooLarge;
+        RequestConflict if the run takes no artifacts any more, and for another artifact of that name.
+        """
+        stored = self._changes.read(task_id)
+        now = self._clock.now()
+        check_open(stored.task, run_id, now)
+        requested = requested_artifact(stored.task, run_id, name, body, now)
+        if "parts" in body:
+            self._blobs.check_parts(int(part["size"]) for part in body["parts"])
+        artifact = self._recorded(requested)
+        self._changes.publish_artifact(stored.task, artifact_created(stored.task, artifact))
+        return self._answer(artifact, body)
+
+    def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
+        """Complete the blob and publish it. From now on it can be downloaded, and its run can be completed.
+
+        Safe to repeat: each call publishes the event again. ``etags``: the ETags that its uploads answered.
+        Raises ResourceNotFound, ResourceExpired; InputError for another storage type and for wrong ETags;
+        RequestConflict if it was not uploaded, or with other content; ServiceUnavailable while many parts are
+        being compared: repeat the call.
+        """
+        stored = self._load(task_id, run_id, name)
+        artifact = stored.artifact
+        if not isinstance(artifact, BlobArtifact):
+            raise InputError(
+                f"artifact {name!r} is of the storage type {artifact.storage_type}: etags are for a blob"
+            )
+        if not etags_are_right(artifact, etags):
+            count = artifact.part_count or 1
+            raise InputError(
+                f"the etags ({len(etags)}) differ from the answers to the uploads of {name!r} ({count}): "
+                "give the etag of each upload, in the order of the requests"
+            )
+        self._complete(stored, partial(self._check_blob, artifact))
+
+    def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
+        """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
+        stored = self._load(task_id, run_id, name)
+        artifact = stored.artifact
+        if not isinstance(artifact, ObjectArtifact):
+            raise InputError(
+                f"artifact {name!r} is of the storage type {artifact.storage_type}: uploadId is for an object"
+            )
+        if upload_id != artifact.upload_id:
+            raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
+        if not artifact.is_closed:
+            raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
+        self._complete(stored, partial(self._mark_complete, artifact))
+
+    def _complete(self, stored: StoredArtifact, mark: Callable[[StoredArtifact], None]) -> None:
+        artifact = stored.artifact
+        stored_task = self._changes.read(artifact.task_id)
+        if not artifact.is_complete:
+            check_open(stored_task.task, artifact.run_id, self._clock.now())
+            mark(stored)
+        created = artifact_created(stored_task.task, replace(artifact, is_complete=True))
+        self._changes.publish_artifact(stored_task.task, created)
+
+    def info(self, task_id: str, run_id: int, name: str) -> Artifact:
+        """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""
+        artifact = self._load(task_id, run_id, name).artifact
+        if not artifact.is_complete:
+            raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
+        return artifact
+
+    def find(self, task_id: str, run_id: int, name: str) -> ArtifactLocation:
+        """The artifact and its URL. Does not follow links. Raises as ``info``."""
+        artifact = self.info(task_id, run_id, name)
+        if isinstance(artifact, ReferenceArtifact):
+            return ArtifactLocation(artifact, artifact.url)
+        if not isinstance(artifact, UploadedArtifact):
+            return ArtifactLocation(artifact, None)
+        expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
+        if isinstance(artifact, BlobArtifact):
+            return ArtifactLocation(artifact, self._uploads.download_url(artifact, expiry))
+        return ArtifactLocation(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
+
+    def content(self, ticket: Ticket) -> tuple[BlobArtifact, Iterator[bytes]]:
+        """A blob and its bytes as they were uploaded. Raises as ``info``."""
+        artifact = self.info(ticket.task_id, ticket.run_id, ticket.name)
+        if isinstance(artifact, BlobArtifact):
+            with suppress(KeyError):
+                return artifact, self._blobs.read(artifact.blob_name)
+        raise ResourceNotFound(f"artifact {ticket.name!r} is another now than this URL was made for")
+
+    def latest_run(self, task_id: str) -> int:
+        """The last run of the task. Raises ResourceNotFound, also if the task has no run."""
+        task = self._changes.read(task_id).task
+        if not task.runs:
+            raise ResourceNotFound(f"task {task_id} has no runs yet, and so no artifacts")
+        return len(task.runs) - 1
+
+    def list(
+        self, task_id: str, run_id: int, after: str, limit: int, render: Callable[[Artifact], bytes]
+    ) -> Page[str]:
+        """A page of the run's artifacts, in the order of the store. Raises ResourceNotFound."""
+        self._changes.read(task_id).task.run(run_id)
+        read = partial(self._artifacts.list, task_id, run_id)
+        return read_page(read, lambda artifact: artifact.name, after, limit, render)
+
+    def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
+        """A step of a periodic job: remove artifacts that expired a while ago, their content first.
+
+        If the object store is away, its artifacts stay. Raises ServiceUnavailable if the storage is away.
+        """
+        expired, next_after = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
+        objects_are_away = False
+        for stored in expired:
+            artifact = stored.artifact
+            in_object_store = isinstance(artifact, UploadedArtifact) and artifact.in_object_store
+            try:
+                if not (in_object_store and objects_are_away):
+                    self._remove(stored)
+            except ServiceUnavailable as error:
+                if not in_object_store:
+                    raise
+                objects_are_away = True
+                log.warning("objects-not-removed", why=error.message)
+            except Exception:  # the other artifacts are removed
+                ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
+                log.exception("artifact-not-removed", **ids)
+        return next_after
+
+    def discard_blocks(self, after: str, limit: int, _since: datetime | None) -> str | None:
+        """A step of a periodic job: discard blocks that no list names, of runs whose artifacts are closed."""
+        return self._blobs.discard_blocks(after, limit, self._is_closed)
+
+    def _is_closed(self, blob_name: str) -> bool:
+        task_id, run_id, _ = blob_name.split("/")
+        try:
+            check_open(self._changes.read(task_id).task, int(run_id), self._clock.now())
+        except (RequestConflict, ResourceNotFound):
+            return True
+        except Corrupt:
+            pass
+        return False
+
+    def _remove(self, stored: StoredArtifact) -> None:
+        artifact = stored.artifact
+        if isinstance(artifact, UploadedArtifact):
+            self._store_of(artifact).remove(artifact.blob_name)
+        with suppress(Changed):  # another process changed it first
+            self._artifacts.remove(stored)
+
+    def _load(self, task_id: str, run_id: int, name: str) -> StoredArtifact:
+        stored = self._artifacts.load(task_id, run_id, name)
+        if stored is None:
+            raise ResourceNotFound(f"there is no artifact {name!r} of run {run_id} of task {task_id}")
+        expires = stored.artifact.expires
+        if expires <= self._clock.now():
+            raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
+        return stored
+
+    def _check_blob(self, artifact: BlobArtifact, stored: StoredArtifact) -> None:
+        """Compare the blob with the declared content, and mark it complete. Raises as ``complete``."""
+        if artifact.part_count:
+            self._checks.check(artifact, lambda: self._mark_complete(artifact, stored))
+        elif self._blobs.properties(artifact.blob_name):  # its upload was checked
+            self._mark_complete(artifact, stored)
+        else:
+            raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
+
+    def _mark_complete(self, artifact: UploadedArtifact, stored: StoredArtifact) -> None:
+        while not stored.artifact.is_complete:
+            try:
+                stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
+            except Changed:
+                stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
+                if not _same_bytes(stored.artifact, artifact):
+                    raise RequestConflict(f"artifact {artifact.name!r} was created again meanwhile") from None
+
+    def _recorded(self, requested: Artifact) -> Artifact:
+        """Store the artifact. Returns it as it is stored now.
+
+        After that, the task of an incomplete blob or object notes it by a conditional write. So a later
+        reportCompleted finds each incomplete artifact.
+        """
+        stored, is_new = self._stored(requested)
+        artifact = stored.artifact
+        if artifact.is_complete:
+            return artifact
+        try:
+            self._changes.apply(
+                requested.task_id, lambda task, now: note_blob(task, artifact, now), requested.run_id
+            )
+        except RequestConflict:
+            if is_new:
+                with suppress(Changed):
+                    self._artifacts.remove(stored)
+            raise
+        return artifact
+
+    def _stored(self, requested: Artifact) -> tuple[StoredArtifact, bool]:
+        """The stored artifact, and whether this call inserted it."""
+        if self._objects and isinstance(requested, S3Artifact):
+            requested = replace(requested, in_object_store=True)
+        while True:
+            with suppress(AlreadyExists):
+                return self._artifacts.insert(requested), True
+            stored = self._artifacts.load(requested.task_id, requested.run_id, requested.name)
+            if stored is None:
+                continue
+            wanted = created_again(stored.artifact, requested, self._clock.now())
+            before = stored.artifact
+            if isinstance(before, UploadedArtifact) and not _same_bytes(wanted, before):
+                self._store_of(before).remove(before.blob_name)  # no row names it now
+            with suppress(Changed):
+                if wanted != before:
+                    stored = self._artifacts.replace(stored, wanted)
+                return stored, False
+
+    def _answer(self, artifact: Artifact, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = {"storageType": artifact.storage_type}
+        clock = self._clock
+        expiry = clock.wall_time_of(artifact.url_expiry(clock.now()))
+        match artifact:
+            case BlobArtifact():
+                requests = self._uploads.requests(artifact, body.get("parts"), expiry)
+                return {**answer, "expires": format_time(expiry), "requests": requests}
+            case ObjectArtifact():
+                expires = clock.wall_time_of(artifact.expires)
+                return upload_access(artifact, self._issuer, clock.wall_time(), expires)
+            case AzureArtifact():
+                url = self._blobs.upload_url(artifact.blob_name, expiry)
+            case S3Artifact(in_object_store=True):
+                url = self._needed_objects().upload_url(artifact.blob_name, artifact.content_type, expiry)
+            case S3Artifact():
+                url = self._uploads.url(artifact, expiry)
+            case _:
+                return answer
+        content_type = artifact.content_type
+        return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
+
+    def _store_of(self, artifact: UploadedArtifact) -> Blobs | ObjectStore:
+        return self._needed_objects() if artifact.in_object_store else self._blobs
+
+    def _needed_objects(self) -> ObjectStore:
+        if self._objects is None:
+            raise ServiceUnavailable("the object store that holds this artifact is not configured any more")
+        return self._objects
+
+
+def _same_bytes(one: Artifact, other: UploadedArtifact) -> bool:
+    return isinstance(one, UploadedArtifact) and one.blob_name == other.blob_name

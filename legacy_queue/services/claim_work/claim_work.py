@@ -1,0 +1,133 @@
+"""claimWork: a long poll on the queues that legacy workers poll themselves, and claims with its messages."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.migration_report import CLAIM_WORK, TODAYS_CLAIM_WORK
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.ports import Clock
+from legacy_queue.services.claim_work.poller_registry import PollerRegistry
+from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest, WorkPoller
+from legacy_queue.services.concurrency import Threads, map_concurrently
+from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.workers.workers import WorkerCall, Workers
+
+log = structlog.get_logger()
+
+ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
+
+_FOR_ONE_POLL = timedelta(seconds=20)
+_RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
+
+
+class ClaimWork:
+    """Long polls for work: a request waits until ``timeout``."""
+
+    def __init__(
+        self,
+        pollers: PollerRegistry,
+        claims: Claims,
+        workers: Workers,
+        clock: Clock,
+        timeout: timedelta,
+        stopping: threading.Event,
+        threads: Threads,
+    ) -> None:
+        """Once ``stopping`` is set, every waiting request gets an empty answer."""
+        self._pollers = pollers
+        self._claims = claims
+        self._workers = workers
+        self._clock = clock
+        self._timeout = timeout
+        self._stopping = stopping
+        self._threads = threads
+
+    def claim(
+        self,
+        provisioner_id: str,
+        worker_type: str,
+        worker: Worker,
+        count: int,
+        is_disconnected: Callable[[], bool],
+        names_task_queue: bool = False,
+        max_wait: timedelta | None = None,
+    ) -> Mapping[str, Any]:
+        """The body that claimWork answers: up to ``count`` claims as soon as there are any, none after the
+        timeout.
+
+        A quarantined worker gets none. When the client has disconnected, nothing stays claimed.
+        ``names_task_queue``: the client called by taskQueueId. With a timeout or ``max_wait`` of 0 the answer
+        comes after one poll of each queue. Raises ServiceUnavailable.
+        """
+        method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
+        poller = self._pollers.poller(provisioner_id, worker_type)
+        wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
+        path = worker_path(provisioner_id, worker_type, worker)
+        with self._workers.call(path, (method, ())) as call:
+            now = self._clock.wall_time()
+            wanted = 0 if call.quarantined_until() else count
+            request = WaitingRequest(wanted, is_disconnected, now, polls_once=not wait)
+            claims = self._wait(poller, request, now + (wait or _FOR_ONE_POLL), worker, call)
+            call.claims += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
+        return {"tasks": claims}
+
+    def _wait(
+        self,
+        poller: WorkPoller,
+        request: WaitingRequest,
+        end: datetime,
+        worker: Worker,
+        call: WorkerCall,
+    ) -> Sequence[ClaimAnswer]:
+        claims: list[ClaimAnswer] = []
+        while not self._stopping.is_set():
+            try:
+                polled = poller.wait(request, end - self._clock.wall_time())
+            except ServiceUnavailable:
+                if not claims:
+                    raise
+                break  # the claims must reach the worker
+            if not polled:
+                break
+            if request.is_disconnected() or call.quarantined_until():
+                for queue, message in polled:
+                    self._pollers.release(queue, message)
+                break
+            claimed = self._claim_polled(polled, worker)
+            claims += claimed
+            if len(claimed) == len(polled):
+                break
+            if claims:  # a duplicate has left room: for what is there now, without a wait
+                request.count = request.count - len(claimed)
+                request.polls_once = True
+        if claims and request.is_disconnected():
+            self._release_claims(claims, worker)
+            return []
+        return claims
+
+    def _claim_polled(self, polled: Sequence[QueueAndMessage], worker: Worker) -> list[ClaimAnswer]:
+        def claim(queue_and_message: QueueAndMessage) -> ClaimAnswer | None:
+            queue, message = queue_and_message
+            try:
+                return self._claims.claim_polled(queue, message, worker)
+            except ServiceUnavailable as error:
+                log.info("work-not-claimed", message_id=message.lease.message_id, why=error.message)
+                self._pollers.release(queue, message, _RETRY_AFTER)
+            except Exception:
+                log.exception("work-not-claimed", message_id=message.lease.message_id)  # it is visible again
+            return None
+
+        return [claim for claim in map_concurrently(claim, polled, self._threads) if claim]
+
+    def _release_claims(self, claims: Sequence[ClaimAnswer], worker: Worker) -> None:
+        for claim in claims:
+            try:
+                self._claims.release_claim(claim, worker)
+            except ServiceUnavailable:
+                log.warning("claim-not-released", task_id=claim["status"]["taskId"])  # it expires

@@ -1,0 +1,186 @@
+"""The services of a process, each made once from what it needs."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Event
+
+from legacy_queue.ports import Broker, Clock, ObjectStore, Waiter
+from legacy_queue.services.artifacts.artifacts import Artifacts
+from legacy_queue.services.artifacts.objects import Objects
+from legacy_queue.services.artifacts.uploads import Uploads
+from legacy_queue.services.claim_work.claim_work import ClaimWork
+from legacy_queue.services.claim_work.poller_registry import PollerRegistry
+from legacy_queue.services.claim_work.wakes import Wakes
+from legacy_queue.services.concurrency import Threads
+from legacy_queue.services.control.clock_control import ClockControl
+from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.services.gate import Gate
+from legacy_queue.services.inspection.inspection import Inspection
+from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.recovery.advance import Advance
+from legacy_queue.services.recovery.background import Background, Pace
+from legacy_queue.services.recovery.periodic_jobs import PeriodicJob, PeriodicJobs
+from legacy_queue.services.recovery.resolver import Resolver
+from legacy_queue.services.recovery.sweeper import Sweeper
+from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.tasks.changes import Changes
+from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.tasks.dependencies import Dependencies
+from legacy_queue.services.tasks.group_changes import GroupChanges
+from legacy_queue.services.tasks.groups import Groups
+from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.services.tasks.task_queues import TaskQueues
+from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.tasks.work_messages import WorkMessages
+from legacy_queue.services.workers.polling import Polling
+from legacy_queue.services.workers.workers import Workers
+from legacy_queue.stores import Storage
+
+_SWEEP_INTERVAL = timedelta(minutes=10)
+_EXPIRE_INTERVAL = timedelta(hours=1)
+
+
+class Services:
+    """The services of one process, on one storage and one broker.
+
+    A handler of an endpoint gets those that its signature names.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        broker: Broker | None,
+        clock: Clock,
+        waiter: Waiter,
+        settings: ServiceSettings,
+        object_store: ObjectStore | None = None,
+        threads: Threads = ThreadPoolExecutor,
+    ) -> None:
+        """Sends nothing to storage or broker yet.
+
+        ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads``
+        makes the executors of concurrent store calls.
+        """
+        tasks = storage.tasks
+        self.account = storage.account
+        self.clock = clock
+        self.waiter = waiter
+        # set when the process ends
+        self.stopping = Event()
+        self.gate = Gate()
+        self.event_feed = EventFeed(broker, clock.now, waiter, settings.max_streams)
+        self.publisher = EventPublisher(broker, self.event_feed, is_todays=settings.has_todays_events)
+        self.timers = Timers(storage.timers, clock, fires=settings.resolves)
+        self.pollers = PollerRegistry(
+            storage.work_queues,
+            clock,
+            waiter,
+            self.stopping,
+            self.gate,
+            self.account.version,
+            settings.max_polls,
+            settings.tells_offers_as and Wakes(storage.offers, clock, settings.tells_offers_as),
+        )
+
+        messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.pollers.on_offer)
+        changes = Changes(tasks, messages, self.timers, self.publisher, clock)
+        dependencies = Dependencies(tasks, storage.dependencies, changes, threads)
+        self.groups = Groups(storage.groups, tasks, self.publisher, clock)
+        self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, threads)
+        self.tasks = Tasks(tasks, self.groups, dependencies, changes, self.timers, clock, storage.artifacts)
+        self.listing = Listing(tasks, self.groups, storage.dependencies)
+        self.task_queues = TaskQueues(tasks, self.listing, clock)
+
+        self.workers = Workers(storage.workers, clock)
+        self.claims = Claims(changes, messages, clock, settings, self.workers)
+        self.claim_work = ClaimWork(
+            self.pollers,
+            self.claims,
+            self.workers,
+            clock,
+            settings.claim_work_wait,
+            self.stopping,
+            threads,
+        )
+        self.polling = Polling(
+            storage.work_queues,
+            clock,
+            settings.sas_life,
+            settings.poll_visibility,
+            self.workers,
+        )
+
+        self.peeking = Peeking(storage.work_queues, clock)
+        self.inspection = Inspection(
+            self.tasks, dependencies, self.task_queues, self.workers, self.claims, self.peeking, clock
+        )
+
+        self.uploads = Uploads(
+            storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url
+        )
+        self.artifacts = Artifacts(storage, object_store, self.uploads, changes, clock, settings.issuer)
+        self.objects = Objects(storage.artifacts, storage.blobs, self.uploads, clock, settings.issuer)
+
+        self.advance = Advance(
+            tasks, storage.artifacts, changes, messages, dependencies, self.groups, self.publisher, clock
+        )
+        self.resolver = Resolver(self.timers, self.advance, self.groups, clock)
+        # None where another process resolves
+        self.periodic_jobs: PeriodicJobs | None = None
+        if settings.resolves:
+            sweeper = Sweeper(
+                tasks,
+                storage.groups,
+                storage.work_queues,
+                self.task_queues,
+                self.timers,
+                self.advance,
+                clock,
+            )
+            jobs = [
+                PeriodicJob("sweep-tasks", _SWEEP_INTERVAL, sweeper.sweep_tasks),
+                PeriodicJob("sweep-groups", _SWEEP_INTERVAL, sweeper.sweep_groups),
+                PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, self.artifacts.remove_expired),
+                PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, self.artifacts.discard_blocks),
+                *(self._expiry(storage, name) for name in storage.expiring),
+            ]
+            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter, settings.page_pause)
+
+    def _expiry(self, storage: Storage, name: str) -> PeriodicJob:
+        remove_expired = storage.expiring[name].remove_expired
+        return PeriodicJob(
+            f"expire-{name}",
+            _EXPIRE_INTERVAL,
+            lambda after, limit, _: remove_expired(self.clock.now(), after, limit),
+        )
+
+    def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
+        """The threads of the process, not started yet."""
+        return Background(
+            self.timers,
+            self.workers,
+            self.resolver,
+            self.publisher,
+            self.periodic_jobs,
+            self.stopping,
+            (self.pollers.end, self.event_feed.end),
+            pace,
+            self.gate,
+            self.waiter,
+            self.pollers.watch,
+            self.pollers.watch_interval,
+        )
+
+    def clock_control(self) -> ClockControl:
+        """Moves the clock of these services."""
+        return ClockControl(
+            self.clock,
+            self.timers,
+            self.resolver,
+            self.periodic_jobs,
+            self.gate,
+            self.stopping,
+            self.pollers.poll_now,
+        )

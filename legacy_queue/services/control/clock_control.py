@@ -1,0 +1,112 @@
+"""Shows and moves the clock of a server."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Event
+
+from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.ports import AdjustableClock, Clock
+from legacy_queue.services.gate import Gate
+from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
+from legacy_queue.services.recovery.resolver import Resolver
+from legacy_queue.services.recovery.timers import Timers
+
+MAX_OFFSET = timedelta(days=36_500)  # from the real time
+
+
+@dataclass(frozen=True)
+class ClockState:
+    """``offset`` is the queue's time minus the real time. ``reason`` says why the clock cannot be moved."""
+
+    now: datetime
+    offset: timedelta
+    is_frozen: bool
+    reason: str = ""
+
+
+class ClockControl:
+    """Moves the clock. Raises RequestConflict if it cannot be moved.
+
+    Source: docs/explanation/clock.md.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        timers: Timers,
+        resolver: Resolver,
+        periodic_jobs: PeriodicJobs | None,
+        gate: Gate,
+        stopping: Event,
+        poll_now: Callable[[], None],
+    ) -> None:
+        """``poll_now`` polls at once for the requests that wait for work."""
+        self._clock = clock
+        self._movable = clock if isinstance(clock, AdjustableClock) else None
+        self._timers = timers
+        self._resolver = resolver
+        self._periodic_jobs = periodic_jobs
+        self._gate = gate
+        self._stopping = stopping
+        self._poll_now = poll_now
+
+    def state(self) -> ClockState:
+        if self._movable:
+            return ClockState(self._clock.now(), self._movable.offset, self._movable.is_frozen)
+        usable = "--storage embedded or --storage memory"
+        reason = f"the storage has a clock of its own, which cannot be moved: use {usable}"
+        return ClockState(self._clock.now(), timedelta(0), is_frozen=False, reason=reason)
+
+    def freeze(self) -> None:
+        """Stop the clock. Safe to repeat."""
+        with self._moving() as clock:
+            clock.freeze()
+
+    def release(self) -> None:
+        """Let the clock go on from its time. Safe to repeat."""
+        with self._moving() as clock:
+            clock.release()
+
+    def advance(self, duration: timedelta) -> None:
+        """Let ``duration`` pass. Timers that become due fire before this returns, in order.
+
+        Then the periodic jobs that are due run. The clock stands still while something happens. Raises
+        InputError if the new time is too far away; ServiceUnavailable if storage fails or the server stops:
+        then less time has passed.
+        """
+        with self._moving() as clock:
+            if duration > MAX_OFFSET - clock.offset:
+                raise InputError(
+                    f"advance: the clock can be {MAX_OFFSET.days}d ahead at most: reset the server"
+                )
+            is_frozen = clock.is_frozen
+            clock.freeze()
+            try:
+                self._pass_time(clock, clock.now() + duration)
+            finally:
+                if not is_frozen:
+                    clock.release()
+        self._poll_now()
+
+    @contextmanager
+    def _moving(self) -> Iterator[AdjustableClock]:
+        if self._movable is None:
+            raise RequestConflict(self.state().reason)
+        with self._gate.closed(self._resolver.wake):
+            yield self._movable
+
+    def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
+        self._resolver.handle_all()  # effects that calls have deferred
+        while not self._stopping.is_set() and (due := self._timers.next_fires(target)):
+            clock.move_to(due)
+            self._timers.fire()
+            self._resolver.handle_all()
+        if self._stopping.is_set():
+            raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
+        clock.move_to(target)
+        self._timers.tick()  # the messages of timers are visible by now
+        if self._periodic_jobs:
+            self._periodic_jobs.do_due(self._stopping)
+            self._resolver.handle_all()

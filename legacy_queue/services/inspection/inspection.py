@@ -1,0 +1,117 @@
+"""What the queue is doing and why, for a person: read from what is stored. Nothing is recorded for it."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.explanation import Facts, Wait, explain
+from legacy_queue.domain.messages import Peeked
+from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.task import Run, Task
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.ports import Clock
+from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.tasks.dependencies import Dependencies
+from legacy_queue.services.tasks.task_queues import TaskQueues
+from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.workers.workers import Workers
+from legacy_queue.stores.backlog import Load
+
+_MAX_WORKERS = 20  # whose last task is read for an explanation
+
+
+@dataclass(frozen=True)
+class InspectedPool:
+    """A worker type: its tasks by priority and state, its messages, and who has called for it, the last
+    first.
+    """
+
+    task_queue_id: str
+    policy: str
+    tasks: Mapping[str, tuple[Load, Load]]  # pending and running, by priority
+    queue: Peeked
+    callers: Sequence[WorkerRecord]
+
+
+class Inspection:
+    """Reads for the page, the commands and the reports of tests."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        dependencies: Dependencies,
+        task_queues: TaskQueues,
+        workers: Workers,
+        claims: Claims,
+        peeking: Peeking,
+        clock: Clock,
+    ) -> None:
+        self._tasks = tasks
+        self._dependencies = dependencies
+        self._task_queues = task_queues
+        self._workers = workers
+        self._claims = claims
+        self._peeking = peeking
+        self._clock = clock
+
+    def explain(self, task_id: str) -> tuple[Task, list[Wait]]:
+        """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
+        task = self._tasks.load(task_id)
+        pool = task.work_queue.provisioner_id, task.work_queue.worker_type
+        callers = self._workers.callers() if task.state == "pending" else []
+        facts = Facts(
+            now=self._clock.now(),
+            required={} if task.runs else self._dependencies.states(task.waits_for),
+            callers=callers,
+            queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
+            open_tasks=sum(*self._task_queues.counts([task.work_queue.task_queue_id])),
+            is_proof_required=self._claims.policy(*pool) == "required",
+            last_runs=dict(self._last_runs([record for record in callers if record.path[:2] == pool])),
+            sees_polls=self._peeking.sees_polls,
+        )
+        return task, explain(task, facts)
+
+    def _last_runs(self, callers: Sequence[WorkerRecord]) -> Iterator[tuple[RecordPath, tuple[str, Run]]]:
+        """Of the workers that called last."""
+        claimed = sorted(
+            (record for record in callers if record.recent_claims), key=lambda record: record.last_call
+        )
+        for record in claimed[-_MAX_WORKERS:]:
+            task_id, run_id = record.recent_claims[-1]
+            with suppress(ResourceNotFound):
+                yield record.path, (task_id, self._tasks.load(task_id).run(run_id))
+
+    def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
+        """Up to ``limit`` worker types behind the name ``after``, in the order of their names.
+
+        Those that have unresolved tasks, or were called for in the last ten days. Raises ServiceUnavailable.
+        """
+        loads = self._task_queues.loads()
+        callers: dict[str, list[WorkerRecord]] = {}
+        for record in sorted(self._workers.callers(), key=lambda record: record.last_call, reverse=True):
+            callers.setdefault("/".join(record.path[:2]), []).append(record)
+        names = sorted({*callers, *(task_queue_id for task_queue_id, _, _ in loads)})
+
+        def read(after: str, count: int) -> Sequence[str]:
+            return names[bisect_right(names, after) :][:count]
+
+        def pool(task_queue_id: str) -> bytes:
+            provisioner_id, worker_type = task_queue_id.split("/")
+
+            def load(priority: str, state: str) -> Load:
+                return loads.get((task_queue_id, priority, state), Load())
+
+            inspected = InspectedPool(
+                task_queue_id=task_queue_id,
+                policy=self._claims.policy(provisioner_id, worker_type),
+                tasks={name: (load(name, "pending"), load(name, "running")) for name in PRIORITIES},
+                queue=self._peeking.messages(provisioner_id, worker_type),
+                callers=callers.get(task_queue_id, []),
+            )
+            return render(inspected)
+
+        return read_page(read, str, after, limit, pool)

@@ -1,0 +1,129 @@
+"""Finds and repairs tasks whose message or timer was lost. The tables say what should have happened.
+
+It finds a pending run without a message, a claim or a deadline that did not end, a dependent that was not
+released, and a group that was not resolved. Source: docs/explanation/recovery.md#sweeper.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import structlog
+
+from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.priority import work_queues
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.timer import FIRST_LOOK, is_due, next_due
+from legacy_queue.ports import BrokerAway, Clock, Corrupt
+from legacy_queue.ports.queue import MAX_COUNT
+from legacy_queue.services.recovery.advance import Advance
+from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.tasks.task_queues import TaskQueues
+from legacy_queue.stores import ActiveTask, GroupStore, TaskStore, WorkQueues
+
+log = structlog.get_logger()
+
+
+class Sweeper:
+    """Checks each unresolved task, and each task that its group still counts as active.
+
+    Each check is safe to repeat. ``last_pass`` is the begin of the previous pass.
+    """
+
+    def __init__(
+        self,
+        tasks: TaskStore,
+        groups: GroupStore,
+        work_queues: WorkQueues,
+        task_queues: TaskQueues,
+        timers: Timers,
+        advance: Advance,
+        clock: Clock,
+    ) -> None:
+        self._tasks = tasks
+        self._groups = groups
+        self._timers = timers
+        self._work_queues = work_queues
+        self._task_queues = task_queues
+        self._advance = advance
+        self._clock = clock
+        self._lacking: dict[str, bool] = {}  # by taskQueueId, in the pass after this one:
+        self._last_pass: datetime | None = None
+
+    def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
+        """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
+        if self._last_pass != last_pass:
+            self._last_pass = last_pass
+            self._lacking = {}
+        tasks, next_after = self._tasks.unresolved(after, limit)
+        for stored in tasks:
+            with _logging_failures(task_id=stored.task.task_id):
+                self._check(stored.task, last_pass)
+        return next_after
+
+    def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
+        """Check up to ``limit`` active tasks of groups. Returns where to go on, None at the end."""
+        tasks, next_after = self._groups.all_active(after, limit)
+        for active in tasks:
+            if is_due(active.since, last_pass, self._clock.now()):
+                with _logging_failures(task_id=active.task_id, task_group_id=active.task_group_id):
+                    self._check_active(active)
+        return next_after
+
+    def _check(self, task: Task, last_pass: datetime | None) -> None:
+        now = self._clock.now()
+        run = task.last_run
+        late = now - FIRST_LOOK  # until then its timer handles it
+        due = next_due(task)
+        waits_since = run.scheduled if run else task.definition.created
+        waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
+        if due and due <= late:
+            self._advance.end_if_due(task.task_id)
+        elif waits and (run is None or self._lacks_messages(task)):
+            self._advance.offer_again(task.task_id)
+
+    def _lacks_messages(self, task: Task) -> bool:
+        """Whether the task's worker type has fewer messages than tasks that are pending or running.
+
+        A message too many, of a task that ended, hides a lost one until a worker has polled it.
+        """
+        queue = task.work_queue
+        task_queue_id = queue.task_queue_id
+        if task_queue_id not in self._lacking:
+            queues = work_queues(queue.provisioner_id, queue.worker_type, self._work_queues.shards)
+            (counts,) = self._task_queues.counts([task_queue_id])
+            messages = sum(map(self._work_queues.count, queues))
+            self._lacking[task_queue_id] = messages < min(sum(counts), MAX_COUNT)
+        return self._lacking[task_queue_id]
+
+    def _check_active(self, active: ActiveTask) -> None:
+        """A timer ends the membership of a resolved task: a crash here must not lose the end of the group."""
+        stored = self._tasks.load(active.task_id)
+        is_member = stored and stored.task.definition.task_group_id == active.task_group_id
+        if stored and is_member and not stored.task.is_resolved:
+            if active.activation < stored.task.activation(len(stored.task.runs) - 1):
+                self._end(active)  # left by a rerun that crashed or lost a race
+            return
+        self._timers.schedule(active.task_id, active.since, active.task_group_id)
+        try:
+            if is_member:
+                log.info("resolution-completed", task_id=active.task_id)
+                self._end(active)
+        finally:
+            self._timers.retry_later(active.task_id, is_published=True)
+
+    def _end(self, active: ActiveTask) -> None:
+        self._groups.end(active.task_id, active.task_group_id, active.activation)
+
+
+@contextmanager
+def _logging_failures(**ids: str) -> Iterator[None]:
+    """Log the error of one task, and go on. Raises ServiceUnavailable and BrokerAway."""
+    try:
+        yield
+    except (ServiceUnavailable, BrokerAway):
+        raise
+    except (ResourceNotFound, Corrupt):
+        pass  # it has expired meanwhile, or a row cannot be read
+    except Exception:
+        log.exception("sweep-failed", **ids)

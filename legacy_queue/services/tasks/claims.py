@@ -1,0 +1,284 @@
+"""Claims of runs: made, extended, released."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.authentication import create_temporary_credentials
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
+from legacy_queue.domain.migration_report import CLAIM_TASK
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
+from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.ports import Clock, Corrupt
+from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.tasks.changes import Changes
+from legacy_queue.services.tasks.work_messages import WorkMessages
+from legacy_queue.services.workers.workers import WorkerCall, Workers
+from legacy_queue.stores.lru_cache import SharedLruCache
+
+log = structlog.get_logger()
+
+OFFERED_AGAIN_AFTER = timedelta(seconds=10)
+_MAX_REMEMBERED = 10_000  # runs that were offered again
+CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
+
+
+@dataclass(frozen=True)
+class ClaimProof:
+    """The message that a claim presents: all of it (draft) or nothing (deployed).
+
+    Only the signature shows which run the message is for: without a signature, it is not touched.
+    """
+
+    message_id: str | None = None
+    receipt: str | None = field(default=None, repr=False)
+    signature: str | None = field(default=None, repr=False)
+
+    @property
+    def lease(self) -> MessageLease | None:
+        if self.message_id and self.receipt and self.signature:
+            return MessageLease(self.message_id, self.receipt)
+        return None
+
+    @property
+    def missing(self) -> list[str]:
+        fields = {"messageId": self.message_id, "receipt": self.receipt, "signature": self.signature}
+        return [name for name, value in fields.items() if value is None]
+
+
+class _Moved(ResourceNotFound):
+    """The task is no longer in the queue where its message was polled: its priority was changed."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(f"task {task.task_id} is in another queue")
+        self.task = task
+
+
+class Claims:
+    """Claims runs for workers."""
+
+    def __init__(
+        self,
+        changes: Changes,
+        messages: WorkMessages,
+        clock: Clock,
+        settings: ServiceSettings,
+        workers: Workers,
+    ) -> None:
+        self._changes = changes
+        self._messages = messages
+        self._clock = clock
+        self._settings = settings
+        self._workers = workers
+        self._offered: SharedLruCache[tuple[str, int, WorkQueue], datetime] = SharedLruCache(_MAX_REMEMBERED)
+
+    def policy(self, provisioner_id: str, worker_type: str) -> str:
+        """``required`` if claimTask must present the polled message, else ``optional``."""
+        return (
+            "required" if f"{provisioner_id}/{worker_type}" in self._settings.proof_required else "optional"
+        )
+
+    def claim(
+        self, task: Task, run_id: int, worker: Worker, proof: ClaimProof, client_id: str = ""
+    ) -> Mapping[str, Any]:
+        """Claim the run until takenUntil; returns the body that claimTask answers.
+
+        ``task`` may be old: only its definition is used. The answer says which run was claimed: see
+        ``transitions.claim``. Raises AuthorizationFailed for a wrong signature; InputError for missing proof
+        and RequestConflict for a quarantined worker, and offers the run again then; ResourceNotFound,
+        RequestConflict, ServiceUnavailable.
+        """
+        queue = task.work_queue
+        path = worker_path(queue.provisioner_id, queue.worker_type, worker)
+        with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing)), client_id) as call:
+            self._check(task, run_id, proof)
+            self._check_quarantine(task, run_id, call, worker, proof)
+            claim = self._claim(task.task_id, run_id, worker, proof)
+            call.claims.append((task.task_id, claim["runId"]))
+        return claim
+
+    def claim_polled(
+        self, queue: WorkQueue, message: QueuedMessage, worker: Worker
+    ) -> Mapping[str, Any] | None:
+        """As ``claim``, with a message that this process received from ``queue``. Raises ServiceUnavailable.
+
+        Returns None and deletes the message if its signature is wrong, if it is stale, or if the task cannot
+        be read. A run that the worker holds already is not claimed again. The claim is not in the worker
+        record yet: its client may have disconnected.
+        """
+        message_id = message.lease.message_id
+        try:
+            task_id, run_id, signature = self._verify(message)
+        except ValueError as error:
+            log.warning("work-message-dropped", message_id=message_id, why=str(error))
+            self._messages.delete(queue, message.lease)
+            return None
+        proof = ClaimProof(message_id, message.lease.receipt, signature)
+        try:
+            return self._claim(task_id, run_id, worker, proof, polled_from=queue)
+        except RequestConflict as stale:  # the message is deleted, unless it is held
+            log.info("work-message-stale", message_id=message_id, why=stale.message)
+            self._messages.delete_misplaced(task_id, queue, message.lease)
+        except _Moved as moved:
+            log.info("work-message-moved", message_id=message_id, task_id=task_id)
+            if moved.task.state == "pending":  # its new queue may have no message yet
+                self._messages.offer(moved.task, len(moved.task.runs) - 1)
+            self._messages.delete(queue, message.lease)
+        except (ResourceNotFound, Corrupt) as error:  # of a run far ahead, or of no task
+            log.warning("work-message-dropped", message_id=message_id, why=str(error))
+            self._messages.delete(queue, message.lease)
+        return None
+
+    def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
+        """Release a claim whose answer never reached the worker. Raises ServiceUnavailable."""
+        task_id = claim["status"]["taskId"]
+        run_id = claim["runId"]
+        taken_until = parse_time(claim["takenUntil"])
+        log.info("claim-released", task_id=task_id, run_id=run_id)
+        with suppress(ResourceNotFound):
+            self._changes.apply(
+                task_id, lambda task, _: transitions.release_claim(task, run_id, worker, taken_until)
+            )
+
+    def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
+        """Extend the claim; returns the body that reclaimTask answers, with new credentials.
+
+        Raises ResourceNotFound, RequestConflict.
+        """
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            return transitions.reclaim(task, run_id, self._settings.claim_timeout, now)
+
+        task = self._changes.apply(task_id, decide)
+        queue = task.work_queue
+        worker = task.runs[-1].worker
+        assert worker  # noqa: S101 - a claimed run has one
+        self._workers.record_activity(worker_path(queue.provisioner_id, queue.worker_type, worker))
+        return self._answer(task)
+
+    def _verify(self, message: QueuedMessage) -> tuple[str, int, str]:
+        """The taskId, runId and signature of the message; raises ValueError if it is not signed by us."""
+        task_id, run_id, signature = read_message(message.text)
+        if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
+            raise ValueError("its signature is wrong")
+        return task_id, run_id, signature
+
+    def _claim(
+        self,
+        task_id: str,
+        run_id: int,
+        worker: Worker,
+        proof: ClaimProof,
+        polled_from: WorkQueue | None = None,
+    ) -> Mapping[str, Any]:
+        """With ``polled_from``, the queue where this process received the message, the claim must be new."""
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            if polled_from and replace(polled_from, shard=0) != task.work_queue:
+                raise _Moved(task)
+            outcome = transitions.claim(
+                task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now
+            )
+            if polled_from and outcome.task == task:
+                raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
+            return outcome
+
+        task = self._changes.apply(task_id, decide, run_id, proof.lease)
+        return {**self._answer(task), "task": task.wire}
+
+    def _check(self, task: Task, run_id: int, proof: ClaimProof) -> None:
+        signature = proof.signature
+        if signature is not None and not signature_is_valid(
+            signature, task.task_id, run_id, self._settings.secrets
+        ):
+            raise AuthorizationFailed(
+                f"the signature is not that of task {task.task_id} run {run_id}: "
+                "pass the signature of the message that you polled"
+            )
+        queue = task.work_queue
+        if self.policy(queue.provisioner_id, queue.worker_type) == "required" and proof.missing:
+            self._offer_again(task.task_id, run_id, proof)
+            raise InputError(
+                f"workers of {queue.task_queue_id} must present the message that they polled: "
+                f"this claim lacks {', '.join(proof.missing)}. "
+                "messageId, receipt and signature are accepted"
+            )
+
+    def _check_quarantine(
+        self, task: Task, run_id: int, call: WorkerCall, worker: Worker, proof: ClaimProof
+    ) -> None:
+        queue = task.work_queue
+        until = call.quarantined_until()
+        if until:
+            self._offer_again(task.task_id, run_id, proof)
+            raise RequestConflict(
+                f"worker {worker.worker_group}/{worker.worker_id} of {queue.task_queue_id} is quarantined "
+                f"until {format_time(until)}: it gets no work before"
+            )
+
+    def _offer_again(self, task_id: str, run_id: int, proof: ClaimProof) -> None:
+        """Offer the run of a refused claim again, after a while.
+
+        Offers the presented message itself, since a worker of the draft does not delete it: a new message for
+        each refusal would add up. Without a presented message, a process offers the same run at most every
+        5 s. The message may be the held message of another claim: then it is visible after takenUntil.
+        """
+        task = self._changes.read(task_id).task
+        last = task.last_run
+        now = self._clock.now()
+        if last is None or last.is_resolved:
+            return
+        next_run_id = last.run_id
+        delay = OFFERED_AGAIN_AFTER
+        if last.taken_until:
+            next_run_id = last.run_id + 1
+            delay = max(delay, last.taken_until - now)
+        # one ahead: a crash before the write of a claim leaves such a message
+        if run_id not in (next_run_id, next_run_id + 1):
+            return
+        offer = task_id, next_run_id, task.work_queue
+        offered = self._offered.get(offer)
+        if proof.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
+            return
+        self._messages.offer(task, next_run_id, proof.lease, delay)
+        if proof.lease is None:
+            self._offered.put(offer, now)
+
+    def _answer(self, task: Task) -> dict[str, Any]:
+        run = task.runs[-1]
+        worker = run.worker
+        taken_until = run.taken_until
+        assert worker  # noqa: S101 - a claimed run has both
+        assert taken_until  # noqa: S101
+        scopes = [
+            f"queue:{right}:{task.task_id}/{run.run_id}"
+            for right in ("claim-task", "reclaim-task", "resolve-task", "create-artifact")
+        ]
+        seconds = epoch_milliseconds(taken_until) // 1000
+        credentials = create_temporary_credentials(
+            self._settings.issuer,
+            f"task-client/{task.task_id}/{run.run_id}/on/{worker.worker_group}/{worker.worker_id}/until/{seconds}",
+            list(dict.fromkeys([*scopes, *task.definition.wire["scopes"]])),
+            start=self._clock.wall_time() - CREDENTIALS_DRIFT,
+            expiry=self._clock.wall_time_of(taken_until) + CREDENTIALS_DRIFT,
+            seed=slugid() + slugid(),
+        )
+        return {
+            "status": task.status(),
+            "runId": run.run_id,
+            "workerGroup": worker.worker_group,
+            "workerId": worker.worker_id,
+            "takenUntil": format_time(taken_until),
+            "credentials": credentials.to_wire(),
+        }

@@ -1,0 +1,117 @@
+"""Calls that change every task of a group, each by itself: a repeated call completes an interrupted call.
+
+A call changes a few tasks at a time, whatever the size of the group.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
+from legacy_queue.domain.events import group_priority_changed
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.priority import direction
+from legacy_queue.domain.task import Task
+from legacy_queue.ports import Corrupt
+from legacy_queue.services.concurrency import Threads, map_concurrently
+from legacy_queue.services.pages import read_rows
+from legacy_queue.services.tasks.changes import Changes
+from legacy_queue.services.tasks.groups import Groups
+from legacy_queue.stores import Group, GroupStore, TaskStore
+
+_PAGE = 100
+
+Decide = Callable[[Task, datetime], Outcome]
+
+
+class GroupChanges:
+    """Changes the unresolved tasks of a group."""
+
+    def __init__(
+        self, groups: Groups, store: GroupStore, tasks: TaskStore, changes: Changes, threads: Threads
+    ) -> None:
+        self._groups = groups
+        self._store = store
+        self._tasks = tasks
+        self._changes = changes
+        self._threads = threads
+
+    def cancel(self, task_group_id: str) -> Sequence[str]:
+        """Cancel the unresolved tasks of a sealed group; returns the tasks that this call has canceled.
+
+        A task whose createTask is under way is not created. Raises ResourceNotFound; RequestConflict if the
+        group is not sealed.
+        """
+        group = self._groups.load(task_group_id)
+        if group.sealed is None:
+            raise RequestConflict(
+                f"task group {task_group_id} is not sealed: tasks could join it while it is canceled. "
+                "Call sealTaskGroup first"
+            )
+        return self._each(group, transitions.cancel, lambda task_id: self._tasks.bar(task_id, group.expires))
+
+    def change_priority(
+        self, task_group_id: str, priority: str, directions: Collection[str]
+    ) -> tuple[Group, Sequence[str]]:
+        """Give the unresolved tasks this priority; returns the group and the tasks that this call changed.
+
+        ``directions`` are ``raise`` and ``lower``: a change in another direction is left out. Raises
+        ResourceNotFound; ServiceUnavailable if the event cannot be published.
+        """
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            is_due = direction(task.priority, priority) in directions
+            return transitions.change_priority(task, priority, now) if is_due else Outcome(task)
+
+        group = self._groups.load(task_group_id)
+        changed = self._each(group, decide, lambda _: True)
+        event = group_priority_changed(task_group_id, group.scheduler_id, priority, len(changed))
+        self._groups.publish(event)
+        return group, changed
+
+    def size(self, task_group_id: str) -> int:
+        """How many tasks have joined the group."""
+        return sum(1 for _ in read_rows(partial(self._groups.members, task_group_id), str, ""))
+
+    def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
+        """The unresolved tasks that have changed. A missing task is retried unless ``is_missing``."""
+
+        def change(task_id: str) -> bool:
+            with suppress(Corrupt):
+                while True:
+                    try:
+                        return self._change(task_id, group.task_group_id, decide)
+                    except ResourceNotFound:
+                        if is_missing(task_id):
+                            break
+            return False
+
+        changed: list[str] = []
+        for task_ids in self._unresolved(group.task_group_id):
+            answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
+            changed += [task_id for task_id, has_changed in answers if has_changed]
+        return changed
+
+    def _unresolved(self, task_group_id: str) -> Iterator[Sequence[str]]:
+        """Tasks that may be unresolved, in pages: first the founder, which may have no member row."""
+        yield [task_group_id]
+        after = ""
+        while page := self._store.active(task_group_id, after, _PAGE):
+            yield list(dict.fromkeys(member.task_id for member in page if member.task_id != task_group_id))
+            after = page[-1].task_id
+
+    def _change(self, task_id: str, task_group_id: str, decide: Decide) -> bool:
+        has_changed = False
+
+        def decide_member(task: Task, now: datetime) -> Outcome:
+            nonlocal has_changed
+            is_ours = task.definition.task_group_id == task_group_id  # a refused task left a member row
+            is_over = task.is_resolved or now >= task.definition.deadline
+            outcome = decide(task, now) if is_ours and not is_over else Outcome(task)
+            has_changed = outcome.task != task
+            return outcome
+
+        self._changes.apply(task_id, decide_member)
+        return has_changed

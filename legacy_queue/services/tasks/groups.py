@@ -1,0 +1,159 @@
+"""Task groups: their members, and when all of them are resolved.
+
+The task whose taskId is the taskGroupId, the founder, has no member row until it is rerun: its own row says
+that it belongs to the group and whether it is resolved. So a group of a single task costs nothing.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.events import Event, group_resolved, group_sealed
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import end_of_day
+from legacy_queue.ports import BrokerAway, Clock, Corrupt
+from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.stores import Group, GroupStore, Sealed, TaskStore
+
+
+class Groups:
+    """A group is resolved each time its last active task is resolved."""
+
+    def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher, clock: Clock) -> None:
+        self._groups = groups
+        self._tasks = tasks
+        self._publisher = publisher
+        self._clock = clock
+
+    def load(self, task_group_id: str) -> Group:
+        """The group, also of a single task; raises ResourceNotFound."""
+        group = self._groups.load(task_group_id)
+        founder = self._founder(task_group_id)
+        if founder:
+            expires = end_of_day(founder.definition.expires)
+            scheduler_id = founder.definition.scheduler_id
+            group = group or Group(task_group_id, scheduler_id, expires)
+            return replace(group, expires=max(group.expires, expires))
+        if group is None:
+            raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
+        return group
+
+    def seal(self, task_group_id: str) -> Group:
+        """Let no more tasks join the group; safe to repeat. A createTask that began before may still succeed.
+
+        Raises ResourceNotFound; ServiceUnavailable if the event cannot be published.
+        """
+        sealed = self._groups.seal(self.load(task_group_id), self._clock.now())
+        self._tasks.bar(task_group_id, sealed.expires)  # the founder would join without a row of the group
+        assert sealed.sealed  # noqa: S101
+        self.publish(group_sealed(task_group_id, sealed.scheduler_id, sealed.expires, sealed.sealed))
+        return sealed
+
+    def publish(self, event: Event) -> None:
+        """Publish an event that has no timer. Raises ServiceUnavailable: the client repeats its call."""
+        try:
+            self._publisher.publish([event])
+        except BrokerAway:
+            raise ServiceUnavailable(
+                f"it is done, but the broker is away: repeat the call, so that {event.exchange} is published"
+            ) from None
+
+    def join(self, task_id: str, definition: TaskDefinition) -> None:
+        """Make the task an active member of its group.
+
+        Raises RequestConflict if the group has another schedulerId, or is sealed and the task is no member.
+        """
+        task_group_id = definition.task_group_id
+        scheduler_id = definition.scheduler_id
+
+        def founder() -> str | None:
+            task = self._founder(task_group_id)
+            return task.definition.scheduler_id if task else None
+
+        if task_group_id == task_id:  # no read: a group that only another process knows is not refused
+            group = self._groups.recall(task_group_id)
+        else:
+            expires = end_of_day(definition.expires)
+            try:
+                group = self._groups.join(task_id, task_group_id, scheduler_id, expires, founder)
+            except Sealed:
+                raise sealed_before(task_id, task_group_id) from None
+        if group and group.scheduler_id != scheduler_id:
+            raise RequestConflict(
+                f"task group {task_group_id} has the schedulerId {group.scheduler_id!r}: "
+                f"a task of {scheduler_id!r} cannot join it",
+            )
+
+    def leave(self, task_id: str, task_group_id: str) -> None:
+        """Undo ``join`` for a task that was not created; publishes if all others are resolved.
+
+        A task that is created meanwhile joins again.
+        """
+        group = self._groups.load(task_group_id) if task_group_id != task_id else None
+        if group:
+            self._groups.leave(task_id, task_group_id)
+        stored = self._tasks.load(task_id) if group else None
+        if stored and stored.task.definition.task_group_id == task_group_id:
+            self.join_again(task_id, stored.task.definition)
+        elif group and not self._groups.is_active(task_group_id) and self.members(task_group_id, "", 1):
+            self._publish_unless_active(task_group_id, group.scheduler_id)
+
+    def join_again(self, task_id: str, definition: TaskDefinition) -> None:
+        """As ``join``, for a task that is stored: a group that was sealed meanwhile does without it."""
+        with suppress(RequestConflict):
+            self.join(task_id, definition)
+
+    def activate(self, task: Task, run_id: int) -> None:
+        """The task will be active again, with this run."""
+        definition = task.definition
+        group = Group(definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires))
+        self._groups.activate(task.task_id, group, run_id)
+
+    def end(self, task: Task, run_id: int) -> None:
+        """The task was resolved with that run: publishes if its group is resolved, too. Safe to repeat."""
+        definition = task.definition
+        task_group_id = definition.task_group_id
+        activations = {0, task.activation(run_id)}  # 0 too: it joins again when it is created again
+        if task_group_id == task.task_id:
+            activations.remove(0)
+        for activation in activations:
+            self._groups.end(task.task_id, task_group_id, activation)
+        # a group of a single task has no row: a point read costs less than the query for active tasks
+        is_alone = not activations and self._groups.load(task_group_id) is None
+        if is_alone or not self._groups.is_active(task_group_id):
+            self._publish_unless_active(task_group_id, definition.scheduler_id, task)
+
+    def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
+        """Up to ``limit`` taskIds greater than ``after``, ordered as bytes; fewer only at the end."""
+        members = self._groups.members(task_group_id, after, limit)
+        with suppress(Corrupt):  # a corrupt founder is not listed
+            if task_group_id > after and self._founder(task_group_id):
+                return sorted([*members, task_group_id])[:limit]
+        return members
+
+    def find(self, task_group_id: str) -> Group | None:
+        """As ``load``; None if its row is corrupt, since its tasks can still be listed."""
+        with suppress(Corrupt):
+            return self.load(task_group_id)
+        return None
+
+    def _founder(self, task_group_id: str) -> Task | None:
+        """The task whose taskId is the taskGroupId, if it belongs to the group."""
+        stored = self._tasks.load(task_group_id)
+        return stored.task if stored and stored.task.definition.task_group_id == task_group_id else None
+
+    def _publish_unless_active(self, task_group_id: str, scheduler_id: str, task: Task | None = None) -> None:
+        """Publish unless the founder is active; no other member is."""
+        founder = task if task and task.task_id == task_group_id else self._founder(task_group_id)
+        if founder is None or founder.is_resolved:
+            self._publisher.publish([group_resolved(task_group_id, scheduler_id)])
+
+
+def sealed_before(task_id: str, task_group_id: str) -> RequestConflict:
+    """The refusal of a new task whose group is sealed."""
+    return RequestConflict(
+        f"task group {task_group_id} is sealed: it takes no new task, and task {task_id} is not in it. "
+        "Use another taskGroupId"
+    )

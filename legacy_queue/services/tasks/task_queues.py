@@ -1,0 +1,76 @@
+"""How many tasks of each task queue are pending or claimed."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from legacy_queue.domain.task import Task
+from legacy_queue.ports import Clock
+from legacy_queue.services.concurrency import SingleFlight
+from legacy_queue.services.pages import Page
+from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.stores import Backlog, TaskStore
+from legacy_queue.stores.backlog import Load
+
+MAX_AGE = timedelta(seconds=2)  # the original's 20 s start machines for work that is done already
+MAX_LOAD = 4  # a reading is used for 4 times as long as it took
+
+
+class _Reading(NamedTuple):
+    """A backlog that was read from ``begun`` on, and is used until ``until``."""
+
+    backlog: Backlog
+    begun: datetime
+    until: datetime
+
+
+class TaskQueues:
+    """Reads the table once for all callers and all task queues. Changes of this process are included at once.
+
+    Changes of other processes are included after 2 s, or after four times the duration of a reading, if that
+    is longer: so at most a quarter of the time is spent reading. Raises ServiceUnavailable, also to the
+    callers that share the reading; the next call reads again.
+    """
+
+    def __init__(self, tasks: TaskStore, listing: Listing, clock: Clock) -> None:
+        self._tasks = tasks
+        self._listing = listing
+        self._clock = clock
+        self._reading: _Reading | None = None
+        self._read = SingleFlight(self._read_backlog)
+
+    def counts(self, task_queue_ids: list[str]) -> list[tuple[int, int]]:
+        """How many tasks of each are pending, and how many are claimed."""
+        backlog = self._backlog()
+        return [backlog.counts(task_queue_id) for task_queue_id in task_queue_ids]
+
+    def loads(self) -> Mapping[tuple[str, str, str], Load]:
+        """The unresolved tasks by taskQueueId, priority and state."""
+        return self._backlog().loads()
+
+    def tasks(
+        self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
+    ) -> Page[str]:
+        """The tasks that are ``pending`` or ``running``, ordered by when they entered that state.
+
+        The page begins behind the place ``after``, ``<time>/<taskId>``. No message is received.
+        """
+        places = self._backlog().places(task_queue_id, state, after, limit + 1)
+        return self._listing.places(places, limit, lambda task: task.state == state, render)
+
+    def _backlog(self) -> Backlog:
+        reading = self._reading
+        is_good = reading and reading.begun <= self._clock.wall_time() < reading.until
+        if reading is None or not is_good or reading.backlog.is_full:
+            reading = self._read.call()
+        return reading.backlog
+
+    def _read_backlog(self) -> _Reading:
+        begun = self._clock.wall_time()
+        backlog = self._tasks.begin_backlog()
+        after: str | None = ""
+        while after is not None:
+            after = self._tasks.read_into(backlog, after)
+        took = self._clock.wall_time() - begun
+        self._reading = _Reading(backlog, begun, begun + max(MAX_AGE, MAX_LOAD * took))
+        return self._reading

@@ -1,0 +1,182 @@
+"""Tasks: created, scheduled, read, resolved, rerun, canceled."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.task import Task
+from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
+from legacy_queue.services.recovery.timers import TIMER_LEASE, Timers
+from legacy_queue.services.tasks.changes import Changes
+from legacy_queue.services.tasks.dependencies import Dependencies
+from legacy_queue.services.tasks.groups import Groups, sealed_before
+from legacy_queue.stores import ArtifactStore, TaskStore
+
+
+class Tasks:
+    """Every call on a task but claims and artifacts."""
+
+    def __init__(
+        self,
+        tasks: TaskStore,
+        groups: Groups,
+        dependencies: Dependencies,
+        changes: Changes,
+        timers: Timers,
+        clock: Clock,
+        artifacts: ArtifactStore,
+    ) -> None:
+        self._tasks = tasks
+        self._groups = groups
+        self._dependencies = dependencies
+        self._changes = changes
+        self._timers = timers
+        self._clock = clock
+        self._artifacts = artifacts
+
+    def load(self, task_id: str) -> Task:
+        """The task as it is now; raises ResourceNotFound."""
+        return self._changes.read(task_id).task
+
+    def recall(self, task_id: str) -> Task:
+        """The task, whose runs may be old, without a read if possible; raises ResourceNotFound."""
+        return self._changes.recall(task_id)
+
+    def create(self, task_id: str, body: Mapping[str, Any]) -> Task:
+        """Create the task: pending as soon as its dependencies allow. Once this returns, it is never lost.
+
+        Safe to repeat with the same body. Raises InputError or InputTooLarge, and stores nothing then;
+        RequestConflict if the group has another schedulerId, or the task another definition.
+        """
+        now = self._clock.now()
+        definition = TaskDefinition.from_wire(task_id, body, now)
+        waits_for = self._dependencies.waits_for(task_id, definition)
+        outcome = transitions.create(task_id, definition, waits_for, now)
+        with self._changes.writing(task_id, now, definition.task_group_id):
+            self._groups.join(task_id, definition)
+            outcome = replace(outcome, task=self._changes.marked(outcome.task))
+            try:
+                self._tasks.insert(outcome.task)
+            except AlreadyExists:
+                created = self._created_before(outcome.task)
+                if created.task != outcome.task:  # else only the answer was lost, and no other call offers it
+                    outcome = replace(created, after=None)  # the timer of that call offers what is missing
+            else:
+                if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
+                    self._groups.join_again(task_id, definition)
+
+        def register(task: Task) -> Task:
+            self._dependencies.register(task)  # now: not pending before task-defined is published
+            return self._dependencies.recheck(task)
+
+        return self._changes.finish(outcome, register=register)
+
+    def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
+        """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
+        dependencies = list(body.get("dependencies", ()))
+        if task_id not in dependencies:
+            dependencies.append(task_id)
+        return self.create(task_id, {**body, "dependencies": dependencies})
+
+    def schedule(self, task_id: str) -> Task:
+        """Make an unscheduled task pending, whatever its dependencies; safe to repeat.
+
+        Raises ResourceNotFound; RequestConflict past the deadline.
+        """
+        return self._changes.apply(task_id, transitions.schedule)
+
+    def rerun(self, task_id: str) -> Task:
+        """Make a resolved or unscheduled task pending; safe to repeat until it is resolved again.
+
+        Raises ResourceNotFound; RequestConflict past the deadline or after 50 runs.
+        """
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            outcome = transitions.rerun(task, now)
+            if task.is_resolved and outcome.task != task:
+                self._groups.activate(task, len(task.runs))
+            return outcome
+
+        self.load(task_id)  # fresh: the activation of an older run would have ended before
+        return self._changes.apply(task_id, decide)
+
+    def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
+        """Resolve the run, and offer a retry if there is one; safe to repeat.
+
+        Raises ResourceNotFound; RequestConflict, also for ``completed`` while a blob or an object of the run
+        is incomplete.
+        """
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            outcome = transitions.resolve(task, run_id, state, reason, now)
+            if state == "completed" and task.newest_blob and outcome.task != task:
+                self._check_blobs(task, run_id)
+            return outcome
+
+        return self._changes.apply(task_id, decide)
+
+    def cancel(self, task_id: str) -> Task:
+        """Resolve an unresolved task as exception/canceled; safe to repeat.
+
+        Raises ResourceNotFound; RequestConflict past the deadline.
+        """
+        return self._changes.apply(task_id, transitions.cancel)
+
+    def change_priority(self, task_id: str, old: str, new: str) -> Task:
+        """Change the priority from ``old`` to ``new``; safe to repeat.
+
+        Raises ResourceNotFound; RequestConflict if the task is resolved, past its deadline, or has a third
+        priority.
+        """
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            if task.priority not in (old, new):
+                raise RequestConflict(
+                    f"task {task_id}: its priority was changed from {old} to {task.priority} just now",
+                    {"status": task.status()},
+                )
+            return transitions.change_priority(task, new, now)
+
+        return self._changes.apply(task_id, decide)
+
+    def _check_blobs(self, task: Task, run_id: int) -> None:
+        artifact = self._artifacts.incomplete(task.task_id, run_id, self._clock.now())
+        if artifact:
+            raise RequestConflict(
+                f"task {task.task_id}: artifact {artifact.name!r} of run {run_id} is not complete: "
+                "upload it and call completeArtifact, or finishArtifact for an object, before you report the "
+                "run completed",
+                {"status": task.status()},
+            )
+
+    def _created_before(self, task: Task) -> Outcome:
+        """The outcome for a taskId that is taken already.
+
+        Raises RequestConflict, and stores nothing, if the stored task is another or if there can be none: its
+        group was canceled, or is sealed and has the same id.
+        """
+        task_group_id = task.definition.task_group_id
+        stored = self._tasks.load(task.task_id)
+        existing = stored.task if stored else None
+        try:
+            if existing is None:
+                raise sealed_before(task.task_id, task_group_id)
+            return transitions.create_again(existing, task.definition)
+        finally:
+            self._end_again(task.task_id, existing, task_group_id)
+
+    def _end_again(self, task_id: str, task: Task | None, joined_group_id: str) -> None:
+        """Undo the activation that joining the group again has made."""
+        try:
+            if task is None or joined_group_id != task.definition.task_group_id:
+                self._groups.leave(task_id, joined_group_id)
+            if task and task.is_resolved:
+                self._groups.end(task, len(task.runs) - 1)
+        except BrokerAway:
+            self._timers.schedule(task_id, self._clock.now(), joined_group_id)
+            self._timers.retry_later(task_id)

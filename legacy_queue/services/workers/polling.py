@@ -1,0 +1,53 @@
+"""The signed URLs with which a worker polls."""
+
+import itertools
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from legacy_queue.domain.migration_report import POLL_TASK_URLS, caller_name
+from legacy_queue.domain.priority import rotated, work_queues
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import Clock
+from legacy_queue.services.workers.workers import Workers
+from legacy_queue.stores import WorkQueues
+
+_CLOCK_DRIFT = timedelta(minutes=15)
+
+
+class Polling:
+    """Polling by URLs, good for ``sas_life``, which hide a polled message for ``poll_visibility``."""
+
+    def __init__(
+        self,
+        queues: WorkQueues,
+        clock: Clock,
+        sas_life: timedelta,
+        poll_visibility: timedelta,
+        workers: Workers,
+    ) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._sas_life = sas_life
+        self._poll_visibility = poll_visibility
+        self._workers = workers
+        self._turns = itertools.count()
+
+    def with_url_life(self, life: timedelta) -> "Polling":
+        """A copy whose URLs are good for this time. If it is negative, they have expired already."""
+        return Polling(self._queues, self._clock, life, self._poll_visibility, self._workers)
+
+    def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
+        """The body that pollTaskUrls answers: signed URLs, highest priority first."""
+        caller = caller_name(client_id)
+        self._workers.record_call((provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
+        now = self._clock.wall_time()
+        expires = now + self._sas_life
+        queues = work_queues(provisioner_id, worker_type, self._queues.shards)
+        urls = self._queues.signed_urls(
+            rotated(queues, next(self._turns)), now - _CLOCK_DRIFT, expires, self._poll_visibility, caller
+        )
+        return {
+            "queues": [{"signedPollUrl": url.poll, "signedDeleteUrl": url.delete} for url in urls],
+            "expires": format_time(expires),
+        }
