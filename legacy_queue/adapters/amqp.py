@@ -122,7 +122,8 @@ class AmqpBroker(Broker):
 
     def _event(self, message: Any) -> Event | None:
         """The event of a message; None for a message of another publisher."""
-        to, headers = message.delivery_info, message.properties.get("application_headers", {})
+        to = message.delivery_info
+        headers = message.properties.get("application_headers", {})
         with suppress(ValueError):
             payload = json.loads(message.body)
             if isinstance(payload, dict):

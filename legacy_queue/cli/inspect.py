@@ -25,7 +25,7 @@ from legacy_queue.domain.times import duration_words, parse_time
 from legacy_queue.testing.summary import explanation_lines, task_line
 
 _STATES = ("unresolved", "all", "unscheduled", "pending", "running", "completed", "failed", "exception")
-_PAGE = 1000
+_MAX_ITEMS = 1000
 _LOGS = "public/logs/"
 
 task_argument = click.argument("task_id", metavar="TASK", callback=matching(TASK_ID, "a taskId"))
@@ -188,7 +188,7 @@ def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) 
     items: list[Any] = []
     token: str | None = None
     while len(items) < limit:
-        page = {"limit": min(_PAGE, limit - len(items)), "continuationToken": token, **query}
+        page = {"limit": min(_MAX_ITEMS, limit - len(items)), "continuationToken": token, **query}
         answer = queue.ask("GET", path, name, params=page)
         items += answer.pop(name)
         token = answer.get("continuationToken")

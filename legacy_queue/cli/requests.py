@@ -16,13 +16,13 @@ from legacy_queue.testing.summary import folded, request_line
 
 _HEADS = ("WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY")
 _INTERVAL = 0.5  # seconds
-_PAGE = 1000
+_MAX_REQUESTS = 1000
 
 
 @click.command()
 @click.option(
     "--limit",
-    type=click.IntRange(1, _PAGE),
+    type=click.IntRange(1, _MAX_REQUESTS),
     default=20,
     show_default=True,
     help="How many of the last lines, or with --json or --follow requests.",
@@ -50,7 +50,7 @@ def requests(
     """
     query = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
     is_table = not (follow or as_json)
-    answer = _requests(queue, query, limit=_PAGE if is_table else limit)
+    answer = _requests(queue, query, limit=_MAX_REQUESTS if is_table else limit)
     last = answer["requests"]
     if follow:
         for request in _followed(queue, query, last):
@@ -59,7 +59,8 @@ def requests(
         click.echo(json.dumps(answer, indent=2))
     elif last:
         lines = list(folded(last))
-        if len(last) == _PAGE and len(lines) <= limit:  # many polls: the rest of the journal has more lines
+        # many polls: the rest of the journal has more lines
+        if len(last) == _MAX_REQUESTS and len(lines) <= limit:
             lines = list(folded(_all(queue, query)))
         rows = (_row(entry, count, parse_time(answer["now"])) for entry, count in lines[-limit:])
         click.echo("\n".join(aligned([_HEADS, *rows])))
@@ -76,9 +77,9 @@ def _all(queue: CalledQueue, query: Mapping[str, Any]) -> Iterator[Mapping[str, 
     after = 0
     is_last = False
     while not is_last:
-        page = _requests(queue, query, limit=_PAGE, after=after)["requests"]
+        page = _requests(queue, query, limit=_MAX_REQUESTS, after=after)["requests"]
         yield from page
-        is_last = len(page) < _PAGE
+        is_last = len(page) < _MAX_REQUESTS
         after = page[-1]["sequence"] if page else after
 
 
@@ -92,9 +93,9 @@ def _followed(
             yield request
         time.sleep(_INTERVAL)
         after = request["sequence"] - 1 if request else 0
-        first, *last = _requests(queue, query, limit=_PAGE, after=after)["requests"] or [{}]
+        first, *last = _requests(queue, query, limit=_MAX_REQUESTS, after=after)["requests"] or [{}]
         if first != request:  # it is the first of all, or a reset has removed it
-            last = _requests(queue, query, limit=_PAGE, after=0)["requests"]
+            last = _requests(queue, query, limit=_MAX_REQUESTS, after=0)["requests"]
 
 
 def _row(entry: Mapping[str, Any], count: int, now: datetime) -> tuple[str, ...]:

@@ -182,7 +182,8 @@ Look inside there, and let something go wrong:
 
 def _program() -> str:
     """How another terminal starts this program."""
-    path, name = Path(sys.argv[0]), "legacy-queue"
+    path = Path(sys.argv[0])
+    name = "legacy-queue"
     # uv, scripts/up and an activated environment put its own folder on the PATH of this terminal alone
     is_alone = sys.prefix != sys.base_prefix and path.parent == Path(sys.prefix, "bin")
     found = shutil.which(name)

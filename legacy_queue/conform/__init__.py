@@ -1,6 +1,6 @@
 """Does a worker follow the protocol? It is brought into situations, and judged by its requests alone.
 
-``conform`` starts the worker's command for each of the ``situations``, on a ``stage`` with a queue of its
+``conform`` starts the worker's command for each of the ``situations``, on an ``observed_queue`` of its
 own. The ``rules`` read the ``log`` of its requests, and a ``report`` shows what they have found. ``observe``
 judges the last requests of a running server, ``torture`` mixes all.
 """
@@ -13,25 +13,25 @@ from time import monotonic
 from typing import Any
 
 from legacy_queue.conform.log import Log, logs_by_worker, spoken_protocol
-from legacy_queue.conform.report import Report, judge, written
-from legacy_queue.conform.rules import POLLS, PROTOCOLS, RULES, Rule
-from legacy_queue.conform.situations import SITUATIONS, Situation
-from legacy_queue.conform.stage import (
+from legacy_queue.conform.observed_queue import (
     CLAIM,
     FORMS,
     LONG_CLAIM,
     PAGE,
+    ObservedQueue,
     Payloads,
-    Stage,
     WorkerEnded,
     read_journal,
 )
+from legacy_queue.conform.report import Report, judge, written
+from legacy_queue.conform.rules import POLLS, PROTOCOLS, RULES, Rule
+from legacy_queue.conform.situations import SITUATIONS, Situation
 from legacy_queue.conform.torture import torture
 from legacy_queue.testing.server_process import ServerFailed
 
 __all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "torture", "written"]
 
-_AT_ONCE = 8  # situations
+_MAX_CONCURRENT = 8  # situations
 _FIRST = SITUATIONS[0]  # it shows which protocol the worker speaks
 
 
@@ -84,7 +84,7 @@ def conform(
     if (found() in POLLS) != (spoken in POLLS):
         raise ValueError(f"the worker speaks {found()}, not {spoken}")
     asked = _asked(spoken, rules)
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(_MAX_CONCURRENT) as threads:
         [*threads.map(cause, (each for each in others if each in chosen and spoken in each.protocols))]
     return judge(spoken, logs, asked, monotonic() - begun, rules, troubles)
 
@@ -101,15 +101,15 @@ def _caused(
     situation: Situation, command: Sequence[str], payloads: Payloads, claim: timedelta
 ) -> tuple[Log, str]:
     """The log of the worker in the situation, and what went wrong."""
-    with Stage(situation.name, command, payloads, situation.settings, claim) as stage:
+    with ObservedQueue(situation.name, command, payloads, situation.settings, claim) as queue:
         trouble = ""
         try:
-            situation.show(stage)
+            situation.show(queue)
         except WorkerEnded as ended:
             trouble = f"the worker has ended: {ended}"
         except KeyError as missing:
             trouble = f"there is no payload of a task that {missing.args[0]}"
-        return stage.log(), trouble
+        return queue.log(), trouble
 
 
 def observe(page: Callable[[int], Mapping[str, Any]], pool: str | None = None) -> list[Report]:

@@ -11,10 +11,12 @@ from legacy_queue.domain.times import parse_time
 
 Run = tuple[str, int]  # taskId and runId
 
-POLL, DELETE, UPLOAD = "azure.receive", "azure.delete", "upload"
+POLL = "azure.receive"
+DELETE = "azure.delete"
+UPLOAD = "upload"
 REPORTS = ("reportCompleted", "reportFailed", "reportException")
-OF_A_RUN = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
-JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", "cancelTask", *OF_A_RUN)
+RUN_CALLS = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
+JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", "cancelTask", *RUN_CALLS)
 _ROUNDED = timedelta(milliseconds=2)  # the times of the journal
 # On a machine on which a worker starts within three seconds; longer on a slower one: ``Log.pace``.
 QUIET_TIME = timedelta(seconds=3)  # in which what follows at once has come
@@ -105,7 +107,7 @@ class Message(NamedTuple):
     run: Run | None
 
 
-class Term(NamedTuple):
+class ClaimPeriod(NamedTuple):
     """A worker's right to a run from the answer of a claim (number 0) or of a reclaim until ``end``."""
 
     run: Run
@@ -204,18 +206,20 @@ class Log:
         ]
 
     @cached_property
-    def claims(self) -> Sequence[Term]:
-        """The first term of each claim that was answered."""
+    def claims(self) -> Sequence[ClaimPeriod]:
+        """The first period of each claim that was answered."""
         requests = self.of("claimTask", "claimWork")
-        return [Term(run, 0, request, end) for request in requests for run, end in request.claims.items()]
+        return [
+            ClaimPeriod(run, 0, request, end) for request in requests for run, end in request.claims.items()
+        ]
 
-    def terms(self) -> Iterator[Term]:
+    def periods(self) -> Iterator[ClaimPeriod]:
         """Each claim that was answered, and each reclaim."""
         for claim in self.claims:
             yield claim
             reclaims = [reclaim for reclaim in self.about(claim.run, "reclaimTask") if reclaim.was_done]
             for number, reclaim in enumerate(reclaims, 1):
-                yield Term(claim.run, number, reclaim, reclaim.claims[claim.run])
+                yield ClaimPeriod(claim.run, number, reclaim, reclaim.claims[claim.run])
 
     def reports(self, run: Run) -> list[Request]:
         """The reports of the run that were accepted."""

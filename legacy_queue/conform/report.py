@@ -13,7 +13,9 @@ from lxml import etree
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.rules import Rule
 
-HELD, BROKEN, NOT_SHOWN = "held", "broken", "not shown"
+HELD = "held"
+BROKEN = "broken"
+NOT_SHOWN = "not shown"
 _MAX_EVIDENCE = 3  # places of a log
 
 

@@ -15,15 +15,15 @@ from itertools import pairwise
 from legacy_queue.conform.log import (
     DELETE,
     MAX_REACTION_TIME,
-    OF_A_RUN,
     POLL,
     QUIET_TIME,
     REPORTS,
+    RUN_CALLS,
     UPLOAD,
+    ClaimPeriod,
     Log,
     Message,
     Request,
-    Term,
 )
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import parse_time
@@ -275,7 +275,7 @@ def leave_a_refused_task(log: Log) -> Findings:
     """
     for claim in log.of("claimTask"):
         if claim.was_refused and log.is_whole and not log.is_of_worker(claim):
-            calls = [call for call in log.after(claim, *OF_A_RUN) if call.run == claim.run]
+            calls = [call for call in log.after(claim, *RUN_CALLS) if call.run == claim.run]
             yield from _not_followed(log, claim, calls)
 
 
@@ -402,24 +402,24 @@ def run_every_claim(log: Log) -> Findings:
 
     Run each task of the answer: up to `tasks` are claimed by it.
     """
-    for term in log.claims:
-        calls = log.about(term.run, *OF_A_RUN)
-        if calls or _is_dropped(log, term):
-            yield bool(calls), [term.request, *calls[:1]]
+    for period in log.claims:
+        calls = log.about(period.run, *RUN_CALLS)
+        if calls or _is_dropped(log, period):
+            yield bool(calls), [period.request, *calls[:1]]
 
 
-def _is_dropped(log: Log, term: Term) -> bool:
+def _is_dropped(log: Log, period: ClaimPeriod) -> bool:
     """Whether the worker has done nothing about a run that a claim has answered, and went on to others.
 
     That shows if it has run a later claim of a short task, or asks for more after takenUntil.
     """
-    if log.about(term.run, *OF_A_RUN):
+    if log.about(period.run, *RUN_CALLS):
         return False
-    if log.lasts.get(term.run[0]) == timedelta(0):
-        later = [claim.run for claim in log.claims if claim.request.follows(term.request)]
+    if log.lasts.get(period.run[0]) == timedelta(0):
+        later = [claim.run for claim in log.claims if claim.request.follows(period.request)]
         ends = [report.ended for run in later for report in log.reports(run)[:1]]
         return any(log.has_gone_on(end + QUIET_TIME * log.pace) for end in ends)
-    return term.is_long and any(ask.begun > term.end for ask in log.of(POLL, "claimWork"))
+    return period.is_long and any(ask.begun > period.end for ask in log.of(POLL, "claimWork"))
 
 
 @rule("must", ASKS, CLAIMWORK)
@@ -455,31 +455,31 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
 # A claimed run
 
 
-def _renewals(log: Log) -> Iterator[tuple[Term, bool, bool, list[Request]]]:
+def _renewals(log: Log) -> Iterator[tuple[ClaimPeriod, bool, bool, list[Request]]]:
     """Each claim or reclaim that shows whether reclaimTask is called before its end: whether the worker had
     several tasks, whether it was called, and the requests.
 
     No reclaim at all before the end of a short claim is a fault only of a worker that has reclaimed others.
     """
-    terms = [term for term in log.terms() if log.situation != "clock"]
+    periods = [period for period in log.periods() if log.situation != "clock"]
     reclaims = {
-        term: [call for call in log.about(term.run, "reclaimTask") if call.follows(term.request)]
-        for term in terms
+        period: [call for call in log.about(period.run, "reclaimTask") if call.follows(period.request)]
+        for period in periods
     }
-    in_time = {term: [call for call in reclaims[term] if call.begun < term.end] for term in terms}
-    for term in terms:
-        is_reported = any(call.begun < term.end for call in log.about(term.run, *REPORTS))
-        is_late = not is_reported and term.end <= log.last_moment and not _is_dropped(log, term)
-        is_able = term.is_long or (any(in_time.values()) and not reclaims[term])
-        if in_time[term] or (is_late and is_able):
-            over = min([term.end, *(report.begun for report in log.reports(term.run))])
+    in_time = {period: [call for call in reclaims[period] if call.begun < period.end] for period in periods}
+    for period in periods:
+        is_reported = any(call.begun < period.end for call in log.about(period.run, *REPORTS))
+        is_late = not is_reported and period.end <= log.last_moment and not _is_dropped(log, period)
+        is_able = period.is_long or (any(in_time.values()) and not reclaims[period])
+        if in_time[period] or (is_late and is_able):
+            over = min([period.end, *(report.begun for report in log.reports(period.run))])
             is_one_of_several = any(
-                other.run[0] != term.run[0]
+                other.run[0] != period.run[0]
                 and other.request.begun < over
-                and not any(term.request.follows(report) for report in log.about(other.run, *REPORTS))
+                and not any(period.request.follows(report) for report in log.about(other.run, *REPORTS))
                 for other in log.claims
             )
-            yield term, is_one_of_several, bool(in_time[term]), [term.request, *in_time[term][:1]]
+            yield period, is_one_of_several, bool(in_time[period]), [period.request, *in_time[period][:1]]
 
 
 @rule("must", PROTOCOLS, DEPLOYED)
@@ -488,8 +488,8 @@ def reclaim_in_time(log: Log) -> Findings:
 
     Call reclaimTask while the task runs, some minutes before takenUntil.
     """
-    for term, is_one_of_several, is_kept, requests in _renewals(log):
-        if not is_one_of_several and term.number == 0:
+    for period, is_one_of_several, is_kept, requests in _renewals(log):
+        if not is_one_of_several and period.number == 0:
             yield is_kept, requests
 
 
@@ -500,8 +500,8 @@ def reclaim_again(log: Log) -> Findings:
 
     Reclaim again before the takenUntil of each reclaim.
     """
-    for term, is_one_of_several, is_kept, requests in _renewals(log):
-        if not is_one_of_several and term.number > 0:
+    for period, is_one_of_several, is_kept, requests in _renewals(log):
+        if not is_one_of_several and period.number > 0:
             yield is_kept, requests
 
 
@@ -523,11 +523,11 @@ def use_the_newest_credentials(log: Log) -> Findings:
 
     Sign with the credentials of the last reclaim.
     """
-    for term in log.terms():
-        for call in log.about(term.run, "reclaimTask", "createArtifact", *REPORTS) if term.number else ():
+    for period in log.periods():
+        for call in log.about(period.run, "reclaimTask", "createArtifact", *REPORTS) if period.number else ():
             _, is_temporary, until = call.wire.get("clientId", "").partition("/until/")
-            if is_temporary and call.begun > term.request.ended + QUIET_TIME * log.pace:
-                yield int(until) >= int(term.end.timestamp()), [term.request, call]
+            if is_temporary and call.begun > period.request.ended + QUIET_TIME * log.pace:
+                yield int(until) >= int(period.end.timestamp()), [period.request, call]
 
 
 @rule("must", PROTOCOLS, CLAIMWORK)
@@ -541,7 +541,7 @@ def stop_on_a_409(log: Log) -> Findings:
         if reclaim.status == 409 and reclaim.run:
             if any(reclaim.follows(report) for report in log.reports(reclaim.run)):
                 continue  # the worker has reported it: there is nothing to stop
-            calls = log.about(reclaim.run, *OF_A_RUN)
+            calls = log.about(reclaim.run, *RUN_CALLS)
             # a call may have been under way
             late = [call for call in calls if call.begun > reclaim.ended + _UNDER_WAY * log.pace]
             is_broken = len(late) > 1 or (late and late[0].begun > reclaim.ended + QUIET_TIME * log.pace)

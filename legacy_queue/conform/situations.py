@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from legacy_queue.conform.log import MAX_REACTION_TIME, POLL, REPORTS, Log, spoken_protocol
+from legacy_queue.conform.observed_queue import POOL, ObservedQueue
 from legacy_queue.conform.rules import ASKS, POLLS, PROTOCOLS, RULES, WAITED
-from legacy_queue.conform.stage import POOL, Stage
 
-Cause = Callable[[Stage], object]
+Cause = Callable[[ObservedQueue], object]
 
 # how long a script runs, in claims
 _RECLAIMED = 1.15
@@ -33,12 +33,12 @@ class Situation:
     settings: Mapping[str, Any]
     cause: Cause
 
-    def show(self, stage: Stage) -> None:
+    def show(self, queue: ObservedQueue) -> None:
         """Cause it, and wait until each rule is shown, or one is broken and all scripts have ended, or the
         worker has gone on without showing them.
         """
-        self.cause(stage)
-        caused = stage.log()
+        self.cause(queue)
+        caused = queue.log()
         ends = [end for claim in caused.claims if (end := caused.script_end(claim.run))]
         over = max([caused.end, *ends]) + MAX_REACTION_TIME * caused.pace
 
@@ -50,7 +50,7 @@ class Situation:
             return all(found) or is_broken or log.has_gone_on(over)
 
         if not caused.stopped:
-            stage.until(is_shown, claims=_LOST)
+            queue.until(is_shown, claims=_LOST)
 
 
 SITUATIONS: list[Situation] = []
@@ -76,17 +76,17 @@ def situation(
     "delete-only-after-the-claim encode-the-receipt delete-by-message-id run-every-claim report-the-result "
     "report-a-malformed-payload report-once upload-before-the-report poll-from-the-start"
 )
-def tasks(stage: Stage) -> None:
+def tasks(queue: ObservedQueue) -> None:
     """A task that completes, one that fails and one with a malformed payload."""
-    kinds = [what for what in ("completes", "fails", "malformed") if what in stage.payloads]
-    stage.start().until_reported(*map(stage.new_task, kinds))
+    kinds = [what for what in ("completes", "fails", "malformed") if what in queue.payloads]
+    queue.start().until_reported(*map(queue.new_task, kinds))
 
 
 @situation(
     "poll-in-order poll-from-the-start poll-after-a-pause poll-for-at-most-32 wait-for-the-answer",
     claim_work_wait="20s",
 )
-def idle(stage: Stage) -> None:
+def idle(queue: ObservedQueue) -> None:
     """There is no work."""
 
     def has_come_round(log: Log) -> bool:
@@ -97,47 +97,47 @@ def idle(stage: Stage) -> None:
         ]
         return len(waited) > 2 or len(log.of(POLL)) > 15
 
-    stage.start().until(has_come_round)
+    queue.start().until(has_come_round)
 
 
 @situation("pause-after-an-empty-answer", ASKS, claim_work_wait="0s")
-def empty_answers(stage: Stage) -> None:
+def empty_answers(queue: ObservedQueue) -> None:
     """There is no work, and claimWork says so at once."""
-    stage.start().until(lambda log: len(log.of("claimWork")) > 3)
+    queue.start().until(lambda log: len(log.of("claimWork")) > 3)
 
 
 @situation("reclaim-in-time reclaim-again use-the-newest-credentials")
-def long_task(stage: Stage) -> None:
+def long_task(queue: ObservedQueue) -> None:
     """A task runs longer than its claim."""
-    task_id = stage.new_task("runs", _LONG * stage.claim_period)
+    task_id = queue.new_task("runs", _LONG * queue.claim_period)
 
-    if stage.start().until_claimed(task_id):
-        stage.until(lambda log: len(log.of("reclaimTask")) >= _MAX_RECLAIMS or log.of(*REPORTS), claims=2)
+    if queue.start().until_claimed(task_id):
+        queue.until(lambda log: len(log.of("reclaimTask")) >= _MAX_RECLAIMS or log.of(*REPORTS), claims=2)
 
 
 @situation("keep-several-claims")
-def several_tasks(stage: Stage) -> None:
+def several_tasks(queue: ObservedQueue) -> None:
     """Two tasks run longer than their claims, at once if the worker has the capacity."""
-    tasks = [stage.new_task("runs", _RECLAIMED * stage.claim_period) for _ in range(2)]
-    stage.start().until(lambda log: len(log.claims) > 1 or log.of(*REPORTS), claims=2)
-    if len(stage.log().claims) > 1:
-        stage.until_reported(*tasks, claims=2)
+    tasks = [queue.new_task("runs", _RECLAIMED * queue.claim_period) for _ in range(2)]
+    queue.start().until(lambda log: len(log.claims) > 1 or log.of(*REPORTS), claims=2)
+    if len(queue.log().claims) > 1:
+        queue.until_reported(*tasks, claims=2)
 
 
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
-def canceled_task(stage: Stage) -> None:
+def canceled_task(queue: ObservedQueue) -> None:
     """A task is canceled while it runs."""
-    task_id = stage.new_task("runs", _LOST * stage.claim_period)
-    if stage.start().until_claimed(task_id):
-        stage.cancel(task_id)
-        stage.until(_has_lost_its_claim, claims=1)
+    task_id = queue.new_task("runs", _LOST * queue.claim_period)
+    if queue.start().until_claimed(task_id):
+        queue.cancel(task_id)
+        queue.until(_has_lost_its_claim, claims=1)
 
 
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
-def deadline(stage: Stage) -> None:
+def deadline(queue: ObservedQueue) -> None:
     """The deadline of a task passes while it runs."""
-    stage.new_task("runs", _LOST * stage.claim_period, deadline=stage.claim_period / 2)
-    stage.start().until(_has_lost_its_claim, claims=2)
+    queue.new_task("runs", _LOST * queue.claim_period, deadline=queue.claim_period / 2)
+    queue.start().until(_has_lost_its_claim, claims=2)
 
 
 def _has_lost_its_claim(log: Log) -> bool:
@@ -145,80 +145,80 @@ def _has_lost_its_claim(log: Log) -> bool:
 
 
 @situation("leave-a-refused-task do-not-repeat-after-a-4xx", POLLS)
-def refused_claim(stage: Stage) -> None:
+def refused_claim(queue: ObservedQueue) -> None:
     """The task of a message was canceled before it is claimed."""
-    stage.cancel(stage.new_task("completes"))
-    stage.start().until(lambda log: log.of("claimTask"))
+    queue.cancel(queue.new_task("completes"))
+    queue.start().until(lambda log: log.of("claimTask"))
 
 
 @situation("go-on-after-a-malformed-message look-at-the-dequeue-count", POLLS, poll_visibility="30s")
-def malformed_message(stage: Stage) -> None:
+def malformed_message(queue: ObservedQueue) -> None:
     """A message that names no task was received eleven times already. Behind it is a task."""
-    stage.put_message("poisoned", task_queue_id=POOL)
+    queue.put_message("poisoned", task_queue_id=POOL)
     for _ in range(11):
-        stage.receive()
-        stage.advance("30s")
-    stage.start().until_reported(stage.new_task("completes"))
+        queue.receive()
+        queue.advance("30s")
+    queue.start().until_reported(queue.new_task("completes"))
 
 
 @situation("report-once", POLLS)
-def doubled_message(stage: Stage) -> None:
+def doubled_message(queue: ObservedQueue) -> None:
     """The message of a task is delivered twice."""
-    stage.fault(POLL, double=True, times=1)
-    stage.start().until_reported(stage.new_task("completes"))
+    queue.fault(POLL, double=True, times=1)
+    queue.start().until_reported(queue.new_task("completes"))
 
 
 @situation("go-on-after-a-failed-delete", ("deployed",))
-def stale_receipt(stage: Stage) -> None:
+def stale_receipt(queue: ObservedQueue) -> None:
     """The receipt of a message is no longer good."""
-    stage.fault(POLL, stale=True, times=1)
-    stage.start().until_reported(stage.new_task("completes"))
+    queue.fault(POLL, stale=True, times=1)
+    queue.start().until_reported(queue.new_task("completes"))
 
 
 @situation("renew-urls-in-time", POLLS)
-def urls_that_expire(stage: Stage) -> None:
+def urls_that_expire(queue: ObservedQueue) -> None:
     """The signed URLs expire in eight seconds."""
-    stage.fault("pollTaskUrls", sas="8s", times=1)
-    stage.start().until(
+    queue.fault("pollTaskUrls", sas="8s", times=1)
+    queue.start().until(
         lambda log: len(log.of("pollTaskUrls")) > 1 or any(poll.status == 403 for poll in log.of(POLL))
     )
 
 
 @situation("renew-urls-after-a-403", POLLS)
-def forbidden_urls(stage: Stage) -> None:
+def forbidden_urls(queue: ObservedQueue) -> None:
     """The signed URLs are refused."""
-    stage.fault(POLL, status=403, times=7)
-    stage.start().until(lambda log: len(log.of("pollTaskUrls")) > 1 or len(log.of(POLL)) > 15)
+    queue.fault(POLL, status=403, times=7)
+    queue.start().until(lambda log: len(log.of("pollTaskUrls")) > 1 or len(log.of(POLL)) > 15)
 
 
 @situation("repeat-after-a-5xx repeat-after-growing-pauses keep-the-message-after-a-5xx")
-def failing_claims(stage: Stage) -> None:
+def failing_claims(queue: ObservedQueue) -> None:
     """A claim is answered with 503 four times."""
-    stage.fault("claimTask", status=503, times=4)
-    stage.fault("claimWork", status=503, times=4)
-    stage.start().until_reported(stage.new_task("completes"))
+    queue.fault("claimTask", status=503, times=4)
+    queue.fault("claimWork", status=503, times=4)
+    queue.start().until_reported(queue.new_task("completes"))
 
 
 @situation("repeat-after-a-5xx repeat-after-growing-pauses")
-def failing_reports(stage: Stage) -> None:
+def failing_reports(queue: ObservedQueue) -> None:
     """A report is answered with 503 four times."""
-    stage.fault("reportCompleted", status=503, times=4)
-    stage.start().until_reported(stage.new_task("completes"))
+    queue.fault("reportCompleted", status=503, times=4)
+    queue.start().until_reported(queue.new_task("completes"))
 
 
 @situation("do-not-repeat-after-a-4xx")
-def refused_report(stage: Stage) -> None:
+def refused_report(queue: ObservedQueue) -> None:
     """A report is refused."""
-    stage.fault("reportCompleted", status=409, times=2)
-    stage.new_task("completes")
-    stage.start().until(lambda log: log.of("reportCompleted"))
+    queue.fault("reportCompleted", status=409, times=2)
+    queue.new_task("completes")
+    queue.start().until(lambda log: log.of("reportCompleted"))
 
 
-def _lost_answer(calls: tuple[str, ...], claims: float, stage: Stage) -> None:
+def _lost_answer(calls: tuple[str, ...], claims: float, queue: ObservedQueue) -> None:
     for call in calls:
-        stage.fault(call, drop="after", times=1)
-    stage.new_task("runs", max(timedelta(seconds=1), claims * stage.claim_period))
-    stage.start().until(lambda log: any(lost.status == 0 for lost in log.of(*calls)), claims)
+        queue.fault(call, drop="after", times=1)
+    queue.new_task("runs", max(timedelta(seconds=1), claims * queue.claim_period))
+    queue.start().until(lambda log: any(lost.status == 0 for lost in log.of(*calls)), claims)
 
 
 for _name, _calls, _claims in (
@@ -235,15 +235,15 @@ for _name, _calls, _claims in (
 
 
 @situation("report-a-shutdown")
-def shutdown(stage: Stage) -> None:
+def shutdown(queue: ObservedQueue) -> None:
     """The worker gets a SIGTERM while a task runs."""
-    if stage.start().until_claimed(stage.new_task("runs", timedelta(minutes=5))):
-        stage.until(lambda log: log.end > log.claims[0].request.ended + timedelta(seconds=1))
-        stage.stop()
+    if queue.start().until_claimed(queue.new_task("runs", timedelta(minutes=5))):
+        queue.until(lambda log: log.end > log.claims[0].request.ended + timedelta(seconds=1))
+        queue.stop()
 
 
 @situation("live-with-another-clock")
-def clock(stage: Stage) -> None:
+def clock(queue: ObservedQueue) -> None:
     """The queue's clock is ten minutes ahead of the worker's."""
-    stage.advance("10m")
-    stage.start().until_reported(stage.new_task("completes"))
+    queue.advance("10m")
+    queue.start().until_reported(queue.new_task("completes"))

@@ -7,16 +7,16 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from legacy_queue.conform.log import OF_A_RUN, POLL, Log, spoken_protocol
+from legacy_queue.conform.log import POLL, RUN_CALLS, Log, spoken_protocol
+from legacy_queue.conform.observed_queue import POOL, WORKER_IDS, ObservedQueue, Payloads
 from legacy_queue.conform.report import Report, judge
 from legacy_queue.conform.rules import CLAIMWORK, PROTOCOLS, Findings, Rule, rule
-from legacy_queue.conform.stage import POOL, WORKER_IDS, Payloads, Stage
 from legacy_queue.domain.story import requester
 from legacy_queue.testing.queue_http import RequestFailed
 
 _TASKS = 200
 _KINDS = ("completes",) * 6 + ("fails", "malformed", "runs", "runs")
-_CALLS = ("pollTaskUrls", POLL, "azure.delete", "claimTask", "claimWork", *OF_A_RUN)
+_CALLS = ("pollTaskUrls", POLL, "azure.delete", "claimTask", "claimWork", *RUN_CALLS)
 _EFFECTS = ({"status": 500}, {"status": 503}, {"drop": "before"}, {"drop": "after"}, {"delay": "500ms"})
 _OF_MESSAGES = ({"double": True}, {"lose": True}, {"stale": True})
 _MESSAGES: Sequence[Any] = ("poisoned", "forged", "doubled")
@@ -28,38 +28,38 @@ _SECOND = timedelta(seconds=1)
 INVARIANTS: list[Rule] = []
 
 
-def _fault(stage: Stage, random: Random, _: Sequence[str]) -> None:
+def _fault(queue: ObservedQueue, random: Random, _: Sequence[str]) -> None:
     effect: Any = random.choice(_EFFECTS)
-    stage.fault(random.choice(_CALLS), times=random.randint(1, 3), **effect)
+    queue.fault(random.choice(_CALLS), times=random.randint(1, 3), **effect)
 
 
-def _faulty_message(stage: Stage, random: Random, _: Sequence[str]) -> None:
+def _faulty_message(queue: ObservedQueue, random: Random, _: Sequence[str]) -> None:
     effect: Any = random.choice(_OF_MESSAGES)
-    stage.fault(POLL, times=1, **effect)
+    queue.fault(POLL, times=1, **effect)
 
 
-def _message(stage: Stage, random: Random, tasks: Sequence[str]) -> None:
+def _message(queue: ObservedQueue, random: Random, tasks: Sequence[str]) -> None:
     kind = random.choice(_MESSAGES)
     task_id = None if kind == "poisoned" else random.choice(tasks)
     with suppress(RequestFailed):  # the task is resolved
-        stage.put_message(kind, task_id, task_queue_id=POOL)
+        queue.put_message(kind, task_id, task_queue_id=POOL)
 
 
-def _cancel(stage: Stage, random: Random, tasks: Sequence[str]) -> None:
+def _cancel(queue: ObservedQueue, random: Random, tasks: Sequence[str]) -> None:
     with suppress(RequestFailed):  # it is resolved
-        stage.cancel(random.choice(tasks))
+        queue.cancel(random.choice(tasks))
 
 
-def _kill(stage: Stage, random: Random, _: Sequence[str]) -> None:
-    stage.kill(random.choice(WORKER_IDS))
+def _kill(queue: ObservedQueue, random: Random, _: Sequence[str]) -> None:
+    queue.kill(random.choice(WORKER_IDS))
 
 
-def _terminate(stage: Stage, random: Random, _: Sequence[str]) -> None:
-    stage.stop(random.choice(WORKER_IDS))
+def _terminate(queue: ObservedQueue, random: Random, _: Sequence[str]) -> None:
+    queue.stop(random.choice(WORKER_IDS))
 
 
-def _advance(stage: Stage, random: Random, _: Sequence[str]) -> None:
-    stage.advance(random.randint(1, 300))
+def _advance(queue: ObservedQueue, random: Random, _: Sequence[str]) -> None:
+    queue.advance(random.randint(1, 300))
 
 
 _STEPS = (_fault, _fault, _fault, _faulty_message, _message, _cancel, _kill, _terminate, _advance, _advance)
@@ -75,32 +75,33 @@ def torture(
     begun = time.monotonic()
     random = Random(seed)  # noqa: S311 - it must be repeatable
     tasks: list[str] = []
-    with Stage("torture", command, payloads, {}) as stage:
+    with ObservedQueue("torture", command, payloads, {}) as queue:
         for step in range(1, steps + 1):
             while len(tasks) < _TASKS * step / steps:
-                tasks.append(stage.new_task(random.choice(_KINDS), timedelta(seconds=2 * random.random())))
+                tasks.append(queue.new_task(random.choice(_KINDS), timedelta(seconds=2 * random.random())))
             what = random.choice(_STEPS)
-            stage.start(*WORKER_IDS)
-            what(stage, random, tasks)
+            queue.start(*WORKER_IDS)
+            what(queue, random, tasks)
             progress(f"step {step}: {what.__name__.strip('_')}")
             time.sleep(random.random() / 2)
-        stage.remove_faults()
+        queue.remove_faults()
         states: dict[str, str] = {}
         rounds = 0  # without a change
         while rounds < _ROUNDS and not (states and {*states.values()} <= {*_RESOLVED}):
-            stage.start(*WORKER_IDS)
+            queue.start(*WORKER_IDS)
             time.sleep(_ROUND)
-            before, states = states, {task_id: stage.status(task_id)["state"] for task_id in tasks}
+            before = states
+            states = {task_id: queue.status(task_id)["state"] for task_id in tasks}
             rounds = rounds + 1 if states == before else 0
             if rounds > _ROUNDS / 2 or (rounds and "running" not in states.values()):
-                stage.advance("11m")  # the sweeper offers a run again whose message was lost
-        log = stage.log(states)
+                queue.advance("11m")  # the sweeper offers a run again whose message was lost
+        log = queue.log(states)
         report = judge(spoken_protocol(log.requests), [log], INVARIANTS, time.monotonic() - begun)
         shown = [
             request for verdict in report.verdicts if verdict.is_broken for _, request in verdict.evidence
         ]
         stories = [
-            stage.story(task_id) for task_id in {r.wire["taskId"] for r in shown if "taskId" in r.wire}
+            queue.story(task_id) for task_id in {r.wire["taskId"] for r in shown if "taskId" in r.wire}
         ]
         return report.with_troubles(sorted(stories, key=len)[:1])
 
@@ -126,7 +127,7 @@ def none_runs_after_its_cancel(log: Log) -> Findings:
     """
     for cancel in log.of("cancelTask"):
         task_id = cancel.wire["taskId"]
-        calls = [call for call in log.after(cancel, *OF_A_RUN) if call.wire.get("taskId") == task_id]
+        calls = [call for call in log.after(cancel, *RUN_CALLS) if call.wire.get("taskId") == task_id]
         seen = [call.ended for call in calls if call.status == 409]
         late = [call for call in calls if seen and call.begun - seen[0] > _SECOND]
         if cancel.was_done:

@@ -22,7 +22,7 @@ MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
 MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
 MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
 UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for different clocks
-EXPIRED_FOR = timedelta(minutes=15)  # an artifact may be created until then after its expiry
+CREATED_UNTIL_AFTER_EXPIRY = timedelta(minutes=15)  # an artifact may be created until then after its expiry
 IDENTITY = "identity"  # no encoding
 # of each answer with bytes of an artifact: no browser shows it as a page of this origin
 NEVER_INLINE = {
@@ -32,7 +32,8 @@ NEVER_INLINE = {
 }
 
 _URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
-_BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after that, a process with a fast clock may remove them
+# after that, a process with a fast clock may remove them
+_BYTES_KEPT = CREATED_UNTIL_AFTER_EXPIRY - timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class BaseArtifact:
 
     def uploads_until(self, now: datetime) -> datetime:
         """When its uploads end: when it expires or, if it has expired already, when it may be removed."""
-        return self.expires if self.expires > now else self.expires + EXPIRED_FOR
+        return self.expires if self.expires > now else self.expires + CREATED_UNTIL_AFTER_EXPIRY
 
     def url_expiry(self, now: datetime) -> datetime:
         """When a signed URL that is made now ends, for upload or download."""
@@ -221,7 +222,7 @@ def requested_artifact(
     """The artifact of a createArtifact that matches its schema; raises InputError, InputTooLarge."""
     expires = given(body, "expires", parse_time)
     latest = task.definition.expires
-    if expires <= now - EXPIRED_FOR or expires > latest:
+    if expires <= now - CREATED_UNTIL_AFTER_EXPIRY or expires > latest:
         raise InputError(
             f"expires is {format_time(expires)}: it must not be more than 15 minutes ago, now is "
             f"{format_time(now)}, nor after the task's, {format_time(latest)}"

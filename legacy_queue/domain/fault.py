@@ -15,7 +15,8 @@ DELETE = "azure.delete"
 UPLOAD = "upload"
 MAX_DELAY = timedelta(minutes=10)
 EXPIRED = "expired"
-EXPIRED_FOR = timedelta(minutes=7)  # less than the drift for which a signed URL is valid before it is signed
+# less than the drift for which a signed URL is valid before it is signed
+EXPIRED_URL_AGE = timedelta(minutes=7)
 
 RunKey = tuple[str, int]  # taskId and runId
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
@@ -61,7 +62,7 @@ class Fault:
     def url_life(self) -> timedelta:
         """How long signed URLs are valid: the value of ``sas``. Raises InputError."""
         if self.wire.get("sas", EXPIRED) == EXPIRED:
-            return -EXPIRED_FOR
+            return -EXPIRED_URL_AGE
         return given(self.wire, "sas", parse_duration)
 
     @property

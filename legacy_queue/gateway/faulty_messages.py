@@ -15,7 +15,7 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 
 _MAX_CACHED = 10_000  # messages
 _NO_ENDPOINT = ""
-_AT_ONCE = timedelta(0)
+_NO_DELAY = timedelta(0)
 _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
@@ -61,7 +61,7 @@ class FaultyMessages:
                 case "stale":
                     source.update(message.lease, message.text, hidden_for)
                 case "double":
-                    copy = source.put(message.text, _AT_ONCE, _time_left(message, self._clock.now()))
+                    copy = source.put(message.text, _NO_DELAY, _time_left(message, self._clock.now()))
                     self._copies.put(copy.message_id, True)
         return effect
 

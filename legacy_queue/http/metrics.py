@@ -108,20 +108,20 @@ class _Tasks(Collector):
             events.add_metric([exchange], count)
         yield events
         try:
-            loads = self._services.task_queues.loads()
+            open_counts = self._services.task_queues.open_counts()
         except ServiceUnavailable:
             return
         now = self._services.clock.now()
         counts = {(name, state): 0 for name in self._names for state in ("pending", "running")}
         ages = dict.fromkeys(self._names, 0.0)
-        for (task_queue_id, _, state), load in loads.items():
+        for (task_queue_id, _, state), open_count in open_counts.items():
             if task_queue_id not in self._names and len(self._names) < self._max_pools:
                 self._names[task_queue_id] = None
             name = task_queue_id if task_queue_id in self._names else OTHER_POOLS
             ages.setdefault(name, 0.0)
-            counts[name, state] = counts.get((name, state), 0) + load.count
-            if state == "pending" and load.oldest:
-                ages[name] = max(ages[name], (now - load.oldest).total_seconds())
+            counts[name, state] = counts.get((name, state), 0) + open_count.count
+            if state == "pending" and open_count.oldest:
+                ages[name] = max(ages[name], (now - open_count.oldest).total_seconds())
         tasks = _family("tasks", "Unresolved tasks that have a run.", "task_queue_id", "state")
         for labels, count in counts.items():
             tasks.add_metric(labels, count)

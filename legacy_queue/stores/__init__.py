@@ -8,12 +8,12 @@ hint: it may be lost, late or doubled, and the tables decide what it means.
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.stores.artifact_store import ArtifactStore, StoredArtifact
-from legacy_queue.stores.backlog import Backlog
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependency_store import DependencyStore, Dependent
 from legacy_queue.stores.group_store import ActiveTask, Group, GroupStore, Sealed
 from legacy_queue.stores.leases import JobLease, LeaseStore
 from legacy_queue.stores.offer_store import Offers, OfferStore
+from legacy_queue.stores.open_tasks import OpenTasks
 from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore

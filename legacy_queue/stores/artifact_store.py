@@ -62,7 +62,7 @@ class ArtifactStore:
         """The first of the run's artifacts that is neither complete nor expired, if there is any."""
         run = _run_key(run_id)
         conditions = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
-        artifacts = between(self._table, task_id, run, run + _END, 1, _artifact, further=conditions)
+        artifacts = between(self._table, task_id, run, run + _END, 1, _artifact, conditions=conditions)
         return artifacts[0] if artifacts else None
 
     def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:

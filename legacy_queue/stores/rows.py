@@ -69,11 +69,11 @@ def between(
     limit: int,
     convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
-    further: Sequence[Condition] = (),
+    conditions: Sequence[Condition] = (),
 ) -> list[Item]:
     """The first ``limit`` readable rows of the partition with keys between the two, exclusive."""
     keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
-    return first_of(table, [*keys, *further], limit, convert, select)
+    return first_of(table, [*keys, *conditions], limit, convert, select)
 
 
 def first_of(
@@ -143,15 +143,18 @@ def json_in(name: str, row: Row) -> dict[str, Any]:
 
 
 class ExpiringRows:
-    """The rows of a table that have a property ``expires`` and meet the ``further`` conditions."""
+    """The rows of a table that have a property ``expires`` and meet the conditions."""
 
     def __init__(
-        self, table: Table, forget: Callable[[str], None] = lambda _: None, further: Sequence[Condition] = ()
+        self,
+        table: Table,
+        on_removed: Callable[[str], None] = lambda _: None,
+        conditions: Sequence[Condition] = (),
     ) -> None:
-        """``forget`` is called with the partition of each removed row."""
+        """``on_removed`` is called with the partition of each removed row."""
         self._table = table
-        self._forget = forget
-        self._further = further
+        self._on_removed = on_removed
+        self._conditions = conditions
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """Remove up to ``limit`` (1..100) rows that expired before ``now``; next ``after``, None at the end.
@@ -159,7 +162,9 @@ class ExpiringRows:
         ``after`` is "" for the first call. A row that changes meanwhile stays, and keeps the others of its
         partition until the next pass. Safe to repeat, and in several processes at once.
         """
-        expired = self._table.page([Condition("expires", "lt", now), *self._further], after, limit, KEYS_ONLY)
+        expired = self._table.page(
+            [Condition("expires", "lt", now), *self._conditions], after, limit, KEYS_ONLY
+        )
         partitions = defaultdict(list)
         for row in expired.rows:
             partitions[row.partition].append(row)
@@ -170,5 +175,5 @@ class ExpiringRows:
                 else:
                     deletions = [Change("delete", row.key, {}, row.etag) for row in rows]
                     self._table.batch(partition, deletions)
-                self._forget(partition)
+                self._on_removed(partition)
         return expired.after

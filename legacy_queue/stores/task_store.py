@@ -16,8 +16,8 @@ from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import PARTITION, Condition, Row, Table, Value
-from legacy_queue.stores.backlog import Backlog, BacklogEntry
 from legacy_queue.stores.lru_cache import SharedLruCache
+from legacy_queue.stores.open_tasks import OpenTask, OpenTasks
 from legacy_queue.stores.rows import (
     KEYS_ONLY,
     ExpiringRows,
@@ -39,7 +39,7 @@ _UNRESOLVED = Condition("state", "in", _UNRESOLVED_STATES)
 _ANY_STATE = Condition("state", "in", (*_UNRESOLVED_STATES, "completed", "failed", "exception"))
 _OPEN = Condition("state", "in", ("pending", "running"))
 _OF_ENTRY = ("taskQueueId", "state", "since", "priority")  # properties of a row
-_PAGE = 1000
+_MAX_ROWS = 1000
 _BARRED = "barred"
 _EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
 
@@ -65,7 +65,7 @@ class TaskStore(ExpiringRows):
     def __init__(self, table: Table) -> None:
         self._cache: SharedLruCache[str, StoredTask] = SharedLruCache(_MAX_CACHED)
         super().__init__(table, self._cache.remove, (_EXPIRING,))
-        self._backlog: Backlog | None = None
+        self._open_tasks: OpenTasks | None = None
 
     def load(self, task_id: str) -> StoredTask | None:
         """The task as it is now."""
@@ -86,7 +86,7 @@ class TaskStore(ExpiringRows):
         """Store a new task; raises AlreadyExists."""
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, TASK_KEY, values), is_own=True)
-        self._update_backlog(task)
+        self._update_open_tasks(task)
         return self._store_in_cache(stored, values)
 
     def bar(self, task_id: str, expires: datetime) -> bool:
@@ -103,21 +103,21 @@ class TaskStore(ExpiringRows):
         except Changed:
             self._cache.remove(task.task_id)
             raise
-        self._update_backlog(task)
+        self._update_open_tasks(task)
         written = StoredTask(task, etag, is_own=True)
         if self._cache.get(task.task_id):  # else it is too large
             self._cache.put(task.task_id, written)
         return written
 
-    def begin_backlog(self) -> Backlog:
-        """An empty backlog that every write from now on updates, in place of an earlier backlog."""
-        self._backlog = Backlog()
-        return self._backlog
+    def begin_open_tasks(self) -> OpenTasks:
+        """Empty open tasks that every write from now on updates, in place of earlier ones."""
+        self._open_tasks = OpenTasks()
+        return self._open_tasks
 
-    def read_into(self, backlog: Backlog, after: str) -> str | None:
+    def read_into(self, open_tasks: OpenTasks, after: str) -> str | None:
         """Read a page of the pending and running tasks into it; the next ``after``, None at the end."""
-        entries, next_after = page(self._table, [_OPEN], after, _PAGE, _entry, _OF_ENTRY)
-        backlog.read(entries, next_after is None)
+        entries, next_after = page(self._table, [_OPEN], after, _MAX_ROWS, _entry, _OF_ENTRY)
+        open_tasks.read(entries, next_after is None)
         return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
@@ -130,9 +130,9 @@ class TaskStore(ExpiringRows):
         conditions = [*behind, _ANY_STATE if resolved_too else _UNRESOLVED]
         return first_of(self._table, conditions, limit, lambda row: row.partition, KEYS_ONLY)
 
-    def _update_backlog(self, task: Task) -> None:
-        if backlog := self._backlog:
-            backlog.record_write(task)
+    def _update_open_tasks(self, task: Task) -> None:
+        if open_tasks := self._open_tasks:
+            open_tasks.record_write(task)
 
     def _store_in_cache(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
         definition = values["definition0"]
@@ -141,9 +141,9 @@ class TaskStore(ExpiringRows):
         return stored
 
 
-def _entry(row: Row) -> tuple[str, BacklogEntry]:
+def _entry(row: Row) -> tuple[str, OpenTask]:
     values = properties(row, taskQueueId=str, state=str, since=datetime, priority=str)
-    return row.partition, BacklogEntry(*values)
+    return row.partition, OpenTask(*values)
 
 
 def new_values(task: Task) -> Mapping[str, Value]:

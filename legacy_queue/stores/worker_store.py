@@ -13,7 +13,7 @@ from legacy_queue.stores.rows import ExpiringRows, between, first_of, json_in, j
 
 _SEPARATOR = "!"  # sorts before every character of an identifier, so keys are in the order of paths
 _END = "~"  # behind every key
-_PAGE = 100  # provisioners
+_MAX_PROVISIONERS = 100  # provisioners
 _CLIENT = 3  # names in the path of a client
 
 
@@ -54,18 +54,18 @@ class WorkerStore(ExpiringRows):
         """
         begin = _SEPARATOR.join(after)
         is_kept = Condition("keptUntil", "gt", now)
-        return between(self._table, _partition(parent), begin, _END, limit, _record, further=[is_kept])
+        return between(self._table, _partition(parent), begin, _END, limit, _record, conditions=[is_kept])
 
     def worker_types(self, after: RecordPath, limit: int, now: datetime) -> Sequence[WorkerRecord]:
         """As ``list``, the worker types of all provisioners."""
         records = [*self.list(after[:1], after, limit, now)] if after else []
         behind: RecordPath | None = after[:1]
         while behind is not None and len(records) < limit:
-            provisioners = self.list((), behind, _PAGE, now)
+            provisioners = self.list((), behind, _MAX_PROVISIONERS, now)
             for provisioner in provisioners:
                 if len(records) < limit:
                     records += self.list(provisioner.path, (), limit - len(records), now)
-            behind = provisioners[-1].path if len(provisioners) == _PAGE else None
+            behind = provisioners[-1].path if len(provisioners) == _MAX_PROVISIONERS else None
         return records
 
     def callers_since(

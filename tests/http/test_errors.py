@@ -37,7 +37,7 @@ from tests.services.ports import intercept_storage
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
 ]
-OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "artifact" not in name.lower()]
+RUN_CALLS = [name for name in DECLARED if "runId" in scene(name).params and "artifact" not in name.lower()]
 _ASK_NO_STORE = ("ping", "lbheartbeat", "heartbeat", "version")
 TOUCHING_STORAGE = [name for name in DECLARED if name not in _ASK_NO_STORE]
 
@@ -75,7 +75,7 @@ def test_a_task_that_does_not_exist_is_not_found(queue: Queue, name: str) -> Non
     }
 
 
-@pytest.mark.parametrize("name", OF_A_RUN)
+@pytest.mark.parametrize("name", RUN_CALLS)
 def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queue, name: str) -> None:
     example = scene(name)
     queue.running(TASK_ID)

@@ -183,7 +183,7 @@ def go_on():
 gevent.spawn(go_on)
 for read in (
     lambda queues: queues.counts(["provisioner/worker-Type_1"]),
-    lambda queues: queues.loads(),
+    lambda queues: queues.open_counts(),
     lambda queues: queues.tasks("provisioner/worker-Type_1", "pending", "", 600, lambda task: b"1"),
 ):
     before = next(turns)

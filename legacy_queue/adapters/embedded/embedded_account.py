@@ -16,7 +16,7 @@ from legacy_queue.ports import Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NAME = "embedded"
-_PAGE = 500  # queues
+_MAX_QUEUES = 500  # queues
 
 
 class EmbeddedAccount(StorageAccount):
@@ -67,8 +67,9 @@ class EmbeddedAccount(StorageAccount):
         """As the port promises; read page by page."""
         where = "name > ? AND name BETWEEN ? AND ?"
         sql = f"SELECT name, metadata FROM queues WHERE {where} ORDER BY name LIMIT ?"
-        found, last = [("", "")], prefix + chr(0x10FFFF)
-        while found := self._database.rows(sql, (found[-1][0], prefix, last, _PAGE)):
+        found = [("", "")]
+        last = prefix + chr(0x10FFFF)
+        while found := self._database.rows(sql, (found[-1][0], prefix, last, _MAX_QUEUES)):
             for name, metadata in found:
                 yield name, json.loads(metadata)
 

@@ -66,7 +66,8 @@ class EmbeddedQueue(Queue):
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
         check_text(text)
-        now, rank = self._now(), self._database.rank()
+        now = self._now()
+        rank = self._database.rank()
         expires = _NEVER if time_to_live is None else now + time_to_live // timedelta(seconds=1) * 1000
         # a UUID that begins with the time: the messages that are used together are stored together
         message_id = uuid.UUID(int=(rank >> 4 << 64 | secrets.randbits(64)) % 2**128, version=4)
@@ -139,7 +140,8 @@ class EmbeddedQueue(Queue):
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         check_text(text)
-        now, renewed = self._now(), MessageLease(lease.message_id, _receipt())
+        now = self._now()
+        renewed = MessageLease(lease.message_id, _receipt())
         end = now + _milliseconds(hidden_for)
         if not self._database.change(
             f"UPDATE messages SET text = ?, receipt = ?, visible = ?, rank = ? WHERE {_LEASED}",
@@ -225,6 +227,7 @@ def _message(
     visible: int,
     dequeued: int,
 ) -> QueuedMessage:
-    lease, added = MessageLease(message_id, receipt), from_epoch(inserted)
+    lease = MessageLease(message_id, receipt)
+    added = from_epoch(inserted)
     next_visible = from_epoch(visible or now)
     return QueuedMessage(lease, text, added, from_epoch(expires), next_visible, dequeued)

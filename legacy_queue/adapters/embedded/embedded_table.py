@@ -32,9 +32,12 @@ from legacy_queue.ports.table import (
 
 _Key = tuple[str, str]  # partition and key
 
-_FIRST, _LAST = "\0", chr(0x10FFFF)  # before and behind every character of a key
+_FIRST = "\0"  # before every character of a key
+_LAST = chr(0x10FFFF)  # behind every character of a key
 _INDEXED_STATES = ("unscheduled", "pending", "running")
-_MAX_READ, _MAX_DECODED = 1000, 250  # rows for a page, which bound the time that it takes
+# rows for a page, which bound the time that it takes
+_MAX_READ = 1000
+_MAX_DECODED = 250
 _AT = "name = ? AND partition = ? AND key = ?"
 _BY_STATE = """SELECT * FROM (
   SELECT partition, key, etag, {content}, expires FROM rows INDEXED BY rows_by_state
@@ -78,7 +81,8 @@ class _Asked(NamedTuple):
 
 class EmbeddedTable(Table):
     def __init__(self, database: Database, name: str) -> None:
-        self._database, self._name = database, name
+        self._database = database
+        self._name = name
 
     def get(self, partition: str, key: str) -> Row | None:
         found = self._database.rows(
@@ -111,7 +115,8 @@ class EmbeddedTable(Table):
         wanted = min(_MAX_DECODED if has_content else _MAX_READ, _MAX_READ if is_loose else limit)
         found = self._database.rows(*self._query(asked, after, wanted, "content" if has_content else "NULL"))
         needed = None if select is None else {*select, *(condition.name for condition in asked.of_values)}
-        rows, last = list[Row](), -1
+        rows = list[Row]()
+        last = -1
         for last, (partition, key, etag, content, _) in enumerate(found):  # noqa: B007 - used below
             row = Row(partition, key, {}, etag)
             if not _meets(row, asked.of_keys):
@@ -139,7 +144,8 @@ class EmbeddedTable(Table):
 
     def _statement(self, partition: str, change: Change) -> tuple[tuple[str, Sequence[Any]], str]:
         """The statement, which changes no row where its condition does not hold, and the new etag."""
-        at, values = (self._name, partition, change.key), change.values
+        at = (self._name, partition, change.key)
+        values = change.values
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))
         if change.kind == "delete":
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
@@ -176,8 +182,10 @@ class EmbeddedTable(Table):
 
 def _asked(conditions: Sequence[Condition]) -> _Asked:
     first, last = _bounds(conditions)
-    of_keys, of_values = list[Condition](), list[Condition]()
-    states, expired_before = None, None
+    of_keys = list[Condition]()
+    of_values = list[Condition]()
+    states = None
+    expired_before = None
     for condition in conditions:
         value = condition.value
         if condition.name in (PARTITION, KEY):
@@ -206,7 +214,8 @@ def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
 
 
 def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
-    first, last = "", _LAST
+    first = ""
+    last = _LAST
     for condition in conditions:
         if condition.name == name:
             texts = [str(value) for value in _values(condition)]
@@ -224,10 +233,8 @@ def _values(condition: Condition) -> tuple[Value, ...]:
 def _meets(row: Row, conditions: Sequence[Condition]) -> bool:
     for condition in conditions:
         fields = {PARTITION: row.partition, KEY: row.key}
-        actual, compare = (
-            fields.get(condition.name, row.values.get(condition.name)),
-            _COMPARE[condition.operator],
-        )
+        actual = fields.get(condition.name, row.values.get(condition.name))
+        compare = _COMPARE[condition.operator]
         if not any(type(actual) is type(value) and compare(actual, value) for value in _values(condition)):
             return False
     return True

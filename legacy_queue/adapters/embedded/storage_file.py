@@ -78,7 +78,8 @@ class StorageFile:
         self.wal, self._shm, self._journal = (
             self.path.with_name(f"{self.path.name}-{kind}") for kind in ("wal", "shm", "journal")
         )
-        self.artifacts, self._lock_path = folder / "artifacts", self.path.with_name("storage.lock")
+        self.artifacts = folder / "artifacts"
+        self._lock_path = self.path.with_name("storage.lock")
         self._lock: int | None = None
         self._prepared: Identity = None
         self._watched: list[Identity] = []
@@ -364,10 +365,12 @@ def _identity(path: Path) -> Identity:
 
 def network_file_system(folder: Path, mountinfo: str) -> str | None:
     """The type of the folder's file system, if that is on another machine. Source: proc(5), mountinfo."""
-    longest, found = 0, ""
+    longest = 0
+    found = ""
     for line in mountinfo.splitlines():
         before, _, behind = line.partition(" - ")
         mounted = Path(before.split()[4].encode().decode("unicode_escape"))
         if folder.resolve().is_relative_to(mounted) and len(mounted.parts) >= longest:
-            longest, found = len(mounted.parts), behind.split()[0]
+            longest = len(mounted.parts)
+            found = behind.split()[0]
     return found if found in _NETWORK else None

@@ -160,7 +160,8 @@ class Upkeep:
         return True
 
     def _look_at_space(self) -> None:
-        folder, free = str(self._file.path.parent), _LOW_SPACE
+        folder = str(self._file.path.parent)
+        free = _LOW_SPACE
         with suppress(OSError):
             free = shutil.disk_usage(folder).free
         is_low = free < _LOW_SPACE

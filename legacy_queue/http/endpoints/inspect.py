@@ -93,7 +93,8 @@ def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: s
 
 def selected(query: Mapping[str, str]) -> tuple[bool, Callable[[Task], bool]]:
     """Whether resolved tasks may be among the tasks that a query selects, and whether a task is."""
-    state, pool = query.get("state", "unresolved"), query.get("taskQueueId")
+    state = query.get("state", "unresolved")
+    pool = query.get("taskQueueId")
 
     def is_selected(task: Task) -> bool:
         states = {"all", task.state, *([] if task.is_resolved else ["unresolved"])}

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.artifact import (
-    EXPIRED_FOR,
+    CREATED_UNTIL_AFTER_EXPIRY,
     Artifact,
     AzureArtifact,
     BlobArtifact,
@@ -183,7 +183,9 @@ class Artifacts:
 
         If the object store is away, its artifacts stay. Raises ServiceUnavailable if the storage is away.
         """
-        expired, next_after = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
+        expired, next_after = self._artifacts.expired(
+            self._clock.now() - CREATED_UNTIL_AFTER_EXPIRY, after, limit
+        )
         objects_are_away = False
         for stored in expired:
             artifact = stored.artifact

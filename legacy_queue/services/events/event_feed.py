@@ -31,7 +31,7 @@ _ID = re.compile(r"[0-9]{16}", re.ASCII)
 MAX_EVENTS = 10_000  # in memory
 MAX_EVENTS_SIZE = 64 * 1024 * 1024  # bytes of their payloads
 _MIN_SHARE = 4  # streams that each follower may open at least
-_PAGE = 20  # events that are looked at before other requests are served
+_MAX_EVENTS_READ = 20  # events that are looked at before other requests are served
 _TICK = timedelta(seconds=1)
 # seconds between two reads of a stream, and for each open stream: it then reads many events at once
 _INTERVAL = 0.02
@@ -90,7 +90,8 @@ class EventFeed:
         self._max_streams = max_streams
         self._max_per_follower = max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may close a stream while this thread holds it
-        self._turn = threading.Lock()  # of one stream at a time to read: other requests are served between
+        # one stream at a time reads: other requests are served between
+        self._read_lock = threading.Lock()
         self._events: deque[FedEvent] = deque()
         self._size = 0  # bytes of their payloads
         self._last_id = 0
@@ -175,7 +176,7 @@ class EventFeed:
                     interval = max(_INTERVAL, len(self._streams) * _INTERVAL_OF_EACH)
                     self._waiter.sleep(max(0.0, read + interval - time.monotonic()))
                     read = time.monotonic()
-                    yield from self._kept(stream, position, until)
+                    yield from self._buffered(stream, position, until)
                     position = until
                 if last_id:
                     return
@@ -197,11 +198,11 @@ class EventFeed:
         with self._lock:
             self._streams.discard(stream)
 
-    def _kept(self, stream: _EventStream, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
+    def _buffered(self, stream: _EventStream, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
         """The stream's events after one id up to another, if they are still in memory."""
         after = after if after <= until else -1  # an id of a process that started later
         while after < until:
-            with self._turn:
+            with self._read_lock:
                 page, is_missing = self._page(after, until)
                 found = [event for _, event in page if stream.follows(event)]
                 self._waiter.sleep(0)
@@ -215,7 +216,8 @@ class EventFeed:
         with self._lock:
             dropped = self._last_id - len(self._events)  # the last id that is not in memory
             first = max(after, dropped)
-            page = islice(self._events, first - dropped, max(0, min(first + _PAGE, until) - dropped))
+            end = min(first + _MAX_EVENTS_READ, until)
+            page = islice(self._events, first - dropped, max(0, end - dropped))
             return [*enumerate(page, first + 1)], after < dropped
 
     def _open(self, stream: _EventStream) -> None:

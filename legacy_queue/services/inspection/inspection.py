@@ -19,7 +19,7 @@ from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.workers import Workers
-from legacy_queue.stores.backlog import Load
+from legacy_queue.stores.open_tasks import OpenCount
 
 _MAX_WORKERS = 20  # whose last task is read for an explanation
 
@@ -32,7 +32,7 @@ class InspectedPool:
 
     task_queue_id: str
     policy: str
-    tasks: Mapping[str, tuple[Load, Load]]  # pending and running, by priority
+    tasks: Mapping[str, tuple[OpenCount, OpenCount]]  # pending and running, by priority
     queue: Peeked
     callers: Sequence[WorkerRecord]
 
@@ -90,11 +90,11 @@ class Inspection:
 
         Those that have unresolved tasks, or were called for in the last ten days. Raises ServiceUnavailable.
         """
-        loads = self._task_queues.loads()
+        open_counts = self._task_queues.open_counts()
         callers: dict[str, list[WorkerRecord]] = {}
         for record in sorted(self._workers.callers(), key=lambda record: record.last_call, reverse=True):
             callers.setdefault("/".join(record.path[:2]), []).append(record)
-        names = sorted({*callers, *(task_queue_id for task_queue_id, _, _ in loads)})
+        names = sorted({*callers, *(task_queue_id for task_queue_id, _, _ in open_counts)})
 
         def read(after: str, count: int) -> Sequence[str]:
             return names[bisect_right(names, after) :][:count]
@@ -102,13 +102,15 @@ class Inspection:
         def pool(task_queue_id: str) -> bytes:
             provisioner_id, worker_type = task_queue_id.split("/")
 
-            def load(priority: str, state: str) -> Load:
-                return loads.get((task_queue_id, priority, state), Load())
+            def open_count(priority: str, state: str) -> OpenCount:
+                return open_counts.get((task_queue_id, priority, state), OpenCount())
 
             inspected = InspectedPool(
                 task_queue_id=task_queue_id,
                 policy=self._claims.policy(provisioner_id, worker_type),
-                tasks={name: (load(name, "pending"), load(name, "running")) for name in PRIORITIES},
+                tasks={
+                    name: (open_count(name, "pending"), open_count(name, "running")) for name in PRIORITIES
+                },
                 queue=self._peeking.messages(provisioner_id, worker_type),
                 callers=callers.get(task_queue_id, []),
             )

@@ -21,7 +21,7 @@ from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
-_PAGE = 100
+_MAX_TASKS = 100
 
 Decide = Callable[[Task, datetime], Outcome]
 
@@ -98,7 +98,7 @@ class GroupChanges:
         """Tasks that may be unresolved, in pages: first the founder, which may have no member row."""
         yield [task_group_id]
         after = ""
-        while page := self._store.active(task_group_id, after, _PAGE):
+        while page := self._store.active(task_group_id, after, _MAX_TASKS):
             yield list(dict.fromkeys(member.task_id for member in page if member.task_id != task_group_id))
             after = page[-1].task_id
 

@@ -56,7 +56,7 @@ class Listing:
         read = partial(self._tasks.ids, resolved_too=resolved_too)
         return self._page(read, str, after, limit, belongs, render)
 
-    def places(
+    def at_places(
         self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
     ) -> Page[str]:
         """The tasks at these places, each ``<..>/<taskId>``, in order.

@@ -9,17 +9,17 @@ from legacy_queue.ports import Clock
 from legacy_queue.services.concurrency import SingleFlight
 from legacy_queue.services.pages import Page
 from legacy_queue.services.tasks.listing import Listing
-from legacy_queue.stores import Backlog, TaskStore
-from legacy_queue.stores.backlog import Load
+from legacy_queue.stores import OpenTasks, TaskStore
+from legacy_queue.stores.open_tasks import OpenCount
 
 MAX_AGE = timedelta(seconds=2)  # the original's 20 s start machines for work that is done already
-MAX_LOAD = 4  # a reading is used for 4 times as long as it took
+MAX_SHARE_OF_TIME = 4  # a reading is used for 4 times as long as it took
 
 
 class _Reading(NamedTuple):
-    """A backlog that was read from ``begun`` on, and is used until ``until``."""
+    """The open tasks as they were read from ``begun`` on; used until ``until``."""
 
-    backlog: Backlog
+    open_tasks: OpenTasks
     begun: datetime
     until: datetime
 
@@ -37,16 +37,16 @@ class TaskQueues:
         self._listing = listing
         self._clock = clock
         self._reading: _Reading | None = None
-        self._read = SingleFlight(self._read_backlog)
+        self._read = SingleFlight(self._read_open_tasks)
 
     def counts(self, task_queue_ids: list[str]) -> list[tuple[int, int]]:
         """How many tasks of each are pending, and how many are claimed."""
-        backlog = self._backlog()
-        return [backlog.counts(task_queue_id) for task_queue_id in task_queue_ids]
+        open_tasks = self._open_tasks()
+        return [open_tasks.counts(task_queue_id) for task_queue_id in task_queue_ids]
 
-    def loads(self) -> Mapping[tuple[str, str, str], Load]:
+    def open_counts(self) -> Mapping[tuple[str, str, str], OpenCount]:
         """The unresolved tasks by taskQueueId, priority and state."""
-        return self._backlog().loads()
+        return self._open_tasks().open_counts()
 
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
@@ -55,22 +55,22 @@ class TaskQueues:
 
         The page begins behind the place ``after``, ``<time>/<taskId>``. No message is received.
         """
-        places = self._backlog().places(task_queue_id, state, after, limit + 1)
-        return self._listing.places(places, limit, lambda task: task.state == state, render)
+        places = self._open_tasks().places(task_queue_id, state, after, limit + 1)
+        return self._listing.at_places(places, limit, lambda task: task.state == state, render)
 
-    def _backlog(self) -> Backlog:
+    def _open_tasks(self) -> OpenTasks:
         reading = self._reading
         is_good = reading and reading.begun <= self._clock.wall_time() < reading.until
-        if reading is None or not is_good or reading.backlog.is_full:
+        if reading is None or not is_good or reading.open_tasks.is_full:
             reading = self._read.call()
-        return reading.backlog
+        return reading.open_tasks
 
-    def _read_backlog(self) -> _Reading:
+    def _read_open_tasks(self) -> _Reading:
         begun = self._clock.wall_time()
-        backlog = self._tasks.begin_backlog()
+        open_tasks = self._tasks.begin_open_tasks()
         after: str | None = ""
         while after is not None:
-            after = self._tasks.read_into(backlog, after)
+            after = self._tasks.read_into(open_tasks, after)
         took = self._clock.wall_time() - begun
-        self._reading = _Reading(backlog, begun, begun + max(MAX_AGE, MAX_LOAD * took))
+        self._reading = _Reading(open_tasks, begun, begun + max(MAX_AGE, MAX_SHARE_OF_TIME * took))
         return self._reading

@@ -16,7 +16,7 @@ _YIELD_AFTER = 1000  # tasks
 MAX_WRITES = 40_000  # then the table is read again, so that tasks which others ended do not add up
 
 
-class BacklogEntry(NamedTuple):
+class OpenTask(NamedTuple):
     """A task that has been ``pending`` or ``running`` since that time."""
 
     task_queue_id: str
@@ -26,21 +26,21 @@ class BacklogEntry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Load:
+class OpenCount:
     """How many tasks there are, and since when the oldest of them is in its state."""
 
     count: int = 0
     oldest: datetime | None = None
 
 
-class Backlog:
+class OpenTasks:
     """Read from the table once, and updated by all writes of this process.
 
     Writes of other processes since it was read are missing.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, BacklogEntry] = {}  # by taskId
+        self._entries: dict[str, OpenTask] = {}  # by taskId
         self._counts: Counter[tuple[str, str]] = Counter()
         self._written: set[str] = set()  # taskIds that this process wrote while the table was being read
         self._writes = 0
@@ -52,7 +52,7 @@ class Backlog:
         """Whether it holds so many writes that it is no longer updated."""
         return self._is_read and self._writes > MAX_WRITES
 
-    def read(self, entries: Iterable[tuple[str, BacklogEntry]], is_last: bool) -> None:
+    def read(self, entries: Iterable[tuple[str, OpenTask]], is_last: bool) -> None:
         """Add a page of the table, by taskId. Tasks that this process wrote meanwhile are newer, and stay."""
         with self._lock:
             for task_id, entry in entries:
@@ -71,7 +71,7 @@ class Backlog:
                 self._written.add(task.task_id)
             entry = None
             if run and not run.is_resolved:
-                entry = BacklogEntry(task.work_queue.task_queue_id, run.state, task.since, task.priority)
+                entry = OpenTask(task.work_queue.task_queue_id, run.state, task.since, task.priority)
             self._put(task.task_id, entry)
 
     def counts(self, task_queue_id: str) -> tuple[int, int]:
@@ -79,16 +79,16 @@ class Backlog:
         with self._lock:
             return self._counts[task_queue_id, "pending"], self._counts[task_queue_id, "running"]
 
-    def loads(self) -> Mapping[tuple[str, str, str], Load]:
+    def open_counts(self) -> Mapping[tuple[str, str, str], OpenCount]:
         """The tasks of each taskQueueId, priority and state, of which there is at least one."""
         with self._lock:
             entries = [*self._entries.values()]
-        loads: dict[tuple[str, str, str], Load] = {}
+        counts: dict[tuple[str, str, str], OpenCount] = {}
         for task_queue_id, state, since, priority in yielding(entries, _YIELD_AFTER):
-            load = loads.get((task_queue_id, priority, state), Load())
-            oldest = min(since, load.oldest or since)
-            loads[task_queue_id, priority, state] = Load(load.count + 1, oldest)
-        return loads
+            count = counts.get((task_queue_id, priority, state), OpenCount())
+            oldest = min(since, count.oldest or since)
+            counts[task_queue_id, priority, state] = OpenCount(count.count + 1, oldest)
+        return counts
 
     def places(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
         """``<since>/<taskId>`` of up to ``limit`` tasks behind the place ``after``, the oldest first."""
@@ -102,7 +102,7 @@ class Backlog:
         )
         return heapq.nsmallest(limit, (place for place in places if place > after))
 
-    def _put(self, task_id: str, entry: BacklogEntry | None) -> None:
+    def _put(self, task_id: str, entry: OpenTask | None) -> None:
         old = self._entries.pop(task_id, None)
         if old:
             self._counts[old[:2]] -= 1

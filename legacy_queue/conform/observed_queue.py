@@ -18,7 +18,9 @@ from legacy_queue.testing.legacy_queue import LegacyQueue
 
 CLAIM = timedelta(seconds=12)  # how long a claim lasts
 LONG_CLAIM = timedelta(minutes=3, seconds=40)  # which generic-worker reclaims too
-PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP = "conform", "worker", "conform"
+PROVISIONER_ID = "conform"
+WORKER_TYPE = "worker"
+WORKER_GROUP = "conform"
 WORKER_IDS = ("conform-1", "conform-2")
 POOL = f"{PROVISIONER_ID}/{WORKER_TYPE}"
 PAGE = 1000  # entries of the journal
@@ -71,7 +73,7 @@ def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tu
     return requests, parse_time(answer["now"])
 
 
-class Stage(LegacyQueue):
+class ObservedQueue(LegacyQueue):
     """A queue in memory for one situation. The worker runs from ``start`` to the end of the ``with``.
 
     ``payloads`` has task.payload by what a task does. A claim lasts for ``claim``.
@@ -123,7 +125,7 @@ class Stage(LegacyQueue):
         urls = self._http.call("GET", f"/v1/poll-task-url/{POOL}")["queues"]
         self._http.send("GET", urls[-1]["signedPollUrl"])
 
-    def start(self, *worker_ids: str) -> "Stage":
+    def start(self, *worker_ids: str) -> "ObservedQueue":
         """Start the worker, or those of these names that do not run. The log begins with the first start.
 
         Raises ValueError for a command that cannot be started.
