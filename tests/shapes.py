@@ -97,7 +97,12 @@ def fault(generation: str, name: str, value: Any) -> str | None:
     if validator is None or validator.is_valid(value):
         return None
     why = "; ".join(f"{list(error.instance_path)}: {error.message}" for error in validator.iter_errors(value))
-    return f"{name} is not of {generation}: {why[:1000]}"
+    where = " and ".join(f"tests/{file}" for file in FILES[generation])
+    return (
+        f"{name} is not of {generation}: {why[:1000]}\n"
+        f"If clients of {generation} accept that, change {where}; else legacy_queue/http/schemas.py, "
+        "legacy_queue/http/schema_properties.py, or the to_wire of legacy_queue/domain/ that makes it."
+    )
 
 
 def _note(text: str | None) -> None:
