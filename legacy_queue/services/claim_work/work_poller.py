@@ -131,6 +131,8 @@ class WorkPoller:
                 self._shared.running.discard(self)
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
         self._shared.waiter.wait(request.ready, max(0.0, timeout.total_seconds()))
+        # from here on ``_distribute`` gives it no message: what it took out below would be hidden from all
+        # workers until the end of the lease, if another came after it
         self.remove(request)
         polled = request.polled
         request.polled = []
@@ -145,6 +147,8 @@ class WorkPoller:
             self._waiting[request] = None
             if request.polls_once:
                 self._polls_once.append(request)
+            # under the lock, as the end of ``_run`` is: a poller that has just found nobody waiting ends, and
+            # one that is seen as running polls for this request, too
             starts = self.is_idle
             self._shared.running.add(self)
         self._wake.set()
@@ -183,6 +187,7 @@ class WorkPoller:
             self._has_offer = False
             polled_once = self._polls_once
             self._polls_once = []
+            # such a request is promised a poll of each queue, also of those that were empty just now
             if polled_once:
                 self._empty.clear()
         if self._left(self._checked_connections, _CHECK_INTERVAL) <= _POLL_MARGIN:
@@ -210,6 +215,8 @@ class WorkPoller:
             self._wake.clear()
             if self._shared.stopping.is_set():
                 self._finish([*self._waiting])
+            # an offer of this process is polled without a turn: behind the polls of many idle worker types, a
+            # worker would get its task seconds late
             bound = nullcontext() if self._has_offer else self._shared.polls
             try:
                 with bound, self._shared.gate.pass_through():
@@ -220,9 +227,11 @@ class WorkPoller:
                 log.exception("poller-failed")
                 self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
+                # a request that comes now finds the poller either running or ended, never in between
                 if not self._waiting:
                     self._shared.running.discard(self)
                     return
+            # ``_wake`` was cleared before the poll: what has set it since may have come too late for that
             self._shared.waiter.wait(self._wake, self.seconds_until_next_poll())
 
     def _by_need(self) -> list[WaitingRequest]:
@@ -246,7 +255,8 @@ class WorkPoller:
         """Poll until no request wants a message, or the queue had fewer messages than were requested."""
         is_full = True
         while is_full and self._until_due(queue) <= _POLL_MARGIN and (capacity := self._capacity()):
-            # a run that is offered during the receive may be missing in its answer
+            # a run that is offered during the receive may be missing in its answer: then the queue does not
+            # count as empty, and it was empty when it was asked, not when the answer came
             asked = self._clock.wall_time()
             offers = self._offers[queue]
             messages = self._shared.work_queues.receive(queue, min(capacity, _MAX_MESSAGES), POLL_LEASE)
@@ -269,10 +279,12 @@ class WorkPoller:
                 self._finish([request])
                 continue
             with self._lock:
-                if request not in self._waiting:  # it has just timed out
+                # it has just timed out: ``wait`` has taken its messages already
+                if request not in self._waiting:
                     continue
                 request.polled.append((queue, left.popleft()))
                 self._served.append(request)
+            # behind the others: ten workers get one task each before one gets ten
             if request.capacity:
                 requests.append(request)
             else:

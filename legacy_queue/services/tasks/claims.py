@@ -10,7 +10,13 @@ import structlog
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.authentication import create_temporary_credentials
-from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    InputError,
+    QueueError,
+    RequestConflict,
+    ResourceNotFound,
+)
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
 from legacy_queue.domain.migration_report import CLAIM_TASK
@@ -57,8 +63,11 @@ class ClaimProof:
         return [name for name, value in fields.items() if value is None]
 
 
-class _Moved(ResourceNotFound):
-    """The task is no longer in the queue where its message was polled: its priority was changed."""
+class _TaskMoved(QueueError):
+    """The task is no longer in the queue where its message was polled: its priority was changed.
+
+    No caller sees it. As a QueueError, it makes ``Changes.apply`` read the task before it is raised.
+    """
 
     def __init__(self, task: Task) -> None:
         super().__init__(f"task {task.task_id} is in another queue")
@@ -130,9 +139,11 @@ class Claims:
         except RequestConflict as stale:  # the message is deleted, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
             self._messages.delete_misplaced(task_id, queue, message.lease)
-        except _Moved as moved:
+        except _TaskMoved as moved:
             log.info("work-message-moved", message_id=message_id, task_id=task_id)
-            if moved.task.state == "pending":  # its new queue may have no message yet
+            # the process that changed the priority may have died before it put a message into the new queue:
+            # first offer, then delete, or a crash in between leaves a pending run without a message
+            if moved.task.state == "pending":
                 self._messages.offer(moved.task, len(moved.task.runs) - 1)
             self._messages.delete(queue, message.lease)
         except (ResourceNotFound, Corrupt) as error:  # of a run far ahead, or of no task
@@ -186,10 +197,12 @@ class Claims:
 
         def decide(task: Task, now: datetime) -> Outcome:
             if polled_from and replace(polled_from, shard=0) != task.work_queue:
-                raise _Moved(task)
+                raise _TaskMoved(task)
             outcome = transitions.claim(
                 task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now
             )
+            # claimWork must not hand out a run twice: the worker's other request has it already. claimTask
+            # may be repeated, since its answer may have been lost
             if polled_from and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
             return outcome
