@@ -29,7 +29,7 @@ READS = (
     *("queue:list-task-queues", "queue:get-task-queue:*"),
 )
 _NO_SCOPE = "something that no scope gives"
-_NAMED = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
+_NAME = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
 
 
 @dataclass(frozen=True)
@@ -109,17 +109,23 @@ def missing(scopes: Iterable[str], expression: Expression, params: Params) -> st
 def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) -> str:
     match expression:
         case str():
-            if any(params[name] == "" for name in _NAMED.findall(expression)):
+            texts = _NAME.split(expression)  # every other text is a name
+            texts[1::2] = [params[name] for name in texts[1::2]]
+            if "" in texts[1::2]:
                 return _NO_SCOPE
-            scope = _NAMED.sub(lambda name: params[name[1]], expression)
+            scope = "".join(texts)
             return "" if holds(scope) else f"`{scope}`"
         case AllOf(parts):
             lacks = [lack for part in expanded(parts, params) if (lack := _lack(holds, *part))]
             return _NO_SCOPE if _NO_SCOPE in lacks else _joined(" and ", lacks)
         case AnyOf(parts):
-            lacks = [_lack(holds, *part) for part in expanded(parts, params)]
-            useful = [lack for lack in lacks if lack != _NO_SCOPE]
-            return "" if "" in lacks else _joined(" or ", useful) or _NO_SCOPE
+            lacks = []
+            for part in expanded(parts, params):
+                if not (lack := _lack(holds, *part)):
+                    return ""  # what the other alternatives lack is not looked at
+                if lack != _NO_SCOPE:
+                    lacks.append(lack)
+            return _joined(" or ", lacks) or _NO_SCOPE
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
 
 
@@ -161,7 +167,7 @@ class Roles:
         expanded = dict.fromkeys(scopes)  # a set that keeps its order
         to_follow = list(expanded)
         roles = self._roles
-        while to_follow:
+        while to_follow and roles:
             scope = to_follow.pop()
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
