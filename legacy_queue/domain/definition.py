@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
+from legacy_queue.domain.lazy import lazy
 from legacy_queue.domain.times import format_time, given, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
@@ -26,9 +26,9 @@ _TIMES = ("created", "deadline", "expires")
 Read = TypeVar("Read")
 
 
-def _field(name: str, read: Callable[[Any], Read]) -> cached_property[Read]:
+def _field(name: str, read: Callable[[Any], Read]) -> lazy[Read]:
     # read when it is first asked for: most calls need few of the fields
-    return cached_property(lambda definition: read(definition.wire[name]))
+    return lazy(lambda definition: read(definition.wire[name]))
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,14 @@ class TaskDefinition:
     def project_id(self) -> str:
         return str(self.wire.get("projectId", NO_PROJECT))
 
+    @property
+    def task_queue_id(self) -> str:
+        """``<provisionerId>/<workerType>``."""
+        return f"{self.wire['provisionerId']}/{self.wire['workerType']}"
+
     def to_wire(self) -> dict[str, Any]:
         """The definition in answers: with projectId and taskQueueId."""
-        pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
-        return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
+        return {**self.wire, "projectId": self.project_id, "taskQueueId": self.task_queue_id}
 
     def check_same(self, given: "TaskDefinition", task_id: str) -> None:
         """Raise RequestConflict for another definition of the task, as JSON: in Python, 1 equals true."""

@@ -101,7 +101,8 @@ class Event:
 
     def as_of_2018(self) -> "Event":
         """The event in the shape of 2018."""
-        return replace(self, payload=reshaped(self.payload, SINCE_2018.get(self.exchange, {})))
+        payload = reshaped(self.payload, SINCE_2018.get(self.exchange, {}))
+        return Event(self.exchange, self.routing_key, self.routes, payload, self.only)
 
     def as_of_today(self) -> "Event":
         """The event in today's shape: task-defined is about the task before its first run."""

@@ -57,11 +57,13 @@ def reshaped(value: Any, difference: Any) -> Any:
         return difference
     match value:
         case dict():
-            return {
-                name: reshaped(inner, difference[name]) if name in difference else inner
-                for name, inner in value.items()
-                if name not in difference or difference[name] is not None
-            }
+            other = {**value}
+            for name in difference.keys() & value.keys():
+                if difference[name] is None:
+                    del other[name]
+                else:
+                    other[name] = reshaped(value[name], difference[name])
+            return other
         case list():
             return [reshaped(item, difference) for item in value]
     return difference.get(value, value)

@@ -60,21 +60,22 @@ class Outcome:
 
 def task_defined(task: Task) -> Outcome:
     """The task exists, pending or unscheduled."""
-    pending = task_pending(task)
-    return replace(pending, events=(task_event("task-defined", task), *pending.events))
+    return task_pending(task, before=(task_event("task-defined", task),))
 
 
-def task_pending(task: Task, held: MessageLease | None = None) -> Outcome:
-    """If the task is pending, its last run is offered, by the held message if there is one."""
+def task_pending(task: Task, held: MessageLease | None = None, before: tuple[Event, ...] = ()) -> Outcome:
+    """If the task is pending, its last run is offered, by the held message if there is one. The events
+    ``before`` come first.
+    """
     if task.state != "pending":
-        return Outcome(task)
-    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
+        return Outcome(task, events=before)
+    events = (*before, task_event("task-pending", task))
+    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=events)
 
 
 def task_retried(task: Task, held: MessageLease | None = None) -> Outcome:
     """The last run but one was resolved as exception, and the last run is pending instead."""
-    pending = task_pending(task, held)
-    return replace(pending, events=(run_retried(task, len(task.runs) - 2), *pending.events))
+    return task_pending(task, held, before=(run_retried(task, len(task.runs) - 2),))
 
 
 def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
@@ -83,7 +84,9 @@ def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
     return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
 
 
-def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outcome:
+def message_held(
+    task: Task, lease: MessageLease | None, now: datetime, events: tuple[Event, ...] = ()
+) -> Outcome:
     """The message for the next run is held until takenUntil.
 
     A message ends at the deadline, and Azure hides no message up to its end. If takenUntil is about as late,
@@ -94,5 +97,6 @@ def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outco
     rest = task.definition.deadline - now - _EXPIRY_MARGIN
     # rounded up, as Azure rounds the time for which it hides the message
     if timedelta(seconds=whole_seconds(until - now)) < rest:
-        return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
-    return Outcome(replace(task, held=None), after=DeleteMessage(lease, task.work_queue) if lease else None)
+        return Outcome(task, hold=Hold(run.run_id + 1, until, lease), events=events)
+    after = DeleteMessage(lease, task.work_queue) if lease else None
+    return Outcome(replace(task, held=None), after=after, events=events)

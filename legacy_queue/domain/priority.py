@@ -53,7 +53,8 @@ class WorkQueue:
 
     def sharded(self, task_id: str, shards: int) -> "WorkQueue":
         """The shard of that task."""
-        return replace(self, shard=zlib.crc32(task_id.encode()) % shards)
+        shard = zlib.crc32(task_id.encode()) % shards
+        return self if shard == self.shard else replace(self, shard=shard)
 
 
 def work_queues(provisioner_id: str, worker_type: str, shards: int = 1) -> tuple[WorkQueue, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import MAX_RUNS
+from legacy_queue.domain.lazy import lazy
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
@@ -56,7 +57,8 @@ class Run:
         """Whether its claim has ended."""
         return self.taken_until is not None and now >= self.taken_until
 
-    def to_wire(self) -> dict[str, Any]:
+    @lazy
+    def wire(self) -> Mapping[str, Any]:
         """The run in the status structure, without the fields that it does not have yet."""
         worker = self.worker
         wire = {
@@ -75,7 +77,7 @@ class Run:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_wire``."""
+        """The inverse of ``wire``."""
         return cls(
             run_id=wire["runId"],
             state=wire["state"],
@@ -225,19 +227,20 @@ class Task:
 
     def status(self) -> dict[str, Any]:
         """The task status structure of docs/explanation/http-contract.md#task-status."""
-        wire = self.wire
+        definition = self.definition
+        wire = definition.wire
         return {
             "taskId": self.task_id,
             "provisionerId": wire["provisionerId"],
             "workerType": wire["workerType"],
-            "taskQueueId": wire["taskQueueId"],
+            "taskQueueId": definition.task_queue_id,
             "schedulerId": wire["schedulerId"],
-            "projectId": wire["projectId"],
+            "projectId": definition.project_id,
             "taskGroupId": wire["taskGroupId"],
             "deadline": wire["deadline"],
             "expires": wire["expires"],
-            "priority": wire["priority"],
+            "priority": self.priority,
             "retriesLeft": self.retries_left,
             "state": self.state,
-            "runs": [run.to_wire() for run in self.runs],
+            "runs": [run.wire for run in self.runs],
         }

@@ -58,7 +58,7 @@ def format_time(time: datetime) -> str:
     """``2015-01-22T19:05:57.000Z``: every time that the server writes has this form."""
     if time.tzinfo is not UTC:
         time = time.astimezone(UTC)
-    return time.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
+    return time.isoformat(timespec="milliseconds")[:-6] + "Z"  # without +00:00
 
 
 def epoch_milliseconds(time: datetime) -> int:

@@ -185,8 +185,10 @@ def claim(
     if run.state != "pending":
         raise task.conflict(run.summary)
     taken_until = now + claim_timeout
-    task = _with_last_run(task, state="running", worker=worker, taken_until=taken_until, started=now)
-    return replace(message_held(task, proof, now), events=(*retried, task_event("task-running", task)))
+    task = _with_last_run(
+        task, task.held, state="running", worker=worker, taken_until=taken_until, started=now
+    )
+    return message_held(task, proof, now, events=(*retried, task_event("task-running", task)))
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -200,7 +202,7 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
     extended = now + claim_timeout
     # a server with a slow clock must not shorten what another has promised
     taken_until = max(extended, run.taken_until or extended)
-    return message_held(_with_last_run(task, taken_until=taken_until), task.held, now)
+    return message_held(_with_last_run(task, task.held, taken_until=taken_until), task.held, now)
 
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
@@ -256,7 +258,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     if task.state != "running":
         return replace(task_pending(changed), events=events)
     after = DeleteMessage(task.held, task.work_queue) if task.held else None
-    return replace(message_held(changed, None, now), after=after, events=events)
+    return replace(message_held(changed, None, now, events), after=after)
 
 
 def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
@@ -268,8 +270,8 @@ def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
-    pending = _with_last_run(task, state="pending", worker=None, taken_until=None, started=None)
-    return task_pending(replace(pending, held=None), task.held)
+    pending = _with_last_run(task, None, state="pending", worker=None, taken_until=None, started=None)
+    return task_pending(pending, task.held)
 
 
 def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
@@ -292,16 +294,16 @@ def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) 
 
 def _resolve_last_run(task: Task, state: str, reason: str, now: datetime) -> Task:
     # the message of a resolved task is not held any more: the caller passes its lease to the outcome
-    task = replace(_with_last_run(task, state=state, reason_resolved=reason, resolved=now), held=None)
+    task = _with_last_run(task, None, state=state, reason_resolved=reason, resolved=now)
     may_retry = task.retries_left > 0 and len(task.runs) < MAX_RUNS and now < task.definition.deadline
     if reason in RETRIED and may_retry:
         task = _with_new_run(replace(task, retries_left=task.retries_left - 1), RETRIED[reason], now)
     return task
 
 
-def _with_last_run(task: Task, **changes: Any) -> Task:
-    """The task with these fields of its last run changed."""
-    return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)))
+def _with_last_run(task: Task, held: MessageLease | None, **changes: Any) -> Task:
+    """The task with that held message, and these fields of its last run changed."""
+    return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)), held=held)
 
 
 def _with_new_run(task: Task, reason_created: str, now: datetime) -> Task:

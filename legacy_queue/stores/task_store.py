@@ -168,7 +168,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "taskQueueId": task.work_queue.task_queue_id,
         "priority": task.priority,
         "retriesLeft": task.retries_left,
-        "runs": to_json([run.to_wire() for run in task.runs]),
+        "runs": to_json([run.wire for run in task.runs]),
         # a 1 or 0 for each: of thousands of dependencies, the ids would not fit
         "waitsFor": "".join("01"[required in waits_for] for required in task.definition.dependencies),
         "heldMessageId": task.held.message_id if task.held else "",

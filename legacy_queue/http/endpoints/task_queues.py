@@ -153,6 +153,6 @@ def _pending(task: Task) -> Reply:
 
 
 def _claimed(task: Task) -> Reply:
-    run = task.runs[-1].to_wire()
+    run = task.runs[-1].wire
     worker = {name: run[name] for name in ("runId", "workerGroup", "workerId")}
     return {"taskId": task.task_id, **worker, "claimed": format_time(task.since), "task": task.wire}
