@@ -69,8 +69,9 @@ class Changes:
             is_fresh = remembered is None
             stored = remembered or self.read(task_id)
             remembered = None  # it may be old: any further round reads
+            now = self._clock.now() if is_fresh else began
             try:
-                outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
+                outcome = decide(stored.task, now)
             except QueueError as refusal:
                 if is_fresh:
                     self._delete_refused(stored.task, message, refusal)
@@ -118,20 +119,21 @@ class Changes:
         The mark goes with the write, not after it: the write may be the last that succeeds for a while.
         """
         is_behind = self._publisher.is_away or self._timers.is_unpublished(task.task_id)
-        return replace(task, is_unpublished=is_behind)
+        return task if task.is_unpublished == is_behind else replace(task, is_unpublished=is_behind)
 
     def finish(
         self,
+        task: Task,
         outcome: Outcome,
         stored: StoredTask | None = None,
         register: Callable[[Task], Task] = lambda task: task,
     ) -> Task:
         """Apply the effects of a successful write: publish first, so that no worker acts before the event.
 
-        ``stored`` is the task before the write, None for a new task, which ``register`` then registers.
-        Raises nothing. The timer applies failed effects, and always the effects of a task's end on others.
+        ``task`` is what was written. ``stored`` is the task before the write, None for a new task, which
+        ``register`` then registers. Raises nothing. The timer applies failed effects, and always the effects
+        of a task's end on others.
         """
-        task = outcome.task
         is_done = False
         before = stored.task if stored else None
         try:
@@ -237,7 +239,7 @@ class Changes:
             task = self.marked(task)
             current = self._replace(stored, task, outcome)
         if current == task:
-            self.finish(replace(outcome, task=task), stored)
+            self.finish(task, outcome, stored)
             return task
         if any(run not in stored.task.runs and _was_written(run, current) for run in task.runs):
             self._timers.retry_later(task_id)  # it was written, and another process wrote after it

@@ -59,13 +59,14 @@ class Tasks:
         outcome = transitions.create(task_id, definition, waits_for, now)
         with self._changes.writing(task_id, now, definition.task_group_id):
             self._groups.join(task_id, definition)
-            outcome = replace(outcome, task=self._changes.marked(outcome.task))
+            task = self._changes.marked(outcome.task)
             try:
-                self._tasks.insert(outcome.task)
+                self._tasks.insert(task)
             except AlreadyExists:
-                created = self._created_before(outcome.task)
-                if created.task != outcome.task:  # else only the answer was lost, and no other call offers it
+                created = self._created_before(task)
+                if created.task != task:  # else only the answer was lost, and no other call offers it
                     outcome = replace(created, after=None)  # the timer of that call offers what is missing
+                    task = outcome.task
             else:
                 if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
                     self._groups.join_again(task_id, definition)
@@ -74,7 +75,7 @@ class Tasks:
             self._dependencies.register(task)  # now: not pending before task-defined is published
             return self._dependencies.recheck(task)
 
-        return self._changes.finish(outcome, register=register)
+        return self._changes.finish(task, outcome, register=register)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
