@@ -116,7 +116,7 @@ def create_app(
     ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
     # its templates and static files are of the page
-    app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
+    app = FlaskApp("legacy_queue.http.page.page", TrustedProxies(proxies))
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
     events = events_endpoint(project, services.clock, services.stopping)
     page = page_endpoint(sign_in, control)

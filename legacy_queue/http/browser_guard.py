@@ -12,6 +12,7 @@ from flask import Response, request
 
 from legacy_queue.domain.errors import MisdirectedRequest
 from legacy_queue.domain.hosts import is_address
+from legacy_queue.http.request_log import Environ
 
 ANY = "*"  # among hosts or origins: all of them
 _PORT = re.compile(r":[0-9]*$")
@@ -39,8 +40,10 @@ class BrowserGuard:
             raise MisdirectedRequest(
                 f"the host is {host[:200]!r}: {known} are accepted; the setting allowed-hosts adds others"
             )
-        is_preflight = request.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ
-        if not is_preflight or not self._allowed_origin():
+        is_preflight = (
+            "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ and environ["REQUEST_METHOD"] == "OPTIONS"
+        )
+        if not is_preflight or not self._allowed_origin(environ):
             return None
         response = Response(status=204)
         del response.headers["Content-Type"]
@@ -52,14 +55,14 @@ class BrowserGuard:
 
     def share(self, response: Response) -> Response:
         """Let a page of an allowed origin read the answer."""
-        if allowed := self._allowed_origin():
+        if self._origins and (allowed := self._allowed_origin(request.environ)):
             response.headers.add("Access-Control-Allow-Origin", allowed)
             response.headers.add("Access-Control-Expose-Headers", "*")
             response.headers.add("Vary", "Origin")
         return response
 
-    def _allowed_origin(self) -> str | None:
-        origin = request.environ.get("HTTP_ORIGIN")
+    def _allowed_origin(self, environ: Environ) -> str | None:
+        origin = environ.get("HTTP_ORIGIN")
         return ANY if ANY in self._origins else origin if origin in self._origins else None
 
     def _is_known(self, host: str) -> bool:

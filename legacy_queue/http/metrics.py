@@ -42,12 +42,15 @@ class Metrics:
         ProcessCollector(registry=self._registry)
         build = {"version": __version__, "python": platform.python_version(), "storage": storage}
         Info("legacy_queue_build", "What runs here.", registry=self._registry).info(build)
-        self._answered = self._counter("requests", "Requests that were answered.", "endpoint", "status")
-        self._seconds = self._histogram("request", "From a request to the end of its answer.", "endpoint")
+        answered = self._counter("requests", "Requests that were answered.", "endpoint", "status")
+        seconds = self._histogram("request", "From a request to the end of its answer.", "endpoint")
         operations = self._histogram(
             "operation", "Operations on storage, by its service, and publishing to the broker.", "service"
         )
-        self._operations_of = cache(operations.labels)  # looked up in less time than the labels
+        # looked up in less time than the labels, which take a lock
+        self._answered_of = cache(answered.labels)
+        self._seconds_of = cache(seconds.labels)
+        self._operations_of = cache(operations.labels)
         self._failed = self._counter("failed_operations", "Those of them that failed.", "service")
 
     def observe(self, service: str, seconds: float, is_answered: bool) -> None:
@@ -59,8 +62,8 @@ class Metrics:
     def answered(self, record: RequestRecord) -> None:
         """Count a request. Without an endpoint its label is ``none``."""
         name = record.endpoint_name or "none"
-        self._answered.labels(name, record.status).inc()
-        self._seconds.labels(name).observe(record.ms / 1000)
+        self._answered_of(name, record.status).inc()
+        self._seconds_of(name).observe(record.ms / 1000)
 
     def watch(self, services: Services) -> None:
         """Read these services when the metrics are read. Called once."""

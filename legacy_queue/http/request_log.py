@@ -163,7 +163,8 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
     @app.after_request
     def log_request(response: Response) -> Response:
         record = record_of(request.environ)
-        record.endpoint = record.endpoint or request.endpoint
+        if not (record.call or record.endpoint):
+            record.endpoint = request.endpoint
 
         def end() -> None:
             record.write()
@@ -180,7 +181,8 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
             record.reason = "a fault closed the connection"
         else:
             record.status = response.status_code
-            record.code = response.headers.get("x-ms-error-code")
+            if record.status >= 400:
+                record.code = response.headers.get("x-ms-error-code")
         response.call_on_close(end)
         return response
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.errors import (
@@ -38,6 +38,7 @@ _PREFIX_2018 = "/v1"
 _SEGMENT = re.compile(r"<(\w+)>")
 _REST = re.compile("<raw:(name|objectName)>")  # they may have slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+_PIECE = 64 * 1024  # bytes of a body that are read at once: other requests go on after each
 
 
 class EndpointViews:
@@ -125,7 +126,7 @@ class EndpointViews:
         """
         if endpoint.disabled:
             raise ResourceNotFound(endpoint.disabled)
-        params = {name: unquote(segment) for name, segment in segments.items()}
+        params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
@@ -202,17 +203,20 @@ def _query(endpoint: Endpoint) -> dict[str, str]:
 
 def _body(environ: Environ) -> bytes:
     """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
-    if environ.get("CONTENT_LENGTH", "") in ("", "0") and "HTTP_TRANSFER_ENCODING" not in environ:
-        return b""  # without the cost of Werkzeug's stream
-    if int(environ.get("CONTENT_LENGTH") or 0) > MAX_BODY:
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    is_chunked = not length and "HTTP_TRANSFER_ENCODING" in environ
+    left = MAX_BODY + 1 if is_chunked else length
+    if length > MAX_BODY:
         raise RequestEntityTooLarge
-    try:
-        raw = request.get_data(cache=False)
-    except ClientDisconnected:
-        raise MalformedPayload("the body ended before it had its content-length") from None
-    if len(raw) > MAX_BODY:
+    pieces = []
+    while left and (piece := environ["wsgi.input"].read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    if is_chunked and not left:
         raise RequestEntityTooLarge
-    return raw
+    if left and not is_chunked:
+        raise MalformedPayload("the body ended before it had its content-length")
+    return b"".join(pieces)
 
 
 def _check_body(endpoint: Endpoint, body: Any, size: int, is_of_2018: bool) -> None:
