@@ -53,17 +53,17 @@ TODAY: Mapping[str, Difference] = {
 
 def reshaped(value: Any, difference: Any) -> Any:
     """The value as the other generation has it; a text may be another text."""
-    if isinstance(difference, list):
-        return difference
-    match value:
-        case dict():
+    match value, difference:
+        case _, list():
+            return difference
+        case dict(), _:
             other = {**value}
-            for name in difference.keys() & value.keys():
-                if difference[name] is None:
+            for name, change in difference.items():
+                if name in value and change is None:
                     del other[name]
-                else:
-                    other[name] = reshaped(value[name], difference[name])
+                elif name in value:
+                    other[name] = reshaped(value[name], change)
             return other
-        case list():
+        case list(), _:
             return [reshaped(item, difference) for item in value]
     return difference.get(value, value)

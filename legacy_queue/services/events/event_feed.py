@@ -113,7 +113,8 @@ class EventFeed:
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-            self._wake()
+            if self._streams:
+                self._wake()
 
     def follow(
         self,

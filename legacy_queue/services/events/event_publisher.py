@@ -38,7 +38,8 @@ class EventPublisher:
                 raise BrokerAway
             with self._noted():
                 self._broker.publish(events)
-        self.published.update(event.exchange for event in events)
+        for event in events:
+            self.published[event.exchange] += 1
 
     def _shaped(self, events: Sequence[Event]) -> Sequence[Event]:
         if self._is_todays:

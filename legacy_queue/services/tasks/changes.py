@@ -163,11 +163,13 @@ class Changes:
 
     def _publish(self, task_id: str, events: Sequence[Event]) -> bool:
         """Publish the events, unless earlier events of the task are unpublished; returns whether it did."""
-        if not self._timers.is_unpublished(task_id):
-            with suppress(BrokerAway):
-                self._publisher.publish(events)
-                return True
-        return False
+        if self._timers.is_unpublished(task_id):
+            return False
+        try:
+            self._publisher.publish(events)
+        except BrokerAway:
+            return False
+        return True
 
     def mark_unpublished(self, task_id: str) -> None:
         """Mark the task: the next process that changes it and has a broker publishes all its events."""

@@ -69,10 +69,11 @@ class WorkMessages:
         """
         text = message_text(task.task_id, run_id, self._secret)
         queue = task.work_queue.sharded(task.task_id, self._queues.shards)
-        if whole_seconds(delay) >= math.floor(self._time_left(task) / timedelta(seconds=1)):
+        time_left = self._time_left(task)
+        if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
             return
         if not (lease and self._hide(queue, lease, text, delay)):
-            self._queues.put(queue, text, self._time_left(task), delay)
+            self._queues.put(queue, text, time_left, delay)
         self._on_offer(queue, delay)
 
     def delete(self, queue: WorkQueue, lease: MessageLease) -> None:
