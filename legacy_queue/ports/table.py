@@ -126,29 +126,22 @@ def check_changes(partition: str, changes: Sequence[Change]) -> None:
 def check_change(partition: str, change: Change) -> None:
     """Raise ValueError or TypeError for an invalid key or invalid values."""
     check_key(partition, change.key)
+    values: Mapping[str, Any] = change.values
     row_size = 0
-    for name, value in change.values.items():
-        size = _size(value)
+    for name, value in values.items():
+        kind = type(value)
+        size = 2 * len(value) if kind is str else len(value) if kind is bytes else 8
         if size > _MAX_VALUE:
             raise ValueError(f"{name} has more than 64 KiB")
+        if kind is int and not -(2**31) <= value < 2**31:
+            raise ValueError(f"{value} has more than 32 bits")
+        if kind is datetime and value.tzinfo is None:
+            raise ValueError("a time has no time zone")
+        if kind not in (str, bytes, bool, int, datetime):
+            raise TypeError(f"a {kind.__name__} cannot be stored in a row")
         row_size += size
     if row_size > _MAX_ROW:
         raise ValueError("a row has up to 1 MiB")
-
-
-def _size(value: Any) -> int:
-    kind = type(value)
-    if kind is str:
-        return 2 * len(value)
-    if kind is bytes:
-        return len(value)
-    if kind is int and not -(2**31) <= value < 2**31:
-        raise ValueError(f"{value} has more than 32 bits")
-    if kind is datetime and value.tzinfo is None:
-        raise ValueError("a time has no time zone")
-    if kind not in (bool, int, datetime):
-        raise TypeError(f"a {kind.__name__} cannot be stored in a row")
-    return 8
 
 
 def check_limit(limit: int) -> None:

@@ -55,12 +55,6 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-# JSON has neither bytes nor times, and json_patch must find no structure in a value
-_WRITERS: Mapping[type, Callable[[Any], str]] = {
-    str: lambda value: "s" + value,
-    bytes: lambda value: "b" + value.decode("latin-1"),
-    datetime: lambda value: f"d{epoch_milliseconds(value)}",
-}
 _READERS: Mapping[str, Callable[[str], Value]] = {
     "s": str,
     "b": lambda text: text.encode("latin-1"),
@@ -246,10 +240,16 @@ def _selected(row: Row, names: Sequence[str]) -> Row:
 
 
 def _encoded(values: Mapping[str, Value]) -> str:
-    written = {
-        name: _WRITERS[type(value)](value) if type(value) in _WRITERS else value
-        for name, value in values.items()
-    }
+    """JSON has neither bytes nor times, and json_patch must find no structure in a value."""
+    written = dict(values)
+    for name, value in values.items():
+        match value:
+            case str():
+                written[name] = f"s{value}"
+            case bytes():
+                written[name] = "b" + value.decode("latin-1")
+            case datetime():
+                written[name] = f"d{epoch_milliseconds(value)}"
     return str(_dumps(written))
 
 
