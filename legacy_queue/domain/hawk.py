@@ -24,8 +24,8 @@ MAX_LENGTH = 65_536  # of a header or a bewit; a certificate has every scope of 
 _FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}
 _FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
-_PAIR = r'\s*([a-z]+)="([^"]+)"\s*'
-_PAIRS = re.compile(rf"{_PAIR}(?:,{_PAIR})*")
+_PAIR = re.compile(r'\s*([a-z]+)="([^"]+)"\s*')
+_PAIRS = re.compile(rf"{_PAIR.pattern}(?:,{_PAIR.pattern})*")
 _MALFORMED_HEADER = "malformed header"
 _MALFORMED_BEWIT = "malformed bewit"
 
@@ -99,13 +99,13 @@ def _read_header(header: str, target: str) -> Signature:
     if len(header) > MAX_LENGTH or not _is_plain(header):
         raise AuthenticationFailed(_MALFORMED_HEADER)
     # findall alone would skip what is no pair
-    pairs = re.findall(_PAIR, text) if _PAIRS.fullmatch(text) else []
-    names = [name for name, _ in pairs]
+    pairs = _PAIR.findall(text) if _PAIRS.fullmatch(text) else []
+    values = dict(pairs)
     # in any order, each once
-    if len(names) != len(set(names)) or not _REQUIRED <= set(names) <= _FIELDS.keys():
+    if len(values) != len(pairs) or not _REQUIRED <= values.keys() <= _FIELDS.keys():
         raise AuthenticationFailed("header with fields missing, doubled or unknown")
+    _check_seconds(values["ts"])
     fields = {_FIELDS[name]: value for name, value in pairs}
-    _check_seconds(fields["timestamp"])
     return Signature("header", target=target, **fields)
 
 
@@ -213,8 +213,9 @@ def _mac(signature: Signature, request: SignedRequest, access_token: str) -> str
         signature.ext,
         # npm's hawk signs dlg, also an empty one, only where there is an app
         *([signature.app, signature.dlg] if signature.app else []),
+        "",  # the last line ends too
     ]
-    text = "".join(f"{line}\n" for line in lines)
+    text = "\n".join(lines)
     return base64.b64encode(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256)).decode()
 
 

@@ -8,6 +8,8 @@ from threading import Event as Flag
 from typing import Any
 from urllib.parse import parse_qs
 
+from flask import Response
+
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.domain.fault import Fault, RunKey, Target
 from legacy_queue.domain.messages import read_message
@@ -53,7 +55,7 @@ class FaultInjection:
         if fault and fault.effect == "sas":
             call = call.with_url_life(fault.url_life)
         answer = call.endpoint.handler(call)
-        if isinstance(answer, Mapping):
+        if not isinstance(answer, Response):
             _record_answer(record_of(call.environ), call.endpoint.name, answer)
         return answer
 

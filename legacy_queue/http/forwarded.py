@@ -7,7 +7,7 @@ from functools import lru_cache
 from legacy_queue.domain.hosts import Network
 from legacy_queue.http.request_log import Environ
 
-_HEADERS = tuple(
+_HEADERS = frozenset(
     f"HTTP_{name}"
     for name in [
         "X_FORWARDED_FOR",
@@ -40,8 +40,8 @@ class TrustedProxies:
             if scheme in ("http", "https"):
                 environ["wsgi.url_scheme"] = scheme
         else:
-            for name in _HEADERS:
-                environ.pop(name, None)
+            for name in environ.keys() & _HEADERS:
+                del environ[name]
 
     def _is_in_networks(self, peer: str) -> bool:
         try:

@@ -128,7 +128,8 @@ class EndpointViews:
             raise ResourceNotFound(endpoint.disabled)
         params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
-        _check_escapes(record.target)
+        if "%" in record.target:
+            _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
         is_of_2018 = environ["PATH_INFO"].startswith(f"{_PREFIX_2018}/")
         is_todays = self._shape == "today" or (self._shape == BY_PATH and not is_of_2018)
@@ -181,7 +182,7 @@ class EndpointViews:
 
 def _check_escapes(target: str) -> None:
     """Raises InvalidRequestArguments for a ``%`` that is not a percent escape: it is ambiguous."""
-    if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
+    if broken := re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
         raise InvalidRequestArguments(
             f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
         )
