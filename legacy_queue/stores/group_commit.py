@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -20,7 +19,8 @@ class GroupCommit(Generic[BatchItem]):
     def __init__(self, write: Callable[[Sequence[BatchItem]], None], max_items: int) -> None:
         self._write_items = write
         self._max_items = max_items
-        self._waiting: deque[tuple[BatchItem, Future[None]]] = deque()
+        # with what became of each: nothing until its batch is written, then the error of that, or None
+        self._waiting: deque[tuple[BatchItem, list[Exception | None]]] = deque()
         self._writer = Lock()
 
     @property
@@ -30,13 +30,14 @@ class GroupCommit(Generic[BatchItem]):
 
     def add(self, item: BatchItem) -> None:
         """Return once the item is written; raises the error that ``write`` raised for its batch."""
-        written: Future[None] = Future()
+        written: list[Exception | None] = []
         self._waiting.append((item, written))
-        while not written.done():
+        while not written:
             with self._writer:
-                if not written.done():  # by the caller that had the lock before
+                if not written:  # by the caller that had the lock before
                     self._write_batch()
-        written.result()
+        if written[0]:
+            raise written[0]
 
     def _write_batch(self) -> None:
         count = min(len(self._waiting), self._max_items)
@@ -49,4 +50,4 @@ class GroupCommit(Generic[BatchItem]):
             error = refusal
         finally:  # also where the thread is being ended: other callers wait
             for _, written in batch:
-                written.set_exception(error) if error else written.set_result(None)
+                written.append(error)
