@@ -4,16 +4,15 @@ import time
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
-from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import AdjustableClock, Clock, Flag, Waiter
 
 
 class SystemClock(Clock):
     def now(self) -> datetime:
-        return to_milliseconds(datetime.now(UTC))
+        now = datetime.now(UTC)
+        return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
-    def wall_time(self) -> datetime:
-        return self.now()
+    wall_time = now
 
     def wall_time_of(self, time: datetime) -> datetime:
         return time

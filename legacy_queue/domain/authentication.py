@@ -79,7 +79,7 @@ class Certificate:
             } if (
                 len(seed) == SEED_LENGTH
                 and is_scope(issuer := others.get("issuer") or "")
-                and all(is_scope(text) for text in [*scopes, seed, signature])
+                and all(map(is_scope, [*scopes, seed, signature]))
             ):
                 return cls(tuple(scopes), start, expiry, seed, issuer or None, signature)
         raise AuthenticationFailed("malformed certificate")

@@ -130,7 +130,7 @@ class Task:
         priority: str = self.definition.wire["priority"]
         return self.priority_changes[-1].new if self.priority_changes else priority
 
-    @property
+    @lazy
     def work_queue(self) -> WorkQueue:
         """The queue of its messages."""
         wire = self.definition.wire

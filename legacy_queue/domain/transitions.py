@@ -103,10 +103,8 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
     """A new task: pending with run 0, or unscheduled if it waits for dependencies."""
-    task = Task(task_id, definition, definition.retries, waits_for=tuple(waits_for))
-    if not waits_for:
-        task = _with_new_run(task, "scheduled", now)
-    return task_defined(task)
+    runs = () if waits_for else (Run(0, "pending", "scheduled", now),)
+    return task_defined(Task(task_id, definition, definition.retries, runs, waits_for=tuple(waits_for)))
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:

@@ -123,14 +123,15 @@ class WorkerRecord:
             recent_claims=tuple(dict.fromkeys((*self.recent_claims, *claims)))[-RECENT_TASKS:],
         )
 
-    def called(self, kind: CallKind, now: datetime) -> Self:
-        """The record with one call more of that kind."""
-        return self.counted(kind, Calls(1, now, now))
+    def called(self, kind: CallKind, now: datetime, client: str = "") -> Self:
+        """The record with one call more of that kind, by that client if it is known."""
+        return self.counted(kind, Calls(1, now, now), client)
 
-    def counted(self, kind: CallKind, more: Calls) -> Self:
-        """The record with these calls more of that kind."""
+    def counted(self, kind: CallKind, more: Calls, client: str = "") -> Self:
+        """As ``called``, with these calls more."""
         calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}
-        return replace(self, calls={**calls, kind: calls[kind].plus(more) if kind in calls else more})
+        calls[kind] = calls[kind].plus(more) if kind in calls else more
+        return replace(self, calls=calls, client=client or self.client)
 
     def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
         """The record with a quarantine by this client, for the reason ``info``."""

@@ -49,8 +49,8 @@ class RequestRecord:
 
     def __init__(self, environ: Environ) -> None:
         sent_id = environ.get("HTTP_X_REQUEST_ID", "")
-        own_id = f"{random.getrandbits(48):012x}"
-        self.request_id = sent_id if _PLAIN_ID.fullmatch(sent_id) else own_id
+        is_usable = sent_id and _PLAIN_ID.fullmatch(sent_id)
+        self.request_id: str = sent_id if is_usable else f"{random.getrandbits(48):012x}"
         self.method: str = environ["REQUEST_METHOD"]
         self.target: str = environ["RAW_URI"]
         if not self.target.startswith("/"):

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from flask import Flask, Response, request
+from werkzeug.datastructures import Headers
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from legacy_queue.domain.authentication import Authenticator, Identity
@@ -39,6 +40,13 @@ _SEGMENT = re.compile(r"<(\w+)>")
 _REST = re.compile("<raw:(name|objectName)>")  # they may have slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _PIECE = 64 * 1024  # bytes of a body that are read at once: other requests go on after each
+
+
+class _JsonResponse(Response):
+    """An answer of an endpoint: its headers are complete, without a copy that Werkzeug completes."""
+
+    def get_wsgi_headers(self, environ: Environ) -> Headers:  # noqa: ARG002
+        return self.headers
 
 
 class EndpointViews:
@@ -108,7 +116,7 @@ class EndpointViews:
         if isinstance(answer, Response):
             return answer
         body = to_json(call.shaped(answer), is_sorted=True) + b"\n"
-        return Response(body, content_type="application/json")
+        return _JsonResponse(body, content_type="application/json")
 
     def _checked(
         self,
@@ -235,15 +243,15 @@ def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest
     The x-forwarded headers, which are those of a trusted proxy, tell the host and the port that the client
     addressed.
     """
-
-    def forwarded(header: str, otherwise: str) -> str:
-        return str(environ.get(f"HTTP_X_FORWARDED_{header}", otherwise).split(",")[0].strip())
-
     scheme = environ["wsgi.url_scheme"]
-    address = forwarded("HOST", environ.get("HTTP_HOST", ""))
+    address = environ.get("HTTP_HOST", "")
+    if forwarded := environ.get("HTTP_X_FORWARDED_HOST"):
+        address = forwarded.split(",")[0].strip()
     has_port = ":" in address and not address.endswith("]")  # [::1] has colons, but no port
     host, _, port = address.rpartition(":") if has_port else (address, "", "")
-    port = forwarded("PORT", "") or port or _DEFAULT_PORTS.get(scheme, "80")
+    if forwarded := environ.get("HTTP_X_FORWARDED_PORT"):
+        port = forwarded.split(",")[0].strip() or port
+    port = port or _DEFAULT_PORTS.get(scheme, "80")
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
         raise AuthenticationFailed("host without a usable port")
     return SignedRequest(

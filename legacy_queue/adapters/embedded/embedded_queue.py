@@ -3,6 +3,7 @@
 import base64
 import hmac
 import json
+import os
 import secrets
 import sqlite3
 import uuid
@@ -214,7 +215,7 @@ def _milliseconds(duration: timedelta) -> int:
 
 def _receipt() -> str:
     """Unique, unguessable base64 with ``+``, ``/`` and ``=``, which receipts of Azure may have."""
-    return base64.b64encode(secrets.token_bytes(6) + _PLUS_AND_SLASH + secrets.token_bytes(14)).decode()
+    return base64.b64encode(os.urandom(6) + _PLUS_AND_SLASH + os.urandom(14)).decode()
 
 
 def _message(

@@ -6,7 +6,7 @@ past; otherwise it reads up to a bounded number of rows.
 
 import json
 import operator
-import secrets
+import os
 import sqlite3
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
@@ -143,7 +143,7 @@ class EmbeddedTable(Table):
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))
         if change.kind == "delete":
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
-        etag = f'W/"{secrets.token_hex(12)}"'
+        etag = f'W/"{os.urandom(12).hex()}"'
         state = values.get("state")
         expires = values.get("expires")
         columns = {

@@ -5,7 +5,6 @@ A failure to write a call never fails the call: in the original it failed claims
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial, reduce
 from threading import Lock
@@ -88,12 +87,7 @@ class Workers:
         finally:
             now = self._clock.now()
             client = caller_name(client_id)
-            self._note(
-                worker,
-                lambda record: replace(
-                    record.active(now, call.claims).called(kind, now), client=client or record.client
-                ),
-            )
+            self._note(worker, lambda record: record.active(now, call.claims).called(kind, now, client))
 
     def record_call(self, client: RecordPath, kind: CallKind) -> None:
         """Note a call of a client."""
