@@ -12,7 +12,6 @@ from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.worker.command import Payload, PayloadError
 
 _POLL_INTERVAL = 0.5  # seconds
 _UNAVAILABLE_TIMEOUT = 60  # seconds
@@ -113,7 +112,6 @@ def create_task(
             raise click.UsageError("Missing argument '-- COMMAND...'")
         artifacts = {name: {"type": "file", "path": path} for name, path in artifact.items()}
         definition["payload"] |= {"env": env, "artifacts": artifacts}
-        _check_for_the_sample_worker(definition["payload"])
     else:
         if artifact:
             raise click.UsageError("--artifact goes without --payload, whose file may have artifacts")
@@ -150,13 +148,6 @@ def _with_command(payload: Mapping[str, Any], words: Sequence[str]) -> dict[str,
     command = payload.get("command")
     has_several = isinstance(command, list) and any(isinstance(each, list) for each in command)
     return {**payload, "command": [list(words)] if has_several else list(words)}
-
-
-def _check_for_the_sample_worker(payload: Mapping[str, Any]) -> None:
-    try:
-        Payload.from_wire(payload)
-    except PayloadError as malformed:
-        raise click.UsageError(f"the sample worker would refuse this task: {malformed}") from None
 
 
 def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:

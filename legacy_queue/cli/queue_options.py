@@ -58,9 +58,8 @@ class CalledQueue:
 
     def send(self, method: str, url: str, timeout: float = 30, **content: Any) -> requests.Response:
         """The answer to a signed request."""
-        sign = self.credentials.hawk(lambda: datetime.now(UTC))
         try:
-            return requests.request(method, url, auth=sign, timeout=timeout, **content)
+            return requests.request(method, url, auth=self.credentials.sign, timeout=timeout, **content)
         except requests.RequestException as error:
             raise no_answer(self.root_url, error) from None
 

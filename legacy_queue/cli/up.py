@@ -32,11 +32,10 @@ from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.private_folder import make_private
 from legacy_queue.server.signals import interrupt_on_signal
 from legacy_queue.testing.queue_server import trust_variables
-from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
-from legacy_queue.worker.command import LOG
+from legacy_queue.worker import Credentials, SampleWorker, WorkerSettings
+from legacy_queue.worker.task_run import LOG
 
 _POOL = "my-provisioner/my-worker"
-_PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that the demonstration shows a reclaim
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
 _LINK_LIFE = timedelta(minutes=60)
@@ -212,28 +211,26 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
     queue = CalledQueue(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
     task_id = slugid()
-    worker_type = f"demo-{secrets.token_hex(4)}"  # a new one: an interrupted demo may have left a task
     begun = monotonic()
 
     def show(who: str, what: str) -> None:
         """Print a step of the draft's sequence chart, with the seconds since the start."""
         click.echo(f"{monotonic() - begun:6.2f} s  {who:<22} {what}")
 
-    def on_step(step: Step, fields: Mapping[str, Any]) -> None:
-        if step is not Step.POLL or fields["messages"]:
-            show(*_charted(step, fields))
-        if step is Step.CLAIM:  # the queue holds the message before it answers
+    def on_step(step: str, **fields: Any) -> None:
+        show(*_charted(step, fields))
+        if step == "claim":  # the queue holds the message before it answers
             held = f"message for run {fields['run_id'] + 1} held, invisible until"
-            show("Queue -> AzureQueue", f"{held} {format_time(fields['taken_until'])}")
+            show("Queue -> AzureQueue", f"{held} {fields['taken_until']}")
 
-    definition = definition_of(f"{_PROVISIONER}/{worker_type}", _DEMO_COMMAND)
+    pool = f"demo-provisioner/demo-{secrets.token_hex(4)}"  # new: an interrupted demo may have left a task
+    definition = definition_of(pool, _DEMO_COMMAND)
     create(queue, task_id, definition, timedelta(hours=1))
     show("Scheduler -> Queue", f"createTask {task_id}")
     settings = WorkerSettings(
         base_url=queue.base_url,
         credentials=queue.credentials,
-        provisioner_id=_PROVISIONER,
-        worker_type=worker_type,
+        pool=pool,
         worker_group="demo",
         worker_id=f"demo-{secrets.token_hex(4)}",
         max_tasks=1,
@@ -259,20 +256,20 @@ def _run(worker: SampleWorker) -> None:
 
 
 _CHART = {
-    Step.POLL_URLS: ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
-    Step.POLL: ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
-    Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with messageId, receipt, signature"),
-    Step.RUN: ("Worker", "executing run {run_id} ..."),
-    Step.RECLAIM: ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
-    Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name}"),
-    Step.REPORT: ("Worker -> Queue", "report {result}"),
+    "poll-urls": ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
+    "poll": ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
+    "claim": ("Worker -> Queue", "claimTask run {run_id} with messageId, receipt, signature"),
+    "run": ("Worker", "executing run {run_id} ..."),
+    "reclaim": ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
+    "artifact": ("Worker -> Queue", "createArtifact {name}"),
+    "report": ("Worker -> Queue", "report {result}"),
 }
 
 
-def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
+def _charted(step: str, fields: Mapping[str, Any]) -> tuple[str, str]:
     """The two columns of this step in the chart: the actors, and the action."""
     if step not in _CHART:
-        return "Worker", f"{step.value} {dict(fields)}"
+        return "Worker", f"{step} {dict(fields)}"
     who, what = _CHART[step]
     shown = {
         name: format_time(value) if isinstance(value, datetime) else value for name, value in fields.items()

@@ -4,21 +4,18 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from logging import DEBUG, INFO, WARNING
 from types import FrameType
 from typing import Any
 
 import click
 import structlog
 
-from legacy_queue.cli.queue_options import CalledQueue, identifier, parsed, pool_argument, queue_options
-from legacy_queue.config.settings import LOG_FORMATS, LOG_LEVELS
-from legacy_queue.domain.times import parse_duration
+from legacy_queue.cli.queue_options import CalledQueue, identifier, pool_argument, queue_options
+from legacy_queue.config.settings import LOG_FORMATS
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import exit_on_signal, handle_stop
-from legacy_queue.worker import Protocol, Refused, SampleWorker, Step, WorkerSettings
+from legacy_queue.worker import Protocol, Refused, SampleWorker, WorkerSettings
 
 SHUTDOWN_LIMIT = 30.0  # seconds
 
@@ -52,27 +49,18 @@ def _default_worker_id() -> str:
     "--max-tasks", type=click.IntRange(min=1), show_default="no end", help="End after this number of tasks."
 )
 @click.option(
-    "--poll-interval",
-    callback=parsed(parse_duration),
-    default="1s",
-    show_default=True,
-    help="The pause after a poll that found no work.",
-)
-@click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="auto",
     show_default=True,
     help="The format of the steps: text, json, or auto: text at a terminal, else json.",
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def worker(
     queue: CalledQueue,
     pool: str,
     worker_id: str | None,
     protocol: str,
     log_format: str,
-    log_level: str,
     **settings: Any,
 ) -> None:
     """Poll for tasks of a POOL, provisionerId/workerType: run them, upload their artifacts, report.
@@ -81,26 +69,21 @@ def worker(
     become artifacts too. Each step is a line on standard error; the log goes to standard output as well.
     SIGTERM or Ctrl-C reports running tasks worker-shutdown; a second signal exits at once.
     """
-    provisioner_id, worker_type = pool.split("/")
     complete = WorkerSettings(
         base_url=queue.base_url,
         credentials=queue.credentials,
-        provisioner_id=provisioner_id,
-        worker_type=worker_type,
+        pool=pool,
         worker_id=worker_id or _default_worker_id(),
         protocol=Protocol(protocol),
         **settings,  # the other options have the names of the fields
     )
-    log_to_standard_error(log_format, log_level)
+    log_to_standard_error(log_format)
     run_until_signalled(SampleWorker(complete, on_step=_log_step))
 
 
-def _log_step(step: Step, fields: Mapping[str, Any]) -> None:
-    """Log a line for each step; a poll that has found nothing is logged at the level debug."""
-    level = WARNING if step is Step.FAILURE else INFO
-    if step is Step.POLL and not (fields.get("messages") or fields.get("claims")):
-        level = DEBUG
-    structlog.get_logger("legacy_queue.worker").log(level, step.value, **fields)
+def _log_step(step: str, **fields: Any) -> None:
+    logger = structlog.get_logger("legacy_queue.worker")
+    (logger.warning if step == "failure" else logger.info)(step, **fields)
 
 
 def run_until_signalled(worker: SampleWorker) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.wire_types import Status
-from legacy_queue.worker.polled_queue import PolledQueue, parse_messages
+from legacy_queue.worker.queue_client import parse_messages
 from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
@@ -80,21 +80,20 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
     of no task is deleted, and the next priority is polled.
     """
     for urls in http.call("GET", f"/v1/poll-task-url/{pool}")["queues"]:
-        azure_queue = PolledQueue.from_wire(urls)
-        for message in parse_messages(http.send("GET", azure_queue.poll_url).content):
+        for message in parse_messages(http.send("GET", f"{urls['signedPollUrl']}&numofmessages=1").content):
             work: Any = message.work()
             if work is None:
-                http.send("DELETE", azure_queue.delete_url(message))
+                http.send("DELETE", message.delete_url(urls))
                 continue
             path = f"/v1/task/{work['taskId']}/runs/{work['runId']}/claim"
             try:
-                claim = http.call("POST", path, {**worker, **(message.claim_proof() if is_draft else {})})
+                claim = http.call("POST", path, {**worker, **(message.proof if is_draft else {})})
             except RequestFailed as refused:
                 if not is_draft and refused.status < 500:
-                    http.send("DELETE", azure_queue.delete_url(message))
+                    http.send("DELETE", message.delete_url(urls))
                 raise
             if not is_draft:
-                http.send("DELETE", azure_queue.delete_url(message))
+                http.send("DELETE", message.delete_url(urls))
             return _claimed_run(claim, http)
     return None
 

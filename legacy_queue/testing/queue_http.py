@@ -7,7 +7,6 @@ error has a request's query, which may hold a signature.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 import requests
 
 from legacy_queue.testing.server_sent_events import parse_events
-from legacy_queue.worker.http_client import unsigned
+from legacy_queue.worker.queue_client import unsigned
 from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
@@ -72,7 +71,7 @@ class QueueHttp:
 
         Raises RequestFailed, and requests.RequestException if there is no answer.
         """
-        sign = (credentials or self._credentials).hawk(lambda: datetime.now(UTC))
+        sign = (credentials or self._credentials).sign
         content = {"json": body, "params": query, "headers": headers or {}}
         return self.send(method, self._root_url + path, sign=sign, **content).json()
 

@@ -1,125 +1,170 @@
-"""The queue's methods that a worker calls, each request signed with Hawk.
+"""The queue's methods that a worker calls, and the messages of the Azure queues that it polls.
 
 The worker's own credentials poll and claim. The temporary credentials of a claim, which each reclaim renews,
-reclaim, create artifacts and report. Every method raises Refused for a 4xx, which is never repeated, and
-Unavailable for any other failure after the last attempt. An answer that is not as documented raises what
-reading it raises (KeyError, TypeError, ValueError ...); it counts as no answer.
+reclaim, create artifacts and report. Signed URLs and receipts are secrets: no error and no repr has one.
 """
 
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import IO, Any
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Event
+from typing import Any
 from urllib.parse import quote
 
-from legacy_queue.worker.http_client import UPLOAD_TIMEOUT, Http
-from legacy_queue.worker.polled_queue import PolledMessage, PolledQueue, parse_messages
-from legacy_queue.worker.worker_settings import Context, Credentials
+import requests
+from lxml import etree
 
-NEVER = threading.Event()  # when to give up
-AT_ONCE = threading.Event()  # when to give up
-AT_ONCE.set()
+from legacy_queue.worker.worker_settings import Credentials, WorkerSettings
+
+TIMEOUT = (5.0, 25.0)  # seconds to connect, and until the answer
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each repetition
+
+Claim = Mapping[str, Any]  # the answer of claimTask, or an item of claimWork's ``tasks``
+
+
+class Unavailable(Exception):
+    """No answer, or a 5xx: the same request may succeed later."""
+
+
+class Refused(Exception):
+    """An answer from 300 to 499: the same request would be refused again."""
 
 
 @dataclass(frozen=True)
-class Claim:
-    """The exclusive right to run one run of one task until ``taken_until``."""
+class Message:
+    """A ``<QueueMessage>``. ``text`` is base64 of the JSON ``{"taskId", "runId", "signature"}``."""
 
-    task_id: str
-    run_id: int
-    taken_until: datetime
-    expires: str  # of the task: its artifacts expire with it
-    payload: Any = field(repr=False)  # task.payload, which the queue does not validate
-    credentials: Credentials = field(repr=False)
+    message_id: str
+    receipt: str = field(repr=False)
+    text: str = field(repr=False)
+
+    def work(self) -> dict[str, Any] | None:
+        """The JSON of the text; None if it names no run of a task."""
+        try:
+            work: dict[str, Any] = json.loads(base64.b64decode(self.text, validate=True))
+            is_run = re.fullmatch("[A-Za-z0-9_-]{22}", work["taskId"]) and type(work["runId"]) is int
+            return work if is_run else None
+        except (KeyError, TypeError, ValueError, RecursionError):
+            return None
 
     @property
-    def run(self) -> dict[str, Any]:
-        """The fields that name the run in a step."""
-        return {"task_id": self.task_id, "run_id": self.run_id}
+    def proof(self) -> dict[str, str]:
+        """The parameters of a draft worker's claimTask, which show that it holds the message."""
+        work = self.work() or {}
+        signature = {"signature": work["signature"]} if "signature" in work else {}
+        return {"messageId": self.message_id, "receipt": self.receipt, **signature}
 
-    @property
-    def path(self) -> str:
-        """The path of the run, below the queue's base URL."""
-        return f"/task/{self.task_id}/runs/{self.run_id}"
-
-    @classmethod
-    def from_wire(cls, claim: Any) -> "Claim":
-        """Read an answer of claimTask, or an item of claimWork's ``tasks``."""
-        return cls(
-            task_id=claim["status"]["taskId"],
-            run_id=claim["runId"],
-            taken_until=_time(claim["takenUntil"]),
-            expires=claim["task"]["expires"],
-            payload=claim["task"]["payload"],
-            credentials=Credentials.from_wire(claim["credentials"]),
-        )
+    def delete_url(self, urls: Mapping[str, str]) -> str:
+        """The URL that deletes the message. A receipt may hold ``+``, which Azure would read as a space."""
+        url = urls["signedDeleteUrl"].replace("{{messageId}}", quote(self.message_id, safe=""))
+        return url.replace("{{popReceipt}}", quote(self.receipt, safe=""))
 
 
-def _time(text: Any) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
+def parse_messages(xml: bytes) -> list[Message]:
+    """The messages of a ``<QueueMessagesList>``. Reads no entity, file or URL that the XML declares."""
+    parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True)
+    names = ("MessageId", "PopReceipt", "MessageText")
+    messages = etree.fromstring(xml, parser).findall("QueueMessage")
+    return [Message(*(message.findtext(name, "") for name in names)) for message in messages]
+
+
+def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Leave the request unsigned, also without the credentials of ~/.netrc: Azure would refuse them."""
+    return request
 
 
 class QueueClient:
-    """The queue and its Azure queues, for one loop or one task of a worker."""
+    """Sends requests, and repeats them where that can help until ``give_up`` is set.
 
-    def __init__(self, context: Context) -> None:
-        settings = context.settings
-        self._clock = context.clock
+    Every method raises Refused for a 3xx or 4xx, which is never repeated, and Unavailable in the end.
+    """
+
+    def __init__(self, settings: WorkerSettings, give_up: Event) -> None:
         self._settings = settings
-        self._http = Http(context.clock, context.stopping)
-        self.close = self._http.close
-        self._base_url = settings.base_url.rstrip("/")
-        self._pool = f"{settings.provisioner_id}/{settings.worker_type}"
+        self._name = {"workerGroup": settings.worker_group, "workerId": settings.worker_id}
+        self._give_up = give_up
+        self._session = requests.Session()
+        self.close = self._session.close
 
-    def poll_task_urls(self) -> tuple[list[PolledQueue], datetime]:
-        """The queues of the worker type, the highest priority first, and when their signed URLs expire."""
-        answer = self._call("pollTaskUrls", f"/poll-task-url/{self._pool}", method="GET")
-        return [PolledQueue.from_wire(urls) for urls in answer["queues"]], _time(answer["expires"])
+    def poll_task_urls(self) -> tuple[Sequence[Mapping[str, str]], datetime]:
+        """The signed URLs of the pool's queues, the highest priority first, and when they expire."""
+        answer = self._call(f"/poll-task-url/{self._settings.pool}", method="GET")
+        return answer["queues"], datetime.fromisoformat(answer["expires"])
 
-    def poll(self, azure_queue: PolledQueue) -> PolledMessage | None:
-        """Receive a message; None if there is none. Refused means that only new URLs can help."""
-        messages = parse_messages(self._http.send("poll", azure_queue.poll_url, "GET").content)
-        return messages[0] if messages else None
+    def poll(self, urls: Mapping[str, str]) -> Message | None:
+        """Receive a message, which is hidden from other workers from then on; None if there is none."""
+        answer = self._send("poll", "GET", f"{urls['signedPollUrl']}&numofmessages=1")
+        return next(iter(parse_messages(answer.content)), None)
 
-    def delete(self, azure_queue: PolledQueue, message: PolledMessage) -> None:
-        """Delete the message from its queue."""
-        self._http.send("delete", azure_queue.delete_url(message), "DELETE")
+    def delete(self, urls: Mapping[str, str], message: Message) -> None:
+        self._send("delete", "DELETE", message.delete_url(urls))
 
-    def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
-        """Claim a run. The claim may be of a later run of the task: use ``claim.run_id``."""
-        return Claim.from_wire(self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", json=body))
+    def claim_task(self, message: Message, proof: Mapping[str, str]) -> Claim:
+        """Claim the run that the message names. The claim may be of a later run of the task."""
+        if not (work := message.work()):
+            raise Refused("the message names no task")
+        path = f"/task/{work['taskId']}/runs/{work['runId']}/claim"
+        return dict(self._call(path, json={**self._name, **proof}))
 
-    def claim_work(self, name: Mapping[str, str]) -> Claim | None:
-        """Claim a pending task for the worker of this name; None if none is pending.
-
-        The queue's long poll lasts 2 s here, not 20 s: the worker can stop soon.
-        """
-        body = {**name, "tasks": 1}
-        answer = self._call("claimWork", f"/claim-work/{self._pool}", json=body, headers={"Prefer": "wait=2"})
-        return Claim.from_wire(answer["tasks"][0]) if answer["tasks"] else None
+    def claim_work(self) -> Claim | None:
+        """Claim a task. The queue waits 2 s for one here, not 20 s, so that the worker can stop soon."""
+        body = {**self._name, "tasks": 1}
+        answer = self._call(f"/claim-work/{self._settings.pool}", json=body, headers={"Prefer": "wait=2"})
+        return next(iter(answer["tasks"]), None)
 
     def reclaim_task(self, claim: Claim) -> Claim:
-        """The same claim with a later ``taken_until`` and new credentials; one attempt."""
-        answer = self._call("reclaimTask", f"{claim.path}/reclaim", claim.credentials, give_up=AT_ONCE)
-        credentials = Credentials.from_wire(answer["credentials"])
-        return replace(claim, taken_until=_time(answer["takenUntil"]), credentials=credentials)
+        """The claim with a later ``takenUntil`` and new credentials; one attempt."""
+        return {**claim, **self._call(f"{run_path(claim)}/reclaim", claim, pauses=())}
 
     def report(self, claim: Claim, result: str, reason: str | None) -> None:
-        """reportCompleted, reportFailed or, with its reason, reportException. Repeated after a stop too."""
-        body = {"reason": reason} if reason else None
-        name = f"report{result.capitalize()}"
-        self._call(name, f"{claim.path}/{result}", claim.credentials, json=body, give_up=NEVER)
+        """reportCompleted, reportFailed or, with its reason, reportException."""
+        self._call(f"{run_path(claim)}/{result}", claim, json={"reason": reason} if reason else None)
 
-    def create_artifact(self, claim: Claim, name: str, file: IO[bytes], content_type: str) -> None:
-        """Create an artifact that expires with the task, and upload the file."""
-        path = f"{claim.path}/artifacts/{quote(name, safe='')}"  # the name is one segment of the path
-        body = {"storageType": "s3", "expires": claim.expires, "contentType": content_type}
-        put_url = self._call("createArtifact", path, claim.credentials, json=body)["putUrl"]
-        headers = {"Content-Type": content_type}
-        self._http.send("PUT", put_url, "PUT", timeout=UPLOAD_TIMEOUT, file=file, headers=headers)
+    def create_artifact(self, claim: Claim, name: str, content: bytes, content_type: str) -> None:
+        """Create an artifact that expires with the task, and upload it."""
+        path = f"{run_path(claim)}/artifacts/{quote(name, safe='')}"  # the name is one segment of the path
+        body = {"storageType": "s3", "expires": claim["task"]["expires"], "contentType": content_type}
+        put_url = self._call(path, claim, json=body)["putUrl"]
+        self._send("upload", "PUT", put_url, data=content, headers={"Content-Type": content_type})
 
-    def _call(self, name: str, path: str, credentials: Credentials | None = None, **options: Any) -> Any:
-        """The JSON of the answer. Without ``credentials`` the worker's own sign."""
-        sign = (credentials or self._settings.credentials).hawk(self._clock.now)
-        return self._http.send(name, self._base_url + path, sign=sign, **options).json()
+    def _call(self, path: str, claim: Claim | None = None, method: str = "POST", **options: Any) -> Any:
+        """The JSON of the answer to a request that the claim's credentials sign, or else the worker's own."""
+        own = Credentials.from_wire(claim["credentials"]) if claim else self._settings.credentials
+        return self._send(
+            path, method, self._settings.base_url.rstrip("/") + path, auth=own.sign, **options
+        ).json()
+
+    def _send(
+        self, name: str, method: str, url: str, pauses: Sequence[float] = PAUSES, **options: Any
+    ) -> requests.Response:
+        """The answer with a 2xx. Each attempt is signed again; errors have the name in place of the URL."""
+        options = {"auth": unsigned, "timeout": TIMEOUT, "allow_redirects": False, **options}
+        for pause in (*pauses, None):
+            try:
+                answer = self._session.request(method, url, **options)
+            except requests.RequestException as broken:
+                failure = f"no answer ({type(broken).__name__}; for an SSLError see legacy-queue ca)"
+            else:
+                if answer.status_code < 300:
+                    return answer
+                failure = f"{answer.status_code} {_reason(answer)}"
+                if answer.status_code < 500:
+                    raise Refused(f"{name}: {failure}")
+            if pause is None or self._give_up.wait(pause):
+                break
+        raise Unavailable(f"{name}: {failure}")
+
+
+def run_path(claim: Claim) -> str:
+    return f"/task/{claim['status']['taskId']}/runs/{claim['runId']}"
+
+
+def _reason(answer: requests.Response) -> str:
+    """The first line of the queue's message, which repeats the request below it; or Azure's code."""
+    try:
+        return str(answer.json()["message"]).partition("\n")[0]
+    except (ValueError, LookupError, TypeError):
+        return answer.headers.get("x-ms-error-code", "")

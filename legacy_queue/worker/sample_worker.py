@@ -1,43 +1,36 @@
-"""The worker's loop: find work, claim it, run it, and begin again.
+"""The worker's loop: find work by one of the three protocols, claim it, run it, and begin again."""
 
-The calling thread alone finds and claims; each task runs in a thread of its own. So after a stop at most one
-claim arrives, and no run is claimed twice. No task is reported worker-shutdown before that: its retry would
-be claimed here.
-"""
-
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from threading import Event, Lock
 
-from legacy_queue.worker.finding import AzurePolling, claim_work
-from legacy_queue.worker.http_client import Refused
-from legacy_queue.worker.queue_client import Claim, QueueClient
+from legacy_queue.worker.queue_client import Claim, Message, QueueClient, Refused, Unavailable, run_path
 from legacy_queue.worker.task_run import TaskRun
-from legacy_queue.worker.worker_settings import Context, OnStep, Protocol, Step, WorkerClock, WorkerSettings
+from legacy_queue.worker.worker_settings import Protocol, WorkerSettings
+
+REFRESH_MARGIN = timedelta(minutes=5)
+PAUSE = 1.0  # seconds, after a search that has found no work
 
 
 class SampleWorker:
-    """A worker that runs up to ``capacity`` tasks at a time.
+    """A worker that runs up to ``capacity`` tasks at a time, each in a thread of its own.
 
-    Calls ``on_step(step, fields)`` for each step as it happens, from any thread but never from two at once;
-    it must return soon and may call ``stop``. Each log goes to standard output when its task is reported.
+    Calls ``on_step`` with the name of each step and its fields, none of which is secret, from any thread.
     """
 
-    def __init__(self, settings: WorkerSettings, on_step: OnStep, clock: WorkerClock | None = None) -> None:
+    def __init__(self, settings: WorkerSettings, on_step: Callable[..., None]) -> None:
         self._settings = settings
-        self._on_step = on_step
-        self._step_lock = threading.RLock()
-        self._context = Context(settings, clock or WorkerClock(), self._notify)
-        self._stopping = self._context.stopping
-        self._client = QueueClient(self._context)
-        self._free = threading.Semaphore(settings.capacity)
-        self._running: dict[tuple[str, int], TaskRun] = {}  # only the loop adds to it
-        self._claim: Callable[[], Claim | None] = AzurePolling(self._context, self._client).claim
-        if settings.protocol is Protocol.CLAIMWORK:
-            self._claim = partial(claim_work, self._context, self._client)
+        self._notify = on_step
+        self._stopping = Event()
+        self._finding = Lock()  # one thread at a time claims
+        self._client = QueueClient(settings, give_up=self._stopping)
+        self._queues: Sequence[Mapping[str, str]] = ()  # their signed URLs
+        self._refresh_at = datetime.now(UTC)
+        self._running = set[str]()
+        self._started = 0
 
     def run(self) -> None:
         """Work until ``stop`` or ``max_tasks``, and until all started tasks have ended.
@@ -45,48 +38,73 @@ class SampleWorker:
         Raises Refused if the queue refuses this worker, after the running tasks have ended.
         """
         with closing(self._client), ThreadPoolExecutor(self._settings.capacity) as threads:
-            try:
-                self._claim_tasks(threads)
-            finally:
-                self._context.no_more_claims.set()
+            for ended in [threads.submit(self._work) for _ in range(self._settings.capacity)]:
+                ended.result()
 
     def stop(self) -> None:
         """Claim nothing more, stop running tasks and report them worker-shutdown. Does not wait."""
         self._stopping.set()
-        self._free.release()  # the loop waits for it
-        for task_run in list(self._running.values()):
-            task_run.kill()
 
-    def _claim_tasks(self, threads: ThreadPoolExecutor) -> None:
-        started = 0
-        max_tasks = self._settings.max_tasks
-        while started != max_tasks and self._free.acquire() and not self._stopping.is_set():
-            claim = self._find()
-            if claim and (run := (claim.task_id, claim.run_id)) not in self._running:
-                self._running[run] = TaskRun(self._context, claim)
-                threads.submit(self._run_task, run)
-                started += 1
-            else:
-                self._free.release()
-                self._context.clock.wait(self._stopping, self._settings.poll_interval)
+    def _work(self) -> None:
+        while claim := self._next_claim():
+            notify = partial(self._notify, task_id=claim["status"]["taskId"], run_id=claim["runId"])
+            notify("claim", taken_until=claim["takenUntil"])
+            with closing(QueueClient(self._settings, give_up=Event())) as client:  # reports after a stop too
+                TaskRun(client, claim, notify, self._stopping, self._finding).run()
+            self._running.remove(run_path(claim))
 
-    def _find(self) -> Claim | None:
+    def _next_claim(self) -> Claim | None:
+        """A claim of a run to begin with; None if there is to be no more."""
+        with self._finding:
+            while self._started != self._settings.max_tasks and not self._stopping.is_set():
+                try:
+                    is_polling = self._settings.protocol is not Protocol.CLAIMWORK
+                    claim = self._poll() if is_polling else self._client.claim_work()
+                except Unavailable as failure:
+                    claim = None
+                    self._notify("failure", detail=str(failure))
+                if claim and run_path(claim) not in self._running:  # else its message was doubled
+                    self._running.add(run_path(claim))
+                    self._started += 1
+                    return claim
+                self._stopping.wait(PAUSE)
+        return None
+
+    def _poll(self) -> Claim | None:
+        """Poll the queues in order, the highest priority first, until a task is claimed."""
+        now = datetime.now(UTC)
+        if now >= self._refresh_at:
+            self._queues, expires = self._client.poll_task_urls()
+            # five minutes before the URLs expire, or half way if that is later
+            self._refresh_at = expires - min(REFRESH_MARGIN, (expires - now) / 2)
+            self._notify("poll-urls", queues=len(self._queues), expires=expires)
+        for number, urls in enumerate(self._queues, start=1):
+            try:
+                while not self._stopping.is_set() and (message := self._client.poll(urls)):
+                    self._notify("poll", queue=number, messages=1)
+                    if claim := self._claim(urls, message):
+                        return claim
+            except Refused as refused:  # only other URLs can help
+                self._refresh_at = now
+                self._notify("failure", detail=str(refused))
+        return None
+
+    def _claim(self, urls: Mapping[str, str], message: Message) -> Claim | None:
+        """Claim the task that a message names; None if that is refused.
+
+        Draft: the queue holds the message, and the worker never deletes it. Deployed protocol: the worker
+        deletes it after the claim, and after a refused claim (the task is missing, not scheduled or already
+        claimed); it keeps it if the queue does not answer.
+        """
+        is_draft = self._settings.protocol is Protocol.DRAFT
+        claim = None
         try:
-            return self._claim()
-        except Refused:
-            raise
-        except Exception as failure:  # noqa: BLE001  whatever the queue has answered, it is asked again
-            if not self._stopping.is_set():
-                self._notify(Step.FAILURE, detail=f"{type(failure).__name__}: {failure}")
-            return None
-
-    def _run_task(self, run: tuple[str, int]) -> None:
+            claim = self._client.claim_task(message, message.proof if is_draft else {})
+        except Refused as refused:
+            self._notify("failure", message_id=message.message_id, detail=str(refused))
         try:
-            self._running[run].run()
-        finally:
-            del self._running[run]
-            self._free.release()
-
-    def _notify(self, step: Step, **fields: Any) -> None:
-        with self._step_lock:
-            self._on_step(step, fields)
+            if not is_draft:
+                self._client.delete(urls, message)
+        except (Refused, Unavailable) as failure:
+            self._notify("failure", message_id=message.message_id, detail=str(failure))
+        return claim

@@ -1,184 +1,137 @@
-"""The sample worker with one fault, which breaks one rule: ``bad_worker.py RULE POOL GROUP ID PROTOCOL``.
+"""A small worker that breaks one rule: ``bad_worker.py RULE POOL GROUP ID PROTOCOL``.
 
-``generic-worker`` in place of a rule makes it one that reclaims as generic-worker does.
-
-The queue and the credentials are in the environment, as ``legacy-queue conform`` sets it.
+``generic-worker`` in place of a rule makes it one that reclaims as generic-worker does. The queue and the
+credentials are in the environment, as ``legacy-queue conform`` sets it.
 """
 
-import dataclasses
+import base64
+import json
 import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
-from legacy_queue.cli.worker import run_until_signalled
-from legacy_queue.worker import (
-    Credentials,
-    Protocol,
-    Refused,
-    SampleWorker,
-    WorkerSettings,
-    finding,
-    held_claim,
-    http_client,
-    queue_client,
-    task_run,
+import requests
+import taskcluster
+from lxml import etree
+
+setattr(base64, "encodestring", base64.encodebytes)  # noqa: B010  which the client needs; gone since Python 3.9
+
+FAULTS = (
+    "keep-the-message",
+    "keep-the-message-after-a-5xx",
+    "go-on-after-a-failed-delete",
+    "wait-for-the-answer",
+    "reclaim-again",
+    "use-the-newest-credentials",
+    "stop-on-a-409",
+    "repeat-a-lost-report",
 )
-from legacy_queue.worker.worker_settings import WorkerClock
-
-Polling: Any = finding.AzurePolling
-Client: Any = queue_client.QueueClient
-Held: Any = held_claim.HeldClaim
-TaskRun: Any = task_run.TaskRun
-Http: Any = http_client.Http
-Running: Any = task_run
-
-FAULTS: dict[str, Callable[[], object]] = {}
+NEVER = timedelta(days=1)
 
 
-def fault(plant: Callable[[], object]) -> Callable[[], object]:
-    """Declare the function as the one that plants the fault of its name."""
-    FAULTS[plant.__name__.replace("_", "-")] = plant
-    return plant
+class TooLong(Exception):
+    """The worker does not wait for the answer."""
 
 
-def around(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-    """Replace a method by a function that gets the original first."""
-    original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **options: replacement(original, *args, **options))
+def client(credentials: dict[str, str], retries: int = 0) -> Any:
+    url = os.environ["LEGACY_QUEUE_BASE_URL"]
+    return taskcluster.Queue({"baseUrl": url, "credentials": credentials, "maxRetries": retries})
 
 
-def hang() -> None:
-    time.sleep(3600)
+class BadWorker:
+    def __init__(self, rule: str, pool: str, group: str, worker_id: str, protocol: str) -> None:
+        self._rule = rule
+        self._pool = pool.split("/")
+        self._name = {"workerGroup": group, "workerId": worker_id}
+        self._protocol = protocol
+        names = {"clientId": "TASKCLUSTER_CLIENT_ID", "accessToken": "TASKCLUSTER_ACCESS_TOKEN"}
+        self._queue = client({name: os.environ[variable] for name, variable in names.items()})
 
+    def work(self) -> None:
+        while True:
+            for claim in self._asked() if self._protocol == "claimwork" else self._polled():
+                self._run(claim)
+            time.sleep(1)
 
-@fault
-def keep_the_message() -> None:
-    def claim(original: Any, self: Any, azure_queue: Any, message: Any) -> Any:
-        claimed = original(self, azure_queue, message)
+    def _asked(self) -> list[Any]:
+        def give_up(*_: object) -> None:
+            raise TooLong
+
+        signal.signal(signal.SIGALRM, give_up)
+        signal.setitimer(signal.ITIMER_REAL, 0.7)
         try:
-            self._client.delete(azure_queue, message)
-        except Refused:
-            return claimed
-        return claimed
+            return list(self._queue.claimWork(*self._pool, {**self._name, "tasks": 1})["tasks"])
+        except TooLong:
+            return []
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
-    around(Polling, "_claim", claim)
+    def _polled(self) -> Iterator[Any]:
+        for urls in self._queue.pollTaskUrls(*self._pool)["queues"]:
+            for message in etree.fromstring(requests.get(urls["signedPollUrl"], timeout=60).content):
+                message_id, receipt = message.findtext("MessageId", ""), message.findtext("PopReceipt", "")
+                work = json.loads(base64.b64decode(message.findtext("MessageText", "")))
+                url = urls["signedDeleteUrl"].replace("{{messageId}}", message_id)
+                url = url.replace("{{popReceipt}}", quote(receipt, safe=""))
+                proof = {"messageId": message_id, "receipt": receipt, "signature": work["signature"]}
+                body = self._name | (proof if self._protocol == "draft" else {})
+                call = work["taskId"], str(work["runId"]), body
+                try:
+                    claim = self._queue.claimTask(*call)
+                except taskcluster.exceptions.TaskclusterFailure:
+                    if self._rule != "keep-the-message-after-a-5xx":
+                        continue
+                    requests.delete(url, timeout=60)
+                    claim = client(self._queue.options["credentials"], retries=5).claimTask(*call)
+                if self._protocol == "deployed" or self._rule == "keep-the-message":
+                    has_failed = not requests.delete(url, timeout=60).ok
+                    if has_failed and self._rule == "go-on-after-a-failed-delete":
+                        time.sleep(NEVER.total_seconds())
+                yield claim
 
+    def _run(self, claim: Any) -> None:
+        run = claim["status"]["taskId"], str(claim["runId"])
+        own = client(claim["credentials"])
+        command = claim["task"]["payload"]["command"]
+        reclaim_at = self._reclaim_time(claim)
+        if isinstance(command, list) and isinstance(command[0], list):  # generic-worker has several
+            [command] = command
+        if not isinstance(command, list):
+            own.reportException(*run, {"reason": "malformed-payload"})
+            return
+        with subprocess.Popen(command, start_new_session=True) as process:
+            while process.poll() is None:
+                time.sleep(0.1)
+                if datetime.now(UTC) >= reclaim_at:
+                    try:
+                        claim = own.reclaimTask(*run)
+                    except taskcluster.exceptions.TaskclusterFailure:
+                        if self._rule != "stop-on-a-409":
+                            os.killpg(process.pid, signal.SIGKILL)
+                            return
+                    if self._rule != "use-the-newest-credentials":
+                        own = client(claim["credentials"])
+                    is_last = self._rule in ("stop-on-a-409", "reclaim-again")
+                    reclaim_at = reclaim_at + NEVER if is_last else self._reclaim_time(claim)
+        with suppress(taskcluster.exceptions.TaskclusterFailure):  # and does not try again
+            (own.reportFailed if process.returncode else own.reportCompleted)(*run)
 
-@fault
-def keep_the_message_after_a_5xx() -> None:
-    def claim(original: Any, self: Any, azure_queue: Any, message: Any) -> Any:
-        clock = self._context.clock
-
-        def wait(waits: Any, *args: Any) -> Any:
-            clock.wait = waits
-            self._client.delete(azure_queue, message)
-            return waits(*args)
-
-        around(clock, "wait", wait)
-        return original(self, azure_queue, message)
-
-    around(Polling, "_claim", claim)
-
-
-@fault
-def go_on_after_a_failed_delete() -> None:
-    def delete(original: Any, *args: Any) -> None:
-        try:
-            original(*args)
-        except Refused:
-            Client.poll_task_urls = Client.poll = lambda *_: hang()
-
-    around(Client, "delete", delete)
-
-
-@fault
-def wait_for_the_answer() -> None:
-    def send(original: Any, self: Any, operation: str, *args: Any, **options: Any) -> Any:
-        hasty = {"timeout": (5.0, 0.7), "headers": {}} if operation == "claimWork" else {}
-        return original(self, operation, *args, **{**options, **hasty})
-
-    around(Http, "send", send)
-
-
-@fault
-def reclaim_again() -> None:
-    def reclaim_task(original: Any, self: Any, claim: Any) -> Any:
-        claimed = original(self, claim)
-        Client.reclaim_task = lambda *_: hang()
-        return claimed
-
-    around(Client, "reclaim_task", reclaim_task)
-
-
-@fault
-def use_the_newest_credentials() -> None:
-    def reclaim_task(original: Any, self: Any, claim: Any) -> Any:
-        return dataclasses.replace(original(self, claim), credentials=claim.credentials)
-
-    around(Client, "reclaim_task", reclaim_task)
-
-
-@fault
-def stop_on_a_409() -> None:
-    """The script runs on, and is reported."""
-    around(TaskRun, "kill", lambda _original, _self: None)
-    Held.release = lambda _: True
-
-
-@fault
-def repeat_a_lost_report() -> None:
-    http_client.RETRIES = 0
-
-
-def generic_worker() -> None:
-    """No fault: it reclaims three minutes before takenUntil, unless that is less than half a minute away.
-
-    A claim below 3m30s makes version 8 panic.
-    """
-    minutes = timedelta(minutes=3)
-    half = timedelta(seconds=30)
-    held_claim.reclaim_delay = lambda left: left - minutes if left - minutes >= half else timedelta(days=1)
-
-    def keep(original: Any, self: Any) -> None:
-        if self.claim.taken_until - WorkerClock().now() < minutes + half - timedelta(seconds=5):
-            os._exit(2)
-        original(self)
-
-    around(Held, "keep", keep)
-    around(
-        Running.Payload,
-        "from_wire",
-        lambda original, wire: (
-            original({**wire, "command": (wire["command"] or [1])[0]})
-            if isinstance(wire["command"], list)
-            else original(wire)
-        ),
-    )
-
-
-def main() -> None:
-    rule, pool, group, worker_id, protocol = sys.argv[1:]
-    {**FAULTS, "generic-worker": generic_worker}[rule]()
-    credentials = Credentials(os.environ["TASKCLUSTER_CLIENT_ID"], os.environ["TASKCLUSTER_ACCESS_TOKEN"])
-    provisioner_id, worker_type = pool.split("/")
-    worker = SampleWorker(
-        WorkerSettings(
-            base_url=os.environ["LEGACY_QUEUE_BASE_URL"],
-            credentials=credentials,
-            provisioner_id=provisioner_id,
-            worker_type=worker_type,
-            protocol=Protocol(protocol),
-            worker_group=group,
-            worker_id=worker_id,
-            capacity=2,
-        ),
-        on_step=lambda _step, _fields: None,
-    )
-    run_until_signalled(worker)
+    def _reclaim_time(self, claim: Any) -> datetime:
+        taken_until = datetime.fromisoformat(claim["takenUntil"])
+        left = taken_until - datetime.now(UTC)
+        if self._rule != "generic-worker":
+            return taken_until - left / 3
+        if left < timedelta(minutes=3, seconds=25):  # version 8 panics, at 3m30s
+            sys.exit(2)
+        return taken_until - timedelta(minutes=3)
 
 
 if __name__ == "__main__":
-    main()
+    BadWorker(*sys.argv[1:]).work()

@@ -297,8 +297,7 @@ def work(
 ) -> Iterator[WorkerProcess]:
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
     credentials = credentials or server.credentials
-    pool = (f"system/{worker_type}", "--poll-interval", "100ms")
     env = client_env(server.root_url, credentials)
-    with run(folder, "worker", *pool, *options, env=env) as running:
+    with run(folder, "worker", f"system/{worker_type}", *options, env=env) as running:
         yield WorkerProcess(running.process, running.folder)
         assert leaks(running.errors, server.secrets) == []

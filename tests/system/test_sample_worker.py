@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import requests
 
+from legacy_queue.testing import LegacyQueue
+
 from .http_queue import Queue, definition
-from .processes import LONG, PROTOCOLS, work
+from .processes import LONG, PROTOCOLS, client_env, run, wait_until, work
 
 
 @pytest.mark.parametrize("server", ["azurite"], indirect=True)
@@ -26,12 +28,8 @@ def test_a_stopped_workers_task_is_run_by_the_next_with_its_log_and_artifacts(
     with work(tmp_path / "second", queue.server, worker_type, *options) as second:
         assert second.wait() == 0
     assert second.output == "hello 1\n"
-    finding = {
-        "draft": ["poll-urls", "claim"],
-        "deployed": ["poll-urls", "claim", "deleted"],
-        "claimwork": ["claim"],
-    }[protocol]
-    assert second.step_names == [*finding, "run", *["artifact"] * 2, "report"]
+    finding = [] if protocol == "claimwork" else ["poll-urls"]
+    assert second.step_names == [*finding, "claim", "run", *["artifact"] * 2, "report"]
     assert queue.runs(task_id) == [("exception", "worker-shutdown"), ("completed", "completed")]
     assert queue.pending(worker_type) == 0
     path = f"{queue.server.base_url}/task/{task_id}/runs/1/artifacts/public"
@@ -41,3 +39,15 @@ def test_a_stopped_workers_task_is_run_by_the_next_with_its_log_and_artifacts(
     ):
         answer = requests.get(f"{path}/{name}", timeout=LONG)
         assert (answer.text, answer.headers["Content-Type"]) == (text, content_type)
+
+
+def test_a_second_signal_ends_the_worker_at_once(legacy_queue: LegacyQueue, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    legacy_queue.create_task(worker_type="w", payload={"command": f"touch {up}; sleep {2 * LONG}"})
+    slow = legacy_queue.fault("reportException", delay=2 * LONG)
+    env = client_env(legacy_queue.root_url, legacy_queue.credentials)
+    with run(tmp_path, "worker", "test-provisioner/w", env=env) as worker:
+        wait_until(up.exists)
+        worker.send(signal.SIGTERM)
+        wait_until(lambda: slow.fired)
+        assert worker.end() == 128 + signal.SIGTERM

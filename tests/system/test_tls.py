@@ -1,16 +1,12 @@
 """https with a local authority, and clients that trust only this."""
 
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
-
-from legacy_queue.worker.http_client import Http, Unavailable
-from tests.worker.conftest import FakeClock
 
 from .http_queue import Queue, definition
 from .processes import LONG, Server, serve, work
@@ -58,10 +54,6 @@ def test_a_client_without_the_authority_refuses_the_server(
     if client == "requests":
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.base_url}/ping", timeout=LONG)
-        sample_worker = Http(FakeClock(), threading.Event())
-        with pytest.raises(Unavailable, match="see legacy-queue ca"):
-            sample_worker.send("ping", f"{server.base_url}/ping", "GET")
-        sample_worker.close()
     else:
         fetched = f"fetch('{server.base_url}/ping').catch((error) => {{ console.log(error.cause.code) }})"
         output = subprocess.run(["node", "-e", fetched], capture_output=True, text=True, check=False).stdout

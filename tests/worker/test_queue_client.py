@@ -1,24 +1,17 @@
-"""How requests are signed, repeated and read."""
+"""How a worker reads Azure's messages, and what it does with refusals."""
 
 import base64
-from collections.abc import Iterator
+import threading
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote, urlsplit
 
 import pytest
 
-from legacy_queue.worker import Refused
-from legacy_queue.worker.http_client import RETRIES, Unavailable
-from legacy_queue.worker.polled_queue import PolledMessage, PolledQueue, parse_messages
-from legacy_queue.worker.queue_client import QueueClient
-from legacy_queue.worker.worker_settings import Context
-
-from .conftest import FakeClock
-from .scripted_queue import ScriptedQueue
+from legacy_queue.testing import LegacyQueue
+from legacy_queue.worker import Credentials, Refused, WorkerSettings
+from legacy_queue.worker.queue_client import Message, QueueClient, parse_messages
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
-NAME = {"workerGroup": "group", "workerId": "id"}
 
 # In the form of Azure's own documentation of Get Messages, with a message of this queue in it.
 AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
@@ -31,38 +24,13 @@ AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 </MessageText></QueueMessage></QueueMessagesList>""".encode()
 
 
-@pytest.fixture
-def client(context: Context) -> Iterator[QueueClient]:
-    with closing(QueueClient(context)) as client:
-        yield client
-
-
-def test_a_5xx_is_tried_again_five_times_with_growing_delays(
-    queue: ScriptedQueue, client: QueueClient, clock: FakeClock
-) -> None:
-    queue.script("claimTask", *[503] * RETRIES)
-    client.claim_task(queue.task({}), 0, NAME)
-    assert clock.pauses == [0.5, 1, 2, 4, 8]
-    queue.script("claimTask", *[500] * (RETRIES + 1))
-    with pytest.raises(Unavailable, match="claimTask: answered 500"):
-        client.claim_task(queue.task({}), 0, NAME)
-
-
-@pytest.mark.parametrize("status", [302, 400, 409])
-def test_a_4xx_is_never_tried_again(queue: ScriptedQueue, client: QueueClient, status: int) -> None:
-    queue.script("claimTask", status)
-    with pytest.raises(Refused) as refused:
-        client.claim_task(queue.task({}), 0, NAME)
-    assert queue.operations() == ["claimTask"]
-    # and not the request, which the original repeats
-    assert str(refused.value) == f"claimTask: {status} Scripted: says {status}"
-
-
-def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:
+def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark_and_no_secret_is_in_its_repr() -> None:
     [message] = parse_messages(AZURE_ANSWER)
     assert message.message_id == "5974b586-0df3-4e2d-ad0c-18e3892bfca2"
-    assert message.pop_receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
+    assert message.receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
     assert message.work() == {"taskId": TASK_ID, "runId": 2, "signature": "s+/="}
+    assert message.receipt not in repr(message)
+    assert message.text not in repr(message)
 
 
 def test_no_entity_of_a_document_type_is_read(tmp_path: Path) -> None:
@@ -81,38 +49,31 @@ def test_no_entity_of_a_document_type_is_read(tmp_path: Path) -> None:
         "{}",
         '{"taskId": "../../evil-elsewhere0", "runId": 0}',
         f'{{"taskId": "{TASK_ID}"}}',
-        f'{{"taskId": "{TASK_ID}", "runId": "0"}}',
         f'{{"taskId": "{TASK_ID}", "runId": true}}',
     ],
 )
 def test_a_text_that_names_no_run_is_no_work(json: str) -> None:
     for text in (json, base64.b64encode(json.encode()).decode()):
-        assert PolledMessage("id", "receipt", text).work() is None
+        assert Message("id", "receipt", text).work() is None
 
 
-def test_no_secret_is_in_a_repr(queue: ScriptedQueue, client: QueueClient, context: Context) -> None:
-    [message] = parse_messages(AZURE_ANSWER)
-    claim = client.claim_task(queue.task({}), 0, NAME)
-    polled = PolledQueue("http://poll?sig=secret", "http://delete?sig=secret")
-    shown = repr((message, polled, claim, context.settings)).replace("access_token", "")
-    for secret in (message.pop_receipt, message.text, "sig=secret", "token"):
-        assert secret not in shown
+def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
+    urls = {"signedDeleteUrl": "http://a/{{messageId}}?popreceipt={{popReceipt}}&sig=s"}
+    assert Message("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
 
 
-def test_signed_urls_are_used_unchanged_with_encoded_receipts_and_without_a_netrc_files_credentials(
-    queue: ScriptedQueue, client: QueueClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_refused_request_is_not_repeated_and_its_error_has_the_queues_sentence(
+    legacy_queue: LegacyQueue,
 ) -> None:
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login user password s3cret\n")
-    monkeypatch.setenv("NETRC", str(netrc))
-    queue.task({})
-    [azure_queue, *_], _ = client.poll_task_urls()
-    message = client.poll(azure_queue)
-    assert message
-    client.delete(azure_queue, message)
-    poll, delete = queue.requests[1:]
-    signed = urlsplit(azure_queue.signed_poll_url)
-    assert poll.target == f"{signed.path}?{signed.query}&numofmessages=1"
-    assert f"popreceipt={quote(message.pop_receipt, safe='')}&" in delete.target
-    with pytest.raises(Refused, match=r"^delete: 404 \w+$"):  # without the URL
-        client.delete(azure_queue, message)
+    settings = WorkerSettings(
+        base_url=legacy_queue.base_url,
+        credentials=Credentials.from_wire(legacy_queue.credentials),
+        pool="p/w",
+        worker_group="group",
+        worker_id="id",
+    )
+    legacy_queue.fault("claimWork", status=409, message="Not for you.", times=1)
+    with closing(QueueClient(settings, threading.Event())) as client, pytest.raises(Refused) as refused:
+        client.claim_work()
+    assert str(refused.value).startswith("/claim-work/p/w: 409 Not for you.")
+    assert [request["endpoint"] for request in legacy_queue.requests()] == ["claimWork"]

@@ -1,0 +1,232 @@
+"""The sample worker with real commands and a real queue. ``conform`` judges it by the rules."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import requests
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.testing import LegacyQueue
+from legacy_queue.worker import Credentials, Protocol, SampleWorker, WorkerSettings
+from legacy_queue.worker.task_run import LOG, reclaim_time
+from tests.system.processes import LONG, leaks, wait_until
+
+LONG_COMMAND = f"sleep {2 * LONG}"
+MALFORMED: list[Any] = [
+    {},
+    {"command": 1},
+    {"command": []},
+    {"command": ["echo", 1]},
+    {"command": ["no-such-program"]},
+    {"command": "true", "env": None},
+    {"command": "true", "env": {"TOKEN": "s3cret", "A": 1}},
+    {"command": "true", "env": {"A=": "s3cret"}},
+    {"command": "true", "maxRunTime": None},
+    {"command": "true", "artifacts": []},
+    {"command": "true", "artifacts": {"public/x": None}},
+]
+
+Steps = list[tuple[str, dict[str, Any]]]
+Act = Callable[[SampleWorker], object]
+
+
+def work(queue: LegacyQueue, acts: Mapping[str, Act] | None = None, **settings: Any) -> Steps:
+    """Run a worker to its end, by default after a task; its steps. An act is done after a step."""
+    steps: Steps = []
+
+    def on_step(step: str, **fields: Any) -> None:
+        steps.append((step, fields))
+        if acts and step in acts:
+            acts[step](worker)
+
+    own: dict[str, Any] = {
+        "base_url": queue.base_url,
+        "credentials": Credentials.from_wire(queue.credentials),
+        "pool": "test-provisioner/test-worker-type",
+        "worker_group": "group",
+        "worker_id": "id",
+        "max_tasks": 1,
+    }
+    worker = SampleWorker(WorkerSettings(**{**own, **settings}), on_step)
+    worker.run()
+    return steps
+
+
+def artifact(queue: LegacyQueue, task_id: str, name: str = LOG) -> requests.Response:
+    return requests.get(f"{queue.base_url}/task/{task_id}/artifacts/{name}", timeout=LONG)
+
+
+def results(queue: LegacyQueue, task_id: str) -> list[str]:
+    return [run["reasonResolved"] for run in queue.status(task_id)["runs"]]
+
+
+def written(file: Path) -> list[int]:
+    """The numbers of the file, when a command has written a whole line to it."""
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
+    return [int(word) for word in file.read_text().split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process is no more, or an orphan that was killed and which its new parent has to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_command_gets_its_env_its_task_and_run_id_and_no_secret_of_the_worker(
+    legacy_queue: LegacyQueue, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setenv("TASKCLUSTER_ACCESS_TOKEN", "the-workers-own-token")
+    task_id = legacy_queue.create_task(payload={"command": ["env"], "env": {"GREETING": "h\u00e9llo"}})
+    work(legacy_queue)
+    log = artifact(legacy_queue, task_id)
+    assert log.headers["Content-Type"] == "text/plain; charset=utf-8"
+    lines = log.content.decode().splitlines()
+    assert {"GREETING=h\u00e9llo", f"TASK_ID={task_id}", "RUN_ID=0"} <= set(lines)
+    assert "TASKCLUSTER" not in log.text
+    assert log.content in capfdbinary.readouterr().out
+
+
+def test_a_payload_that_cannot_be_run_is_malformed_and_no_env_is_shown(
+    legacy_queue: LegacyQueue,
+) -> None:
+    tasks = [legacy_queue.create_task(payload=payload) for payload in MALFORMED]
+    work(legacy_queue, max_tasks=len(tasks), capacity=4)
+    assert [results(legacy_queue, task_id) for task_id in tasks] == [["malformed-payload"]] * len(tasks)
+    logs = [artifact(legacy_queue, task_id).text for task_id in tasks]
+    assert [log for log in logs if "[worker] malformed payload: " not in log or "s3cret" in log] == []
+
+
+@pytest.mark.parametrize(("then", "result"), [("true", "completed"), (LONG_COMMAND, "failed")])
+def test_the_children_of_a_command_are_killed_when_it_ends_or_its_max_run_time_is_over(
+    legacy_queue: LegacyQueue, tmp_path: Path, then: str, result: str
+) -> None:
+    pids = tmp_path / "pids"
+    command = f"({LONG_COMMAND}) & echo $! $$ > {pids}; {then}"
+    task_id = legacy_queue.create_task(payload={"command": command, "maxRunTime": 2})
+    work(legacy_queue)
+    assert results(legacy_queue, task_id) == [result]
+    wait_until(lambda: all(map(has_ended, written(pids))))
+
+
+@pytest.mark.parametrize(("left", "before"), [(1200, 180), (540, 180), (180, 60), (6, 2)])
+def test_a_claim_is_reclaimed_three_minutes_before_its_end_or_after_two_thirds_of_less(
+    left: int, before: int
+) -> None:
+    taken_until = datetime.now(UTC) + timedelta(seconds=left)
+    margin = taken_until - reclaim_time({"takenUntil": format_time(taken_until)})
+    assert timedelta(seconds=before - 1) < margin < timedelta(seconds=before + 1)
+
+
+@pytest.mark.legacy_queue(claim_timeout="3s")
+def test_the_newest_credentials_report(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.create_task(payload={"command": "sleep 2.5"})
+    work(legacy_queue)
+    reclaim, *_, report = [each for each in legacy_queue.requests() if "/until/" in each.get("clientId", "")]
+    assert (reclaim["endpoint"], report["endpoint"]) == ("reclaimTask", "reportCompleted")
+    assert reclaim["clientId"] < report["clientId"]  # they end with the time until which they are valid
+
+
+@pytest.mark.legacy_queue(claim_timeout="3s")
+def test_a_task_whose_claim_is_lost_is_stopped_without_a_report(
+    legacy_queue: LegacyQueue, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    task_id = legacy_queue.create_task(payload={"command": f"echo $$ > {pid}; sleep 20"})
+    steps = work(legacy_queue, {"run": lambda _: legacy_queue.cancel(task_id)})
+    assert has_ended(*written(pid))
+    assert [name for name, _ in steps] == ["poll-urls", "poll", "claim", "run", "failure"]
+    assert results(legacy_queue, task_id) == ["canceled"]
+
+
+def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_retry(
+    legacy_queue: LegacyQueue, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    task_id = legacy_queue.create_task(
+        payload={"command": f"trap '' TERM; echo $$ > {pid}; {LONG_COMMAND}"}, retries=5
+    )
+
+    def stop(worker: SampleWorker) -> None:
+        written(pid)
+        asks = "legacy_queue_waiting_requests 1"
+        wait_until(lambda: asks in requests.get(f"{legacy_queue.root_url}/metrics", timeout=LONG).text)
+        worker.stop()
+
+    work(legacy_queue, {"run": stop}, protocol=Protocol.CLAIMWORK, capacity=2, max_tasks=2)
+    first, retry = legacy_queue.status(task_id)["runs"]
+    assert first["reasonResolved"] == "worker-shutdown"
+    assert retry["state"] == "pending"
+    assert has_ended(*written(pid))
+
+
+@pytest.mark.parametrize("protocol", [Protocol.DRAFT, Protocol.DEPLOYED])
+def test_the_message_of_an_unanswered_claim_is_not_deleted(
+    legacy_queue: LegacyQueue, protocol: Protocol
+) -> None:
+    legacy_queue.create_task(payload={"command": "true"})
+    legacy_queue.fault("claimTask", status=503, times=1)
+    work(legacy_queue, {"poll": SampleWorker.stop}, protocol=protocol)
+    assert len(legacy_queue.messages()) == 1
+
+
+def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: LegacyQueue) -> None:
+    types = {
+        "public/a.txt": "text/plain",
+        "public/a.json": "application/json",
+        "public/a.tar.gz": "application/octet-stream",
+        "public/b/%?#/../c": "application/octet-stream",
+    }
+    files = {name: {"type": "file", "path": "./out/x"} for name in types}
+    task_id = legacy_queue.create_task(
+        payload={"command": "mkdir out; head -c 300000 /dev/zero > out/x", "artifacts": files}
+    )
+    legacy_queue.fault("upload", status=503, times=1)
+    work(legacy_queue)
+    assert results(legacy_queue, task_id) == ["completed"]
+    for name, content_type in types.items():
+        found = artifact(legacy_queue, task_id, quote(name, safe=""))
+        assert (found.headers["Content-Type"], found.content) == (content_type, bytes(300_000))
+
+
+@pytest.mark.parametrize("path", ["x", "x" * 300, "\0", "."])
+def test_a_task_without_a_declared_file_fails_and_its_other_files_are_uploaded(
+    legacy_queue: LegacyQueue, path: str
+) -> None:
+    files = {f"public/{name}": {"type": "file", "path": name} for name in (path, "y")}
+    files["public/x"] = {"type": "file", "path": path}
+    task_id = legacy_queue.create_task(payload={"command": "echo y > y", "artifacts": files})
+    work(legacy_queue)
+    assert results(legacy_queue, task_id) == ["failed"]
+    assert f"[worker] artifact public/x: {path} cannot be read" in artifact(legacy_queue, task_id).text
+    assert artifact(legacy_queue, task_id, "public/y").text == "y\n"
+
+
+@pytest.mark.parametrize("files", [{"public/x": {"type": "file", "path": "x"}}, {}])
+def test_a_task_whose_artifact_or_log_cannot_be_uploaded_fails(
+    legacy_queue: LegacyQueue, files: dict[str, Any]
+) -> None:
+    task_id = legacy_queue.create_task(payload={"command": "echo x > x", "artifacts": files})
+    legacy_queue.fault("upload", status=403, times=1)
+    work(legacy_queue)
+    assert results(legacy_queue, task_id) == ["failed"]
+
+
+def test_no_step_contains_a_secret(legacy_queue: LegacyQueue) -> None:
+    for command in ("true", "exit 1", "true"):
+        legacy_queue.create_task(payload={"command": command, "env": {"KEY": "s3cret"}})
+    for endpoint, status in (
+        ("azure.receive", 403),
+        ("claimTask", 409),
+        ("azure.delete", 400),
+        ("upload", 403),
+    ):
+        legacy_queue.fault(endpoint, status=status, times=1)
+    steps = work(legacy_queue, protocol=Protocol.DEPLOYED, max_tasks=2)
+    assert len([fields for name, fields in steps if name == "failure"]) >= 5
+    assert leaks(repr(steps), {"s3cret", legacy_queue.credentials["accessToken"]}) == []
