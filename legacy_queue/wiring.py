@@ -40,7 +40,7 @@ from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_log import WsgiApp
-from legacy_queue.ports import Broker, Clock, ObjectStore, Observe, ignore
+from legacy_queue.ports import Broker, Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
@@ -149,8 +149,7 @@ def _build(
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
     broker = _broker(settings, metrics.observe)
-    objects = _object_store(settings, clock)
-    services = Services(storage, broker, clock, SystemWaiter(), service_settings, objects)
+    services = Services(storage, broker, clock, SystemWaiter(), service_settings)
     metrics.watch(services)
     background = services.background()
     upload_slots = UploadSlots()
@@ -332,22 +331,6 @@ def _broker(settings: Settings, observe: Observe) -> Broker | None:
     from legacy_queue.adapters.amqp import AmqpBroker  # here, since kombu takes long to import
 
     return AmqpBroker(settings.amqp_url, settings.project, _CONFIRM_TIMEOUT, observe=observe)
-
-
-def _object_store(settings: Settings, clock: Clock) -> ObjectStore | None:
-    endpoint = settings.s3_endpoint
-    bucket = settings.s3_bucket
-    region = settings.s3_region
-    key_id = settings.s3_access_key_id
-    secret = settings.s3_secret_access_key
-    if not (endpoint and bucket and key_id and secret):
-        return None
-    from legacy_queue.adapters.s3 import S3  # here, since boto3 takes long to import
-
-    try:
-        return S3(endpoint, bucket, region, key_id, secret, clock)
-    except ValueError as error:
-        raise SettingsError(f"s3-endpoint cannot be used: {error}") from None
 
 
 def _service_settings(

@@ -221,5 +221,5 @@ install_azurite() {
     install_js Azurite azurite
 }
 
-alone install "${extra:-legacy-queue}" --editable ".[${extra:-amqp,s3}]"
+alone install "${extra:-legacy-queue}" --editable ".[${extra:-amqp}]"
 [[ -n "${without_azurite:-}" ]] || alone install_azurite

@@ -19,7 +19,6 @@ from legacy_queue.local_processes.azurite import Azurite
 from tests import guard, shapes
 from tests.parsers import PARSERS
 from tests.rabbitmq import RabbitMQ
-from tests.s3_server import S3Server
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     # Some CI, and a script in the background, ignore them; a process inherits that, but not a handler.
@@ -135,13 +134,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """One real Azurite for the whole run; each test uses its own names of queues, tables and keys."""
     with Azurite(tmp_path_factory.mktemp("azurite")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """One real S3 server for the whole run; each test uses its own bucket."""
-    with S3Server(tmp_path_factory.mktemp("s3")) as running:
         yield running
 
 

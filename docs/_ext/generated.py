@@ -45,7 +45,6 @@ _GROUPS = {
     "claim_timeout": "Times",
     "clients": "Clients, secrets and policies",
     "amqp_url": "Events and answers",
-    "s3_endpoint": "Artifacts in S3",
     "resolvers": "Operation",
     "legacy_stubs": "Old workers, tests and development",
 }

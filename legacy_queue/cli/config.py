@@ -44,8 +44,6 @@ def _masked(name: str, value: Any) -> Any:
             return {client.client_id: {"accessToken": "***", "scopes": client.scopes} for client in value}
         case "signing_secrets", _:
             return ["***"] * len(value)
-        case "s3_secret_access_key", _:
-            return "***"
         case "connection_string", _:
             return ";".join(_without_key(part) for part in value.split(";"))
         case "trusted_proxy", _:

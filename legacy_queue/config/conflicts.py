@@ -7,12 +7,10 @@ from typing import Any
 
 _AZURE_URLS = ("azure-queue-url", "azure-table-url", "azure-blob-url")
 _AZURE = ("connection-string", *_AZURE_URLS, "azure-account", "azure-proxy")
-_S3 = ("s3-endpoint", "s3-bucket", "s3-access-key-id", "s3-secret-access-key")
 # the settings that need an extra of setup.cfg, with its package
 _EXTRAS = {
     "amqp-url": ("amqp", "kombu"),
     "azure-queue-url": ("azure", "azure.identity"),
-    "s3-endpoint": ("s3", "boto3"),
 }
 
 
@@ -28,10 +26,6 @@ def conflicts(settings: Any) -> Iterator[str]:
         yield "tls-name names the certificate that --tls auto makes: set tls to auto"
     if (settings.tls_cert is None) != (settings.tls_key is None):
         yield "tls-cert and tls-key go together: give both"
-    s3 = _given(settings, _S3)
-    if s3 and s3 != [*_S3]:
-        missing = " and ".join(name for name in _S3 if name not in s3)
-        yield f"{missing} must be set too: {', '.join(_S3)} go together"
     yield from _of_azure(settings)
     for name in _given(settings, tuple(_EXTRAS)):
         extra, package = _EXTRAS[name]

@@ -26,6 +26,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 _CLIENT_VARIABLES = {"root-url", "base-url"}  # of the commands that call a queue
+REMOVED = ("s3-endpoint", "s3-bucket", "s3-region", "s3-access-key-id", "s3-secret-access-key")
+_INSTEAD = "is no setting any more: remove it. The server stores s3 artifacts itself, at its own putUrl"
 
 
 class SettingsError(click.ClickException):
@@ -166,15 +168,6 @@ class Settings:
     event_shape: str = _setting(
         values.one_of(*SHAPES), "2018", "The readers that events are for: 2018 or today."
     )
-    s3_endpoint: str | None = _setting(
-        values.url,
-        None,
-        "The endpoint of s3 artifacts; without it their bytes go through the server.",
-    )
-    s3_bucket: str | None = _setting(values.bucket, None, "The bucket of s3 artifacts; it must exist.")
-    s3_region: str = _setting(values.word, "us-east-1", "The region that presigned URLs are signed for.")
-    s3_access_key_id: str | None = _setting(values.word, None, "The access key that signs them.")
-    s3_secret_access_key: str | None = _setting(values.word, None, "Its secret.", True)
     resolvers: bool = _setting(
         values.flag, "true", "false: leave timers, sweeping and expiry to legacy-queue resolve."
     )
@@ -254,6 +247,8 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple
     SettingsError.
     """
     options = {wire_name(name): value for name, value in options.items()}
+    given = {name for name, value in options.items() if value is not None}
+    _refuse_unknown(given - {CONFIG}, lambda name: f"--{name}")
     variables = {
         wire_name(name.removeprefix(PREFIX).lower()): value
         for name, value in environ.items()
@@ -304,5 +299,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
     known = [wire_name(setting.name) for setting in DECLARED]
     for name in sorted(set(names) - set(known)):
+        if name in REMOVED:
+            raise SettingsError(f"{shown(name)} {_INSTEAD}")
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")

@@ -83,10 +83,6 @@ claim_work_wait = _duration(
 )
 prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")
 word = _matching("[!-~]+", "printable ASCII characters are accepted, and no space")
-bucket = _matching(
-    "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-    "3 to 63 of a-z, 0-9, . and - are accepted, a letter or digit first and last",
-)
 project = _matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
 url = _url("https?", "that starts with http:// or https:// and has no user, password or query")
 azure_url = _url("https", "that starts with https:// and has no query: tokens are not sent over plain HTTP")

@@ -80,12 +80,10 @@ class UploadedArtifact(BaseArtifact):
 
     # of the blob name: older bytes of an artifact that was created again may be about to be removed
     blob_suffix: str = ""
-    # not in this server's storage
-    in_object_store: bool = False
 
     @property
     def blob_name(self) -> str:
-        """The name of the blob or object with its bytes: the artifact name is data, not a path."""
+        """The name of the blob with its bytes: the artifact name is data, not a path."""
         digest = hashlib.sha256(self.name.encode()).hexdigest()
         return f"{self.task_id}/{self.run_id}/{digest}{self.blob_suffix}"
 

@@ -107,16 +107,3 @@ class Broker(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
-
-
-class ObjectStore(Protocol):
-    """The storage of ``s3`` artifacts, if there is an S3 endpoint. Names are those of blobs."""
-
-    def upload_url(self, name: str, content_type: str, expiry: datetime) -> str:
-        """A presigned URL, valid until ``expiry``, for one PUT with this content-type. Sends nothing."""
-
-    def download_url(self, name: str, expiry: datetime) -> str:
-        """A presigned URL, valid until ``expiry``, to GET an attachment, or ranges of it. Sends nothing."""
-
-    def remove(self, name: str) -> None:
-        """Delete the object; raises ServiceUnavailable. Safe to repeat."""

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event
 
-from legacy_queue.ports import Broker, Clock, ObjectStore, Waiter
+from legacy_queue.ports import Broker, Clock, Waiter
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import Uploads
@@ -55,13 +55,12 @@ class Services:
         clock: Clock,
         waiter: Waiter,
         settings: ServiceSettings,
-        object_store: ObjectStore | None = None,
         threads: Threads = ThreadPoolExecutor,
     ) -> None:
         """Sends nothing to storage or broker yet.
 
-        ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads``
-        makes the executors of concurrent store calls.
+        ``broker`` is None where the settings name none. ``threads`` makes the executors of concurrent store
+        calls.
         """
         tasks = storage.tasks
         self.account = storage.account
@@ -120,7 +119,7 @@ class Services:
         self.uploads = Uploads(
             storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url
         )
-        self.artifacts = Artifacts(storage, object_store, self.uploads, changes, clock, settings.issuer)
+        self.artifacts = Artifacts(storage, self.uploads, changes, clock, settings.issuer)
         self.objects = Objects(storage.artifacts, storage.blobs, self.uploads, clock, settings.issuer)
 
         self.advance = Advance(

@@ -54,15 +54,14 @@ def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> No
 
 def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
-    path.write_text('port = 1\ns3-bucket = "bucket"\ns3-access-key-id = "AKIA"')
+    path.write_text("port = 1")
     secrets = f"{SIGNING},{SIGNING}2"
     connection = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=S3CRET==;EndpointSuffix=e.com"
-    s3 = {"S3_SECRET_ACCESS_KEY": "S3CRET", "S3_ENDPOINT": "https://s3.example.com"}
     azure = ("--storage", "azure", "--connection-string", connection)
     broker = "amqp://queue:S3CRET@rabbit.example.com/vhost"
     proxies = ("--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "127.0.0.1")
     given = ("--signing-secrets", secrets, *azure, *proxies)
-    lines = shown("--config", str(path), *given, CLIENTS=CLIENTS, AMQP_URL=broker, **s3)
+    lines = shown("--config", str(path), *given, CLIENTS=CLIENTS, AMQP_URL=broker)
     assert lines["port"] == f"1  # port in {path}"
     assert lines["trusted-proxy"] == '["10.0.0.0/8", "127.0.0.1/32"]  # --trusted-proxy'
     assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
@@ -70,7 +69,6 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
         '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'
     )
     assert lines["amqp-url"] == f'"{broker.replace("S3CRET", "***")}"  # LEGACY_QUEUE_AMQP_URL'
-    assert lines["s3-secret-access-key"] == '"***"  # LEGACY_QUEUE_S3_SECRET_ACCESS_KEY'
     assert lines["connection-string"] == f'"{connection.replace("S3CRET==", "***")}"  # --connection-string'
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from legacy_queue.cli.commands import commands
 from legacy_queue.config import SettingsError, load
 from legacy_queue.domain.authentication import Client
 
@@ -33,18 +35,10 @@ scopes = ["queue:*"]
 "p/w" = "required"
 """
 
-S3 = {
-    "s3-endpoint": "https://s3.example.com",
-    "s3-bucket": "the-bucket",
-    "s3-region": "eu-west-1",
-    "s3-access-key-id": "AKIAEXAMPLE",
-    "s3-secret-access-key": "S3CRET-for-presigned-urls",
-}
 ENTRA = {
     f"azure-{name}-url": f"https://acc.{name}.core.chinacloudapi.cn" for name in ("queue", "table", "blob")
 }
 OWN_CERTIFICATE = {"tls-cert": "a.pem", "tls-key": "b.pem"}
-NEEDED_TOGETHER = [name for name in S3 if name != "s3-region"]
 
 
 def variable(name: str) -> str:
@@ -126,6 +120,16 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
     assert f"the nearest is {nearest}" in message
 
 
+def test_a_setting_of_an_s3_endpoint_is_refused_with_what_the_server_does_instead(tmp_path: Path) -> None:
+    path = file(tmp_path, 's3-bucket = "S3CRET"')
+    said = "is no setting any more: remove it. The server stores s3 artifacts itself, at its own putUrl"
+    assert why_refused({"config": path}) == f"s3-bucket {said}"
+    secret = variable("s3-secret-access-key")
+    assert why_refused(environ={secret: "S3CRET"}) == f"{secret} {said}"
+    ended = CliRunner().invoke(commands, ["config", "--s3-endpoint=https://user:S3CRET@s3.example.com"])
+    assert (ended.exit_code, ended.output) == (1, f"Error: --s3-endpoint {said}\n")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [(b"port = ", "is not TOML"), (f'x = "{KEY}'.encode(), "is not TOML"), (b'a = "\xff"', "is not TOML")],
@@ -184,7 +188,6 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"tls-cert": "a.pem"}, "go together"),
         ({"tls": "auto", **OWN_CERTIFICATE}, "give one of them"),
         ({"tls-name": "queue.example.com"}, "set tls to auto"),
-        *(({name: S3[name] for name in S3 if name != left_out}, left_out) for left_out in NEEDED_TOGETHER),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(options: dict[str, str], said: str) -> None:
@@ -196,7 +199,6 @@ def test_settings_that_go_together_are_accepted() -> None:
     load({"host": "::", "workers": "4", **azure, **PUBLIC, **SERVED}, {})
     load({"host": "192.0.2.1", "storage": "memory", "control": "true", "development": "true"}, {})
     load({"host": "127.8.9.1", "control": "true"}, {})
-    load({name: S3[name] for name in NEEDED_TOGETHER}, {})
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,6 @@ def test_settings_that_go_together_are_accepted() -> None:
     [
         ({"amqp-url": "amqp://rabbitmq.example.com"}, "kombu", "amqp"),
         ({"storage": "azure", **ENTRA}, "azure.identity", "azure"),
-        (S3, "boto3", "s3"),
     ],
 )
 def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_it(

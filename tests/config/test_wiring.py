@@ -3,8 +3,6 @@
 import base64
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,13 +26,6 @@ CONNECTION = (
 )
 EXPIRY = datetime(2100, 1, 1, tzinfo=UTC)
 AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
-WITH_S3 = replace(
-    SETTINGS,
-    s3_endpoint="https://s3.example.com",
-    s3_bucket="bucket",
-    s3_access_key_id="AKIAEXAMPLE",
-    s3_secret_access_key="S3CRET",
-)
 
 
 def test_with_control_signed_urls_are_at_the_server_unless_a_public_url_is_set() -> None:
@@ -79,18 +70,6 @@ def test_signed_urls_are_at_the_server_or_the_account_unless_a_public_url_is_set
     assert storage.blobs.download_url("name", EXPIRY).startswith("https://b.com/x/")
     poll = storage.account.queue("q").signed_urls(EXPIRY, EXPIRY, timedelta(0)).poll
     assert poll.startswith("https://poll.example.com/")
-
-
-def test_without_an_object_store_boto3_is_not_imported() -> None:
-    code = "import legacy_queue.wiring, sys; legacy_queue.wiring.app(); sys.exit('boto3' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_an_invalid_s3_endpoint_is_refused_without_its_secret() -> None:
-    settings = replace(WITH_S3, s3_endpoint="http://my_minio:9000")
-    with pytest.raises(SettingsError, match="s3-endpoint cannot be used") as refused:
-        build(settings, "http://h:1")
-    assert "S3CRET" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,11 @@ What the reader does not see is an HTML comment, directly before a block:
 - ``<!-- run: sample -->``: the block is no output, or no settings;
 - ``<!-- run: stop -->``, anywhere: end the last background command.
 
-And anywhere on the page ``<!-- needs: server rabbitmq s3 -->``. A server is one with memory storage and
+And anywhere on the page ``<!-- needs: server rabbitmq -->``. A server is one with memory storage and
 ``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and
-``legacy-queue`` finds it as if it ran in the scratch folder. For a broker ``AMQP_URL`` is set, for S3
-``S3_ENDPOINT``, ``S3_BUCKET``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. Ports of four or five
-digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or
-``port = 8443``.
+``legacy-queue`` finds it as if it ran in the scratch folder. For a broker ``AMQP_URL`` is set. Ports of
+four or five digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``,
+``--port 8443`` or ``port = 8443``.
 
 A block below a paragraph that begins with ``Not run by the tests:`` is not run, and the reader sees why.
 Where it says ``pip install taskcluster==113.2.0`` or ``npm install taskcluster-client@11.0.0``, what follows
@@ -38,7 +37,7 @@ SHOWN = {"text", "toml", "json", "yaml", "xml", "http", "go", "ini", "html", "do
 NOT_RUN = "Not run by the tests:"
 _COMMENT = re.compile(r"<!-- (run|needs): ([^>]*?) -->\s*")
 _MARKS = re.compile(r"background|exit \d+|file \S+|sample|stop")
-_NEEDS = {"server", "rabbitmq", "s3"}
+_NEEDS = {"server", "rabbitmq"}
 
 
 @dataclass(frozen=True)

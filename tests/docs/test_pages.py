@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from tests.docs.page import Page, read
 from tests.docs.terminal import ROOT, Terminal
@@ -66,15 +64,6 @@ def offered(page: Page, request: pytest.FixtureRequest) -> tuple[dict[str, str],
         ports["8080"] = int(running.root_url.rpartition(":")[2])
     if "rabbitmq" in page.needs:
         env["AMQP_URL"] = request.getfixturevalue("rabbitmq").url
-    if "s3" in page.needs:
-        s3 = request.getfixturevalue("s3_server")
-        keys = {"aws_access_key_id": s3.access_key_id, "aws_secret_access_key": s3.secret_access_key}
-        path_style = Config(s3={"addressing_style": "path"})
-        client = boto3.client(
-            "s3", endpoint_url=s3.endpoint, region_name="us-east-1", config=path_style, **keys
-        )
-        client.create_bucket(Bucket="docs")
-        env |= {"S3_ENDPOINT": s3.endpoint, "S3_BUCKET": "docs", **{k.upper(): v for k, v in keys.items()}}
     return env, ports
 
 

@@ -8,7 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import ObjectStore
 from legacy_queue.services.artifacts.uploads import UploadHeaders
 from legacy_queue.services.composition import Services
 from tests.services.harness import HOUR, NOW, UPLOAD_URL, Harness
@@ -94,19 +93,3 @@ def upload(
     ticket = parts.path.rpartition("/")[2]
     uploads = harness.services.uploads
     return uploads.receive(uploads.verified(ticket, signature), sent, [content] if chunks is None else chunks)
-
-
-class FakeObjects(ObjectStore):
-    """Puts its arguments into the URLs, and records the removed names."""
-
-    def __init__(self) -> None:
-        self.removed: list[str] = []
-
-    def upload_url(self, name: str, content_type: str, expiry: datetime) -> str:
-        return f"https://objects/{name}?put={content_type}&until={format_time(expiry)}"
-
-    def download_url(self, name: str, expiry: datetime) -> str:
-        return f"https://objects/{name}?until={format_time(expiry)}"
-
-    def remove(self, name: str) -> None:
-        self.removed.append(name)

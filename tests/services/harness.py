@@ -19,7 +19,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timer import Timer, timers_of
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.ports import Broker, Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
@@ -128,14 +128,12 @@ class Harness:
         required: Iterable[str] = (),
         secrets: Sequence[bytes] = (SECRET, OLD_SECRET),
         broker: FakeBroker | None = None,
-        objects: ObjectStore | None = None,
     ) -> None:
         self.clock = FakeClock(NOW)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, self.clock)
         self.timer_queue = self.account.queue(f"{PREFIX}-timers")
         self.broker = broker or FakeBroker()
-        self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
         self._events_read = 0
         self.services = self.replica()
@@ -177,7 +175,7 @@ class Harness:
             self._required,
             resolves,
         )
-        return Services(storage, broker, clock or self.clock, SystemWaiter(), settings, self.objects, threads)
+        return Services(storage, broker, clock or self.clock, SystemWaiter(), settings, threads)
 
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""

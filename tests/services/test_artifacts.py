@@ -11,9 +11,8 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
 from legacy_queue.stores import StoredArtifact
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, blob_name, create
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
@@ -176,59 +175,3 @@ def test_an_expired_artifact_that_is_created_again_leaves_no_old_content() -> No
     new = with_bytes(harness, task_id, "blob")
     assert harness.storage.blobs.properties(new)
     assert harness.storage.blobs.properties(old) is None
-
-
-class AwayObjects(FakeObjects):
-    """Fails to remove, and records the names."""
-
-    def remove(self, name: str) -> None:
-        super().remove(name)
-        raise ServiceUnavailable("the object store is away")
-
-
-def test_a_pass_asks_an_object_store_that_is_away_once_and_removes_all_else() -> None:
-    objects = AwayObjects()
-    harness = Harness(objects=objects)
-    task_id = harness.claimed()
-    for number in range(3):
-        create(harness, task_id, "s3", f"{number} in the object store")
-        create(harness, task_id, "azure", f"{number}")
-        create(harness, task_id, "reference", f"{number} elsewhere")
-    harness.clock.advance(HOUR + DRIFT + SECOND)
-    assert harness.services.artifacts.remove_expired("", 10, None) is None
-    left = [artifact.name for artifact in harness.storage.artifacts.list(task_id, 0, "", 10)]
-    assert left == [f"{number} in the object store" for number in range(3)]
-    assert len(objects.removed) == 1
-
-
-def test_the_object_store_takes_s3_artifacts_and_no_others() -> None:
-    objects = FakeObjects()
-    harness = Harness(objects=objects)
-    task_id = harness.claimed()
-    answer = create(harness, task_id)
-    name = blob_name(harness, task_id)
-    until = format_time(NOW + URL_LIFE)
-    assert answer["putUrl"] == f"https://objects/{name}?put={TEXT}&until={until}"
-    assert create(harness, task_id) == answer
-    found = harness.services.artifacts.find(task_id, 0, NAME)
-    assert found.url == f"https://objects/{name}?until={until}"
-    assert found.artifact.to_wire() == stored(harness, task_id).artifact.to_wire()
-    assert "objects" not in create(harness, task_id, "azure", "azure")["putUrl"]
-    harness.sweep(2 * HOUR)
-    assert objects.removed == [name]
-    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
-
-
-def test_artifacts_of_an_object_store_that_is_not_configured_are_unavailable() -> None:
-    harness = Harness(objects=FakeObjects())
-    task_id = harness.claimed()
-    create(harness, task_id)
-    harness.objects = None
-    services = harness.replica()
-    with pytest.raises(ServiceUnavailable):
-        create(harness, task_id, services=services)
-    with pytest.raises(ServiceUnavailable):
-        services.artifacts.find(task_id, 0, NAME)
-    harness.clock.advance(2 * HOUR)
-    assert services.artifacts.remove_expired("", 10, None) is None
-    assert stored(harness, task_id)

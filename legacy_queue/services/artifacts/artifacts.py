@@ -36,12 +36,12 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.object_access import upload_access
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt, ObjectStore
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from legacy_queue.services.artifacts.uploads import Uploads
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.tasks.changes import Changes
-from legacy_queue.stores import Blobs, Storage, StoredArtifact
+from legacy_queue.stores import Storage, StoredArtifact
 
 log = structlog.get_logger()
 
@@ -55,20 +55,13 @@ class ArtifactLocation:
 
 
 class Artifacts:
-    """The artifacts of runs. Content of new s3 artifacts is in ``objects``, if any, else in this server."""
+    """The artifacts of runs."""
 
     def __init__(
-        self,
-        storage: Storage,
-        objects: ObjectStore | None,
-        uploads: Uploads,
-        changes: Changes,
-        clock: Clock,
-        issuer: Client,
+        self, storage: Storage, uploads: Uploads, changes: Changes, clock: Clock, issuer: Client
     ) -> None:
         self._artifacts = storage.artifacts
         self._blobs = storage.blobs
-        self._objects = objects
         self._uploads = uploads
         self._changes = changes
         self._checks = BlobChecks(storage.blobs)
@@ -153,7 +146,7 @@ class Artifacts:
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         if isinstance(artifact, BlobArtifact):
             return ArtifactLocation(artifact, self._uploads.download_url(artifact, expiry))
-        return ArtifactLocation(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
+        return ArtifactLocation(artifact, self._blobs.download_url(artifact.blob_name, expiry))
 
     def content(self, ticket: Ticket) -> tuple[BlobArtifact, Iterator[bytes]]:
         """A blob and its bytes as they were uploaded. Raises as ``info``."""
@@ -181,23 +174,17 @@ class Artifacts:
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
         """A step of a periodic job: remove artifacts that expired a while ago, their content first.
 
-        If the object store is away, its artifacts stay. Raises ServiceUnavailable if the storage is away.
+        Raises ServiceUnavailable.
         """
         expired, next_after = self._artifacts.expired(
             self._clock.now() - CREATED_UNTIL_AFTER_EXPIRY, after, limit
         )
-        objects_are_away = False
         for stored in expired:
             artifact = stored.artifact
-            in_object_store = isinstance(artifact, UploadedArtifact) and artifact.in_object_store
             try:
-                if not (in_object_store and objects_are_away):
-                    self._remove(stored)
-            except ServiceUnavailable as error:
-                if not in_object_store:
-                    raise
-                objects_are_away = True
-                log.warning("objects-not-removed", why=error.message)
+                self._remove(stored)
+            except ServiceUnavailable:
+                raise
             except Exception:  # the other artifacts are removed
                 ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
                 log.exception("artifact-not-removed", **ids)
@@ -220,7 +207,7 @@ class Artifacts:
     def _remove(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact
         if isinstance(artifact, UploadedArtifact):
-            self._store_of(artifact).remove(artifact.blob_name)
+            self._blobs.remove(artifact.blob_name)
         with suppress(Changed):  # another process changed it first
             self._artifacts.remove(stored)
 
@@ -274,8 +261,6 @@ class Artifacts:
 
     def _stored(self, requested: Artifact) -> tuple[StoredArtifact, bool]:
         """The stored artifact, and whether this call inserted it."""
-        if self._objects and isinstance(requested, S3Artifact):
-            requested = replace(requested, in_object_store=True)
         while True:
             with suppress(AlreadyExists):
                 return self._artifacts.insert(requested), True
@@ -285,7 +270,7 @@ class Artifacts:
             wanted = created_again(stored.artifact, requested, self._clock.now())
             before = stored.artifact
             if isinstance(before, UploadedArtifact) and not _same_bytes(wanted, before):
-                self._store_of(before).remove(before.blob_name)  # no row names it now
+                self._blobs.remove(before.blob_name)  # no row names it now
             with suppress(Changed):
                 if wanted != before:
                     stored = self._artifacts.replace(stored, wanted)
@@ -304,22 +289,12 @@ class Artifacts:
                 return upload_access(artifact, self._issuer, clock.wall_time(), expires)
             case AzureArtifact():
                 url = self._blobs.upload_url(artifact.blob_name, expiry)
-            case S3Artifact(in_object_store=True):
-                url = self._needed_objects().upload_url(artifact.blob_name, artifact.content_type, expiry)
             case S3Artifact():
                 url = self._uploads.url(artifact, expiry)
             case _:
                 return answer
         content_type = artifact.content_type
         return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
-
-    def _store_of(self, artifact: UploadedArtifact) -> Blobs | ObjectStore:
-        return self._needed_objects() if artifact.in_object_store else self._blobs
-
-    def _needed_objects(self) -> ObjectStore:
-        if self._objects is None:
-            raise ServiceUnavailable("the object store that holds this artifact is not configured any more")
-        return self._objects
 
 
 def _same_bytes(one: Artifact, other: UploadedArtifact) -> bool:
