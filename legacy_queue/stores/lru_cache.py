@@ -1,28 +1,33 @@
 """A cache of values that this process read or wrote last. The truth is in storage."""
 
+from collections import OrderedDict
 from threading import Lock
 from typing import Generic, TypeVar
-
-from cachetools import LRUCache
 
 CacheKey = TypeVar("CacheKey")
 Cached = TypeVar("Cached")
 
 
 class SharedLruCache(Generic[CacheKey, Cached]):
-    """The ``size`` entries that were used last; safe for several threads, as cachetools alone is not."""
+    """The ``size`` entries that were used last; safe for several threads."""
 
     def __init__(self, size: int) -> None:
-        self._entries: LRUCache[CacheKey, Cached] = LRUCache(size)
+        self._size = size
+        self._entries: OrderedDict[CacheKey, Cached] = OrderedDict()  # the one that was used last is the last
         self._lock = Lock()
 
     def get(self, key: CacheKey) -> Cached | None:
         with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
             return self._entries.get(key)
 
     def put(self, key: CacheKey, value: Cached) -> None:
         with self._lock:
             self._entries[key] = value
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
 
     def remove(self, key: CacheKey) -> None:
         """Remove the entry. Safe to repeat."""
