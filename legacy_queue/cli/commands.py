@@ -57,9 +57,8 @@ _MODULES = {
     **dict.fromkeys(
         ("cancel", "group", "log", "open", "peek", "pools", "rerun", "status", "tasks", "workers"), "inspect"
     ),
-    "clock": "control",
+    **dict.fromkeys(("clock", "fault", "requests", "reset"), "control"),
     "restore": "backup",
-    "reset": "control",
     "test": "run_tests",  # pytest collects modules named test*
 }
 

@@ -1,15 +1,27 @@
-"""legacy-queue clock and reset, for a server that runs with ``--control``."""
+"""legacy-queue clock, fault, requests and reset, for a server that runs with ``--control``."""
 
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, Report, reporting
-from legacy_queue.domain.times import duration_words
+from legacy_queue.cli.queue_options import (
+    CalledQueue,
+    Report,
+    json_option,
+    pool_option,
+    queue_options,
+    reporting,
+)
+from legacy_queue.testing.summary import clock_line, fault_line, request_line, request_lines
+
+_INTERVAL = 0.5  # seconds
+_PAGE = 1000  # requests
 
 
-class DefaultGroup(click.Group):
+class _DefaultGroup(click.Group):
     """A group that runs its first command if the arguments name none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -17,11 +29,8 @@ class DefaultGroup(click.Group):
             args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
 
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
-
-@click.group(cls=DefaultGroup)
+@click.group(cls=_DefaultGroup)
 def clock() -> None:
     """Print the queue's clock, or move it. Claims, deadlines and messages follow it, credentials do not."""
 
@@ -63,13 +72,157 @@ def _move(queue: CalledQueue, **move: Any) -> Report:
 
 
 def _clock(answer: Mapping[str, Any]) -> Report:
-    offset = answer["offset"]
-    words = [answer["now"]]
-    if offset:
-        words.append(f"{duration_words(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the real time")
-    words += ["frozen"] if answer["frozen"] else []
-    words += [] if answer["movable"] else [answer["reason"]]
-    return answer, ", ".join(words)
+    return answer, clock_line(answer)
+
+
+@click.group(cls=_DefaultGroup)
+def fault() -> None:
+    """List the faults, add a fault, or remove it."""
+
+
+@fault.command("list")
+@reporting
+def list_faults(queue: CalledQueue) -> Report:
+    """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
+    answer = queue.ask("GET", "/control/v1/faults", "faults")
+    lines = [f"{fault['faultId']}  {fault_line(fault)}" for fault in answer["faults"]]
+    return answer, "\n".join(lines) or "There are no faults."
+
+
+@fault.command()
+@click.argument("endpoint")
+@click.option(
+    "--task", "taskId", metavar="TASK_ID", show_default="any", help="Only requests about this task."
+)
+@click.option(
+    "--worker", metavar="WORKER_GROUP/WORKER_ID", show_default="any", help="Only requests of this worker."
+)
+@click.option(
+    "--times", type=click.IntRange(min=1), show_default="always", help="End after so many of the requests."
+)
+@click.option(
+    "--probability",
+    type=float,
+    metavar="P",
+    show_default="1",
+    help="The probability that a request meets the fault, above 0.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    show_default="none",
+    help="With a probability: the same requests meet the fault each time.",
+)
+@click.option("--status", type=int, show_default="none", help="Answer with this error, 400 to 599.")
+@click.option("--message", show_default="the server's own", help="The message of that error.")
+@click.option(
+    "--drop",
+    type=click.Choice(["before", "after"]),
+    show_default="none",
+    help="Close the connection without an answer, before the request is handled or after.",
+)
+@click.option(
+    "--sas",
+    metavar="expired|DURATION",
+    show_default="none",
+    help="Answer with signed URLs that are expired, or expire in 10s.",
+)
+@click.option("--double", is_flag=True, help="Deliver a received message twice.")
+@click.option("--lose", is_flag=True, help="Delete a message instead of delivering it.")
+@click.option("--stale", is_flag=True, help="Deliver a message with a receipt that is no longer valid.")
+@click.option(
+    "--delay",
+    metavar="DURATION",
+    show_default="none",
+    help="Wait first, for 2s or 200ms; may be combined with the others.",
+)
+@reporting
+def add(queue: CalledQueue, endpoint: str, **options: Any) -> Report:
+    """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
+
+    ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
+    """
+    fields = {name: value for name, value in options.items() if value not in (None, False)}
+    answer = queue.ask("POST", "/control/v1/faults", "faultId", json={"endpoint": endpoint, **fields})
+    return answer, answer["faultId"]
+
+
+@fault.command()
+@click.argument("fault_id", metavar="FAULT_ID")
+@reporting
+def remove(queue: CalledQueue, fault_id: str) -> Report:
+    """End a fault, and say how often it happened."""
+    answer = queue.ask("DELETE", f"/control/v1/faults/{fault_id}", "faultId")
+    return answer, f"fired: {answer['fired']}"
+
+
+@click.command()
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _PAGE),
+    default=20,
+    show_default=True,
+    help="How many of the last lines, or with --json or --follow requests.",
+)
+@click.option("--task", "taskId", metavar="TASK", show_default="all", help="Only requests about this task.")
+@click.option("--endpoint", show_default="all", help="Only these, such as claimTask or azure.receive.")
+@click.option("--failed", is_flag=True, help="Only requests with an error, or without an answer.")
+@pool_option
+@click.option("--follow", is_flag=True, help="Go on with new requests, until SIGTERM or Ctrl-C.")
+@queue_options
+@json_option
+def requests(
+    queue: CalledQueue,
+    as_json: bool,
+    limit: int,
+    follow: bool,
+    pool: str | None,
+    failed: bool,
+    **chosen: str | None,
+) -> None:
+    """Print the last requests, oldest first, also on signed URLs: status, task, worker, reason of a refusal.
+
+    Equal requests in a row are one line. Requests to /control, /inspect and event streams are left out. With
+    --follow and --json each request is a line.
+    """
+    query = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
+    if not (follow or as_json):
+        lines = request_lines(_journal(queue, query))[-limit:]
+        click.echo("\n".join(lines) or "There were no requests.")
+        return
+    answer = _requests(queue, query, limit=limit)
+    if not follow:
+        click.echo(json.dumps(answer, indent=2))
+        return
+    for request in _followed(queue, query, answer["requests"]):
+        click.echo(json.dumps(request) if as_json else request_line(request))
+
+
+def _requests(queue: CalledQueue, query: Mapping[str, Any], **more: int) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = queue.ask("GET", "/control/v1/requests", "requests", params={**query, **more})
+    return answer
+
+
+def _journal(queue: CalledQueue, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    page: list[Mapping[str, Any]] = [{"sequence": 0}] * _PAGE
+    while len(page) == _PAGE:
+        page = _requests(queue, query, limit=_PAGE, after=page[-1]["sequence"])["requests"]
+        yield from page
+
+
+def _followed(
+    queue: CalledQueue, query: Mapping[str, Any], last: list[Mapping[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    """These requests, then each new request, also after a reset."""
+    request: Mapping[str, Any] = {}
+    while True:
+        for request in last:
+            yield request
+        time.sleep(_INTERVAL)
+        after = request["sequence"] - 1 if request else 0
+        first, *last = _requests(queue, query, limit=_PAGE, after=after)["requests"] or [{}]
+        if first != request:  # it is the first of all, or a reset has removed it
+            last = _requests(queue, query, limit=_PAGE, after=0)["requests"]
 
 
 @click.command()

@@ -7,6 +7,7 @@ from typing import Any
 import requests
 
 from legacy_queue.domain.story import requester
+from legacy_queue.domain.times import duration_words
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
@@ -75,25 +76,24 @@ def _part(title: str, read: Callable[[], Iterable[str]]) -> Iterable[str]:
 
 
 def clock_line(clock: Mapping[str, Any]) -> str:
-    """``2026-01-02T03:04:05.000Z, 1260 s ahead, frozen``"""
-    ahead = f", {clock['offset']:.0f} s ahead" if clock["offset"] else ""
-    return f"{clock['now']}{ahead}{', frozen' if clock['frozen'] else ''}"
+    """``2026-01-02T03:04:05.000Z, 21m ahead of the real time, frozen``"""
+    offset = clock["offset"]
+    words = [clock["now"]]
+    if offset:
+        words.append(f"{duration_words(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the real time")
+    words += ["frozen"] if clock["frozen"] else []
+    words += [] if clock["movable"] else [clock["reason"]]
+    return ", ".join(words)
 
 
 def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line for each request. Equal requests in a row share the line of the first."""
-    return [request_line(entry) + f" ({count} times)" * (count > 1) for entry, count in folded(journal)]
-
-
-def folded(journal: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """The first of the equal requests in a row, and how many they are."""
 
     def comparable(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in entry.items() if name not in _UNIQUE_FIELDS}
 
-    for _, entries in groupby(journal, comparable):
-        first, *others = entries
-        yield first, 1 + len(others)
+    same = [list(entries) for _, entries in groupby(journal, comparable)]
+    return [request_line(first) + f" ({len(more) + 1} times)" * bool(more) for first, *more in same]
 
 
 def request_line(entry: Mapping[str, Any]) -> str:
@@ -101,9 +101,8 @@ def request_line(entry: Mapping[str, Any]) -> str:
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
     by = requester(entry)
     reason = entry.get("reason", "")
-    is_new = (
-        "fault" in entry and entry["fault"] not in reason
-    )  # the reason of a fault's answer names the fault
+    # the reason of a fault's answer names the fault
+    is_new = "fault" in entry and entry["fault"] not in reason
     words = [
         entry["time"][11:23],
         f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
