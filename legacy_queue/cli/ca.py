@@ -26,12 +26,9 @@ def ca(**options: str | None) -> None:
         authority.ensure(datetime.now(UTC))
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{settings.data_dir} cannot be used: {error}") from None
-    click.echo(trust(str(authority.certificate), str(authority.bundle)))
-
-
-def trust(certificate: str, bundle: str) -> str:
-    """The instructions for each kind of client."""
-    return f"""\
+    certificate = authority.certificate
+    bundle = authority.bundle
+    click.echo(f"""\
 {certificate}
 
 It can sign for the names of this server alone. Each client needs a copy. A client that uses the bundle
@@ -46,4 +43,4 @@ Go            export SSL_CERT_FILE={bundle}
               (built with Go 1.8 or newer, on Linux; before: Debian's trust store)
 curl          curl --cacert {certificate} ...
 Debian        cp {certificate} /usr/local/share/ca-certificates/legacy-queue.crt && update-ca-certificates
-              (as root; for Go, curl, and Python's own TLS; not for Node, nor for requests)"""
+              (as root; for Go, curl, and Python's own TLS; not for Node, nor for requests)""")

@@ -57,6 +57,7 @@ _MODULES = {
     **dict.fromkeys(
         ("cancel", "group", "log", "open", "peek", "pools", "rerun", "status", "tasks", "workers"), "inspect"
     ),
+    **dict.fromkeys(("env", "queues"), "config"),
     **dict.fromkeys(("clock", "fault", "requests", "reset"), "control"),
     "restore": "backup",
     "test": "run_tests",  # pytest collects modules named test*
@@ -88,8 +89,7 @@ class _Commands(click.Group):
             return None
         attribute = "open_page" if name == "open" else name.replace("-", "_")
         module = importlib.import_module(f"legacy_queue.cli.{_MODULES.get(name, attribute)}")
-        command: Any = getattr(module, attribute)
-        assert isinstance(command, click.Command)  # noqa: S101
+        command: click.Command = getattr(module, attribute)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

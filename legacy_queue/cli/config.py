@@ -1,7 +1,9 @@
-"""legacy-queue config: the settings in force, and the source of each."""
+"""legacy-queue config, env and queues: what is in force, and where it is found."""
 
 import json
 import re
+import shlex
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import click
 
 from legacy_queue.cli.options import GENERATED, setting_options, settings_of
-from legacy_queue.cli.queue_options import called_by_default
+from legacy_queue.cli.queue_options import called_by_default, local_server, pool_argument
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
+from legacy_queue.domain.priority import work_queues
+from legacy_queue.testing.queue_server import client_variables
 
 _HARMLESS = ("defaultendpointsprotocol", "accountname", "endpointsuffix")
 _SECRET = ("accountkey", "sharedaccesssignature")
@@ -67,3 +71,47 @@ def _without_key(part: str) -> str:
     if not part.strip() or kind in _HARMLESS or is_endpoint:
         return part
     return f"{name}{equals}***" if kind in _SECRET or kind.endswith("endpoint") else "***"
+
+
+@click.command()
+def env() -> None:
+    """Print the queue's URL, credentials and certificates as variables: eval "$(legacy-queue env)".
+
+    It is the queue that runs in this directory, or in LEGACY_QUEUE_DATA_DIR.
+    """
+    ready = local_server()
+    if not ready:
+        raise click.UsageError(
+            "No queue runs in this directory: run legacy-queue up or serve, or give its LEGACY_QUEUE_DATA_DIR"
+        )
+    click.echo(exports(variables_of(ready)))
+
+
+def variables_of(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables for clients, and for the commands, of the server with this ready line."""
+    return {"LEGACY_QUEUE_ROOT_URL": ready["rootUrl"], **client_variables(ready)}
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """A line with ``export`` for each variable."""
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+@click.command()
+@pool_argument
+@setting_options
+def queues(pool: str, **options: str | None) -> None:
+    """Print the queues of a worker type, highest priority first: priority and name.
+
+    The setting queue-prefix is part of each name, and pool-shards is their number for each priority. Storage
+    is not asked: a queue is made when it is first used.
+    """
+    settings, _ = settings_of(options)
+    click.echo(named_queues(pool, settings.queue_prefix, settings.pool_shards))
+
+
+def named_queues(pool: str, prefix: str, shards: int) -> str:
+    """A line for each queue of ``provisionerId/workerType``."""
+    provisioner_id, worker_type = pool.split("/")
+    queues = work_queues(provisioner_id, worker_type, shards)
+    return "\n".join(f"{queue.priority:<10} {queue.name(prefix)}" for queue in queues)

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
+from requests import Response
 
 from legacy_queue.cli.queue_options import CalledQueue, matching, parsed, pool_argument, queue_options
 from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.testing.summary import state_words
 
 _POLL_INTERVAL = 0.5  # seconds
 _UNAVAILABLE_TIMEOUT = 60  # seconds
@@ -152,24 +154,18 @@ def _with_command(payload: Mapping[str, Any], words: Sequence[str]) -> dict[str,
 
 def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:
     """Create the task. A refusal ends the command with the queue's answer."""
-    url = f"{queue.base_url}/task/{task_id}"
-    answer = queue.send("PUT", url, json=definition | _times(datetime.now(UTC), deadline))
-    if answer.status_code == 400 and (now := _moved_time(queue)):
-        answer = queue.send("PUT", url, json=definition | _times(now, deadline))
+
+    def put(now: datetime) -> Response:
+        times = {"created": format_time(now), "deadline": format_time(now + deadline)}
+        return queue.send("PUT", f"{queue.base_url}/task/{task_id}", json=definition | times)
+
+    answer = put(datetime.now(UTC))
+    if answer.status_code == 400:
+        clock = queue.send("GET", f"{queue.root_url}/control/v1/clock")
+        if clock.status_code == 200 and clock.json()["offset"]:  # a test has moved it
+            answer = put(parse_time(clock.json()["now"]))
     if answer.status_code != 200:
         raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")
-
-
-def _times(now: datetime, deadline: timedelta) -> dict[str, str]:
-    return {"created": format_time(now), "deadline": format_time(now + deadline)}
-
-
-def _moved_time(queue: CalledQueue) -> datetime | None:
-    """The queue's time if a test has moved its clock, else None."""
-    answer = queue.send("GET", f"{queue.root_url}/control/v1/clock")
-    if answer.status_code != 200 or not answer.json()["offset"]:
-        return None
-    return parse_time(answer.json()["now"])
 
 
 def _final_state(queue: CalledQueue, task_id: str, deadline: timedelta) -> str:
@@ -187,20 +183,12 @@ def _final_state(queue: CalledQueue, task_id: str, deadline: timedelta) -> str:
                 raise
         else:
             if answer.status_code == 200:
-                state, line = _state(answer.json()["status"])
-                if line != shown:
-                    click.echo(line)
-                shown = line
-                if state in _RESOLVED:
-                    return state
+                status = answer.json()["status"]
+                if state_words(status) != shown:
+                    shown = state_words(status)
+                    click.echo(shown)
+                if status["state"] in _RESOLVED:
+                    return str(status["state"])
             elif answer.status_code < 500 or time.monotonic() > end:
                 raise click.ClickException(f"status was refused with {answer.status_code}: {answer.text}")
         time.sleep(_POLL_INTERVAL)
-
-
-def _state(status: Mapping[str, Any]) -> tuple[str, str]:
-    """The task's state, and its line: with the reason if that differs."""
-    state = str(status["state"])
-    runs = status["runs"]
-    reason = runs[-1].get("reasonResolved", state) if runs else state
-    return state, state if reason == state else f"{state} ({reason})"

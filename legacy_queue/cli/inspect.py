@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -19,10 +19,10 @@ from legacy_queue.cli.queue_options import (
     queue_options,
     reporting,
 )
-from legacy_queue.cli.tables import aligned
+from legacy_queue.cli.tables import table
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.times import duration_words, parse_time
-from legacy_queue.testing.summary import explanation_lines, task_line
+from legacy_queue.testing.summary import explanation_lines, state_words, task_line
 
 _STATES = ("unresolved", "all", "unscheduled", "pending", "running", "completed", "failed", "exception")
 _MAX_ITEMS = 1000
@@ -61,7 +61,7 @@ def status(queue: CalledQueue, task_id: str) -> Report:
 def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Report:
     """List tasks, in the order of their taskIds."""
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
-    return answer, _table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
+    return answer, table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
 
 
 @click.command()
@@ -77,7 +77,7 @@ def pools(queue: CalledQueue, limit: int) -> Report:
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
     heads = ("POOL", "PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY")
     rows = (_pool_row(pool, parse_time(answer["now"])) for pool in answer["pools"])
-    return answer, _table(heads, rows, "No worker type has tasks or callers.")
+    return answer, table(heads, rows, "No worker type has tasks or callers.")
 
 
 @click.command()
@@ -99,7 +99,7 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
     ]
     heads = ("WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK")
     rows = (_worker_row(worker, parse_time(answer["now"])) for worker in found)
-    return {"workers": found}, _table(heads, rows, "No worker has called in the last ten days.")
+    return {"workers": found}, table(heads, rows, "No worker has called in the last ten days.")
 
 
 @click.command()
@@ -113,7 +113,7 @@ def peek(queue: CalledQueue, pool: str) -> Report:
     answer = queue.ask("GET", f"/inspect/v1/messages/{pool}", "messages")
     heads = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
     rows = (_message_row(message, parse_time(answer["now"])) for message in answer["messages"])
-    text = _table(heads, rows, f"No message is listed for {pool}.")
+    text = table(heads, rows, f"No message is listed for {pool}.")
     left_out = f"\n{answer['hidden']} messages are not listed: hidden, or behind 32 others."
     return answer, text + left_out * bool(answer["hidden"])
 
@@ -129,7 +129,7 @@ def group(queue: CalledQueue, task_group_id: str, limit: int) -> Report:
     statuses = [task["status"] for task in answer["tasks"]]
     counts = Counter(status["state"] for status in statuses)
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    text = _table(_TASK_HEADS, map(_task_row, statuses), "There is no task of this group.")
+    text = table(_TASK_HEADS, map(_task_row, statuses), "There is no task of this group.")
     return {**answer, "counts": counts}, "\n".join([text, counted] if counted else [text])
 
 
@@ -187,31 +187,22 @@ def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) 
     """The answer with up to ``limit`` items of the list, which comes in pages."""
     items: list[Any] = []
     token: str | None = None
-    while len(items) < limit:
+    while True:
         page = {"limit": min(_MAX_ITEMS, limit - len(items)), "continuationToken": token, **query}
         answer = queue.ask("GET", path, name, params=page)
         items += answer.pop(name)
         token = answer.get("continuationToken")
-        if token is None:
-            break
-    return {**answer, name: items}
+        if token is None or len(items) >= limit:
+            return {**answer, name: items}
 
 
 _TASK_HEADS = ("TASK", "POOL", "PRIORITY", "STATE", "RUNS", "DEADLINE")
 
 
-def _table(heads: Sequence[str], rows: Iterator[Sequence[str]], nothing: str) -> str:
-    listed = list(rows)
-    return "\n".join(aligned([heads, *listed])) if listed else nothing
-
-
 def _task_row(status: Mapping[str, Any]) -> tuple[str, ...]:
-    runs = status["runs"]
-    state = status["state"]
-    reason = runs[-1].get("reasonResolved", state) if runs else state
-    shown = state if reason == state else f"{state} ({reason})"
     pool = f"{status['provisionerId']}/{status['workerType']}"
-    return status["taskId"], pool, status["priority"], shown, str(len(runs)), status["deadline"]
+    runs = str(len(status["runs"]))
+    return status["taskId"], pool, status["priority"], state_words(status), runs, status["deadline"]
 
 
 def _pool_row(pool: Mapping[str, Any], now: datetime) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from legacy_queue.cli.queue_options import CalledQueue, Report, pool_option, reporting
-from legacy_queue.cli.tables import aligned
+from legacy_queue.cli.tables import table
 
-_WHOLE = ("messageId", "receipt", "signature")
+_WHOLE = 3  # parameters of a message: messageId, receipt and signature
 _TODAYS = "today's"
 _COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork", _TODAYS)
 _MAX_NAMES = 10  # of callers that are still to be moved
@@ -26,12 +26,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
     show_default="none",
     help="Count the claims that would have been refused under this policy.",
 )
-def migration(
-    queue: CalledQueue,
-    since: str,
-    pool: str | None,
-    dry_run: str | None,
-) -> Report:
+def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> Report:
     """Show which worker types can get the policy required, and which workers call only claimWork.
 
     A caller counts if it called pollTaskUrls, claimTask or claimWork in that time, and then with all its
@@ -62,11 +57,8 @@ def _dry_run(report: Any) -> dict[str, Any]:
         for call in _claims(pool)
     ]
     refused = [claim for claim in claims if claim["missing"]]
-    totals = {"claims": _count(claims), "refused": _count(refused), "by": refused}
-    return {
-        **{name: value for name, value in report.items() if name not in ("workerTypes", "reads")},
-        **totals,
-    }
+    rest = {name: value for name, value in report.items() if name not in ("workerTypes", "reads")}
+    return {**rest, "claims": _count(claims), "refused": _count(refused), "by": refused}
 
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
@@ -80,17 +72,15 @@ def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
             (_pool(claim), claim["caller"], str(claim["count"]), ", ".join(claim["missing"]), claim["last"])
             for claim in shown["by"]
         ]
-        yield from aligned([("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), *rows])
+        yield table(("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), rows, "")
 
 
 def _summary(report: Any) -> Iterable[str]:
     yield f"Callers from {report['since']} to {report['until']}, with all their calls on record"
     yield from _caveats(report)
     yield ""
-    if report["workerTypes"]:
-        yield from aligned([_HEADS, *map(_row, report["workerTypes"])])
-    else:
-        yield "No worker called pollTaskUrls, claimTask or claimWork."
+    nothing = "No worker called pollTaskUrls, claimTask or claimWork."
+    yield table(_HEADS, map(_row, report["workerTypes"]), nothing)
     for pool in report["workerTypes"]:
         against = [f"  required:  {why}" for why in pool["required"]["inTheWay"] if _claims(pool)]
         against += [f"  claimWork: {why}" for why in pool["claimWork"]["inTheWay"]]
@@ -102,7 +92,7 @@ def _summary(report: Any) -> Iterable[str]:
             yield f"  still to be moved: {', '.join(to_be_moved[:_MAX_NAMES])}{more}"
     if report.get("reads"):
         yield "\nOnly anonymous-scopes allow these reads:"
-        yield from aligned([("CLIENT", "CALL", "READS", "LAST", "MISSING"), *map(_read_row, report["reads"])])
+        yield table(("CLIENT", "CALL", "READS", "LAST", "MISSING"), map(_read_row, report["reads"]), "")
 
 
 def _read_row(read: Any) -> tuple[str, ...]:
@@ -142,11 +132,9 @@ def _count(calls: Iterable[Any]) -> int:
 def _head(call: Mapping[str, Any]) -> str:
     """The column of the call."""
     missing = call["missing"]
-    if call["method"] == "claimWork by taskQueueId":
-        return _TODAYS
     if not missing:
-        return str(call["method"])
-    if len(missing) == len(_WHOLE):
+        return _TODAYS if call["method"] == "claimWork by taskQueueId" else str(call["method"])
+    if len(missing) == _WHOLE:
         return "bare"
     return "unsigned" if "signature" in missing else "no receipt"
 

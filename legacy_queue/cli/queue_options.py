@@ -24,7 +24,6 @@ from legacy_queue.private_folder import NotOurs, check_folder, read_private
 from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials
 
-Decorator = Callable[[Any], Any]
 Report = tuple[Any, str]  # the queue's answer for a program, and the text for a person
 
 _LONG_TIMEOUT = 120  # seconds: for reports of a large fleet, and moves of the clock by days
@@ -130,7 +129,7 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
     return value
 
 
-def _option(name: str, *envvar: str, **more: Any) -> Decorator:
+def _option(name: str, *envvar: str, **more: Any) -> Callable[[Any], Any]:
     more = {"show_default": f"that of {SERVER_FILE}", **more}
     return click.option(name, envvar=envvar, show_envvar=True, **more)
 

@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The rows as lines of aligned columns. The first row has the heads; numbers are aligned to the right."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> str:
+    """Lines of aligned columns below their heads, numbers to the right. Without a row it is ``nothing``."""
+    listed = [heads, *rows]
+    if len(listed) == 1:
+        return nothing
     columns = []
-    for column in zip(*rows, strict=True):
+    for column in zip(*listed, strict=True):
         is_number = all(re.fullmatch(r"[\d.]+|-", cell) for cell in column[1:])
         width = max(map(len, column))
         columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
-    return ("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))

@@ -20,11 +20,10 @@ from typing import Any
 import click
 import requests
 
+from legacy_queue.cli.config import exports, named_queues, variables_of
 from legacy_queue.cli.create_task import create, definition_of
-from legacy_queue.cli.env import exports, variables_of
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queue_options import CalledQueue
-from legacy_queue.cli.queues import named_queues
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time

@@ -129,10 +129,15 @@ def task_line(status: Mapping[str, Any]) -> str:
     return f"{status['taskId']} {status['provisionerId']}/{status['workerType']} {status['state']}: {runs}"
 
 
+def state_words(status: Mapping[str, Any]) -> str:
+    """The state of a task or of a run, with the reason if that differs: ``exception (canceled)``."""
+    last = [status, *status.get("runs", ())][-1]
+    reason = last.get("reasonResolved", last["state"])
+    return str(reason) if reason == last["state"] else f"{last['state']} ({reason})"
+
+
 def _run_words(run: Mapping[str, Any]) -> str:
-    words = f"run {run['runId']} {run['state']}"
-    if "reasonResolved" in run and run["reasonResolved"] != run["state"]:
-        words += f" ({run['reasonResolved']})"
+    words = f"run {run['runId']} {state_words(run)}"
     if "workerId" in run:
         words += f" by {run['workerGroup']}/{run['workerId']}"
     return words + (f" until {run['takenUntil']}" if run["state"] == "running" else "")
