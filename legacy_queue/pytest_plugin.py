@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
     from typing import Any
 
     from legacy_queue.testing import LegacyQueue
-    from legacy_queue.testing.servers import Servers
+
+    Servers = Callable[[Mapping[str, Any]], LegacyQueue]
+
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 _SECTION = "legacy-queue"
 _MARKER = "legacy_queue(storage=..., **settings): the settings of the test's server"
@@ -30,10 +33,32 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def _legacy_queue_servers() -> Iterator[Servers]:
-    from legacy_queue.testing.servers import Servers
+    """The server with these settings, started when it is first asked for."""
+    from contextlib import ExitStack
 
-    with Servers() as servers:
-        yield servers
+    from legacy_queue.testing import LegacyQueue
+
+    running: dict[str, LegacyQueue] = {}
+    with ExitStack() as stack:
+
+        def server(settings: Mapping[str, Any]) -> LegacyQueue:
+            name = repr(sorted(settings.items()))
+            if name not in running:
+                running[name] = stack.enter_context(LegacyQueue(**settings))
+            return running[name]
+
+        yield server
+
+
+def clean(queue: LegacyQueue) -> None:
+    """Empty the queue. If its server has ended, it is started again. Raises ServerFailed."""
+    from legacy_queue.testing import ServerFailed
+
+    try:
+        queue.reset()
+    except ServerFailed as failed:
+        queue.__exit__(type(failed), failed, None)
+        queue.__enter__()
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +67,14 @@ def legacy_queue_server(_legacy_queue_servers: Servers) -> LegacyQueue:
 
     The fixture ``legacy_queue`` empties it for each test that is not marked with settings.
     """
-    return _legacy_queue_servers.running({})
+    return _legacy_queue_servers({})
 
 
 @pytest.fixture
 def legacy_queue(request: pytest.FixtureRequest, _legacy_queue_servers: Servers) -> Iterator[LegacyQueue]:
     """An empty queue, on memory storage, with the settings of the marker ``legacy_queue``."""
-    queue = _legacy_queue_servers.clean(_settings(request.node))
+    queue = _legacy_queue_servers(_settings(request.node))
+    clean(queue)
     request.node.stash[_USED] = queue
     yield queue
     queue.check_faults()

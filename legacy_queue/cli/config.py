@@ -15,7 +15,7 @@ from legacy_queue.cli.queue_options import called_by_default, local_server, pool
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
 from legacy_queue.domain.priority import work_queues
-from legacy_queue.testing.queue_server import client_variables
+from legacy_queue.testing.server_process import client_variables
 
 _HARMLESS = ("defaultendpointsprotocol", "accountname", "endpointsuffix")
 _SECRET = ("accountkey", "sharedaccesssignature")

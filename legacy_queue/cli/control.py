@@ -142,7 +142,8 @@ def add(queue: CalledQueue, endpoint: str, **options: Any) -> Report:
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
     """
-    fields = {name: value for name, value in options.items() if value not in (None, False)}
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    fields = {name: options[name] for name in given}
     answer = queue.ask("POST", "/control/v1/faults", "faultId", json={"endpoint": endpoint, **fields})
     return answer, answer["faultId"]
 

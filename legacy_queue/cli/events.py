@@ -13,7 +13,7 @@ import requests
 
 from legacy_queue.cli.queue_options import local_server, no_answer, root_url_option, said_of
 from legacy_queue.domain.times import format_time
-from legacy_queue.testing.server_sent_events import parse_events
+from legacy_queue.testing.queue_http import parse_events
 
 _TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
 

@@ -30,7 +30,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.private_folder import make_private
 from legacy_queue.server.signals import interrupt_on_signal
-from legacy_queue.testing.queue_server import trust_variables
+from legacy_queue.testing.server_process import trust_variables
 from legacy_queue.worker import Credentials, SampleWorker, WorkerSettings
 from legacy_queue.worker.task_run import LOG
 

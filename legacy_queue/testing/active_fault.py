@@ -1,7 +1,7 @@
 """The faults of a test, until they are removed."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -61,20 +61,3 @@ class ActiveFault:
         """Warn FaultNeverFired at the line of the test."""
         what = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items())
         warnings.warn_explicit(FaultNeverFired(f"this fault never fired: {what}"), None, *self._place)
-
-
-def check(faults: Iterable[ActiveFault]) -> None:
-    """Warn FaultNeverFired, once, of each fault in force that no request has met."""
-    unfired = [
-        fault for fault in faults if not fault._is_removed and not fault._is_warned_of and not fault.fired
-    ]
-    for fault in unfired:  # all of them first: a warning may be an error
-        fault._is_warned_of = True
-    for fault in unfired:
-        fault._warn()
-
-
-def mark_ended(faults: Iterable[ActiveFault]) -> None:
-    """Mark the faults as removed: a reset of the server has removed them."""
-    for fault in faults:
-        fault._is_removed = True

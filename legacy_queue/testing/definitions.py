@@ -34,15 +34,11 @@ def definition(
     A time may be a datetime, or a timedelta from ``now`` on. Given metadata replaces only the same names.
     """
     wire = {wire_name(name): wire_value(value, now) for name, value in fields.items()}
-    rest = _defaults(now, "taskQueueId" in wire) if body is None else body
-    metadata = {"metadata": {**rest.get("metadata", {}), **wire.get("metadata", {})}}
-    return {**rest, **wire, **metadata}
-
-
-def _defaults(now: datetime, has_pool: bool) -> dict[str, Any]:
-    pool = {} if has_pool else {"provisionerId": PROVISIONER_ID, "workerType": WORKER_TYPE}
-    times = {"created": format_time(now), "deadline": format_time(now + _DEADLINE)}
-    return {**pool, **times, "payload": {}, "metadata": _METADATA}
+    if body is None:
+        pool = {"provisionerId": PROVISIONER_ID, "workerType": WORKER_TYPE}
+        times = {"created": format_time(now), "deadline": format_time(now + _DEADLINE)}
+        body = {**times, "payload": {}, "metadata": _METADATA, **({} if "taskQueueId" in wire else pool)}
+    return {**body, **wire, "metadata": {**body.get("metadata", {}), **wire.get("metadata", {})}}
 
 
 def pool_name(worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:

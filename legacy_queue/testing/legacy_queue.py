@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from importlib import import_module
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
-from legacy_queue.testing.active_fault import ActiveFault, check, mark_ended
+from legacy_queue.testing.active_fault import ActiveFault
 from legacy_queue.testing.claimed_run import (
     ClaimedRun,
     ClaimProtocol,
@@ -19,21 +20,32 @@ from legacy_queue.testing.claimed_run import (
     require_one_of,
 )
 from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name, wire_value
-from legacy_queue.testing.queue_server import QueueServer
+from legacy_queue.testing.queue_http import QueueHttp
+from legacy_queue.testing.server_process import ServerProcess, client_variables
 from legacy_queue.testing.summary import explanation_lines, summarize
-from legacy_queue.testing.wire_types import Message, Priority, QueueEvent, State, Status, TaskFields, Time
+from legacy_queue.testing.wire_types import (
+    Duration,
+    FaultFields,
+    Message,
+    Priority,
+    QueueEvent,
+    State,
+    Status,
+    TaskFields,
+    Time,
+)
+from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
-Duration = str | float | timedelta
-
+_CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
 _OLDEST = "0" * 16  # an event id before all events
 _TIMEOUT = 10.0  # seconds
 _RESOLVED = ("completed", "failed", "exception")
 
 
-class LegacyQueue(QueueServer):
-    """A context manager: the server runs within the ``with``.
+class LegacyQueue:
+    """A context manager: the server runs within the ``with``. All other members need the server.
 
     ``settings`` are the server's settings, named with ``_``: ``claim_timeout="30s"`` (or a timedelta),
     ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. On entering, settings that the server
@@ -41,20 +53,71 @@ class LegacyQueue(QueueServer):
     """
 
     def __init__(self, storage: str = "memory", **settings: Any) -> None:
-        super().__init__({"storage": storage, **settings})
+        self._settings = {"storage": storage, **settings}
+        self._started: tuple[ServerProcess, QueueHttp] | None = None
         self._faults: list[ActiveFault] = []
         self._pools: set[str] = set()  # that the test has used
         self._claimed: set[str] = set()  # taskIds and pools that this object has claimed
 
+    def __enter__(self) -> Self:
+        if self._started:
+            raise RuntimeError("the server is running already: a fixture has entered its queue")
+        settings = dict(self._settings)
+        own = {"accessToken": slugid() + slugid(), "scopes": ["*"]}
+        if isinstance(clients := settings.get("clients"), Mapping):
+            settings["clients"] = {**clients, _CLIENT_ID: own}
+        process = ServerProcess(settings)
+        made_up = {"clientId": _CLIENT_ID, "accessToken": own["accessToken"]}
+        self._credentials: dict[str, str] = process.ready.get("credentials", made_up)
+        verify: bool | str = process.ready.get("ca", {}).get("bundle") or settings.get("tls_cert") or True
+        client = Credentials.from_wire(self._credentials)
+        self._started = process, QueueHttp(process.ready["rootUrl"], client, verify, process.check)
+        return self
+
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         try:
             if kind is None:
                 self.check_faults()
         finally:
             self._forget()
-            super().__exit__(kind, error, traceback)
+            self._http.close()
+            self._process.stop()
+            self._started = None
+
+    @property
+    def root_url(self) -> str:
+        """The root URL for today's clients: ``http://127.0.0.1:<port>``."""
+        return str(self._process.ready["rootUrl"])
+
+    @property
+    def base_url(self) -> str:
+        """The base URL for clients of the old API: the root URL and ``/v1``."""
+        return str(self._process.ready["baseUrl"])
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """``clientId`` and ``accessToken`` of a client that may do everything."""
+        return dict(self._credentials)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables with the queue's URL, trust and credentials, for Taskcluster's programs."""
+        return client_variables({**self._process.ready, "credentials": self._credentials})
+
+    def client(self, **options: Any) -> Any:
+        """A ``taskcluster.Queue`` of the installed package, old or new, with further ``options`` of it.
+
+        Raises ImportError where it is not installed.
+        """
+        try:
+            queue = import_module("taskcluster").Queue
+        except ImportError as error:
+            raise ImportError("client() needs Taskcluster's client: pip install taskcluster") from error
+        is_old = "baseUrl" in queue.classOptions
+        where = {"baseUrl": self.base_url} if is_old else {"rootUrl": self.root_url}
+        return queue({**where, "credentials": self.credentials, **options})
 
     def create_task(
         self,
@@ -276,24 +339,7 @@ class LegacyQueue(QueueServer):
         """Let the queue's clock run on from its time. The queue's time."""
         return self._move_clock(release=True)
 
-    def fault(
-        self,
-        endpoint: str,
-        *,
-        status: int | None = None,
-        message: str | None = None,
-        drop: Literal["before", "after"] | None = None,
-        sas: Duration | None = None,
-        double: bool = False,
-        lose: bool = False,
-        stale: bool = False,
-        delay: Duration | None = None,
-        task: str | None = None,
-        worker: str | None = None,
-        times: int | None = None,
-        probability: float | None = None,
-        seed: int | None = None,
-    ) -> ActiveFault:
+    def fault(self, endpoint: str, **fields: Unpack[FaultFields]) -> ActiveFault:
         """Cause a fault in requests to ``endpoint``: a name of the reference, or ``azure.receive``,
         ``azure.delete``, ``upload``.
 
@@ -305,23 +351,12 @@ class LegacyQueue(QueueServer):
         end of a ``with`` or the next reset ends the fault; if no request has met it, that warns
         FaultNeverFired.
         """
-        fields = {
-            "endpoint": endpoint,
-            "status": status,
-            "message": message,
-            "drop": drop,
-            "sas": None if sas is None else _duration(sas),
-            "double": double or None,
-            "lose": lose or None,
-            "stale": stale or None,
-            "delay": None if delay is None else _duration(delay),
-            "taskId": task,
-            "worker": worker,
-            "times": times,
-            "probability": probability,
-            "seed": seed,
-        }
-        wanted = {name: value for name, value in fields.items() if value is not None}
+        wanted: dict[str, Any] = {"endpoint": endpoint}
+        value: Any
+        for name, value in fields.items():
+            if value is not None and value is not False:  # a seed may be 0
+                is_time = name in ("sas", "delay")
+                wanted["taskId" if name == "task" else name] = _duration(value) if is_time else value
         caller = sys._getframe(1)
         fault = ActiveFault(self._http, wanted, (caller.f_code.co_filename, caller.f_lineno))
         self._faults.append(fault)
@@ -329,7 +364,12 @@ class LegacyQueue(QueueServer):
 
     def check_faults(self) -> None:
         """Warn FaultNeverFired, once, of each fault in force that no request has met."""
-        check(self._faults)
+        counted = [fault for fault in self._faults if not fault._is_removed and not fault._is_warned_of]
+        unfired = [fault for fault in counted if not fault.fired]
+        for fault in unfired:  # all of them first: a warning may be an error
+            fault._is_warned_of = True
+        for fault in unfired:
+            fault._warn()
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
@@ -345,8 +385,23 @@ class LegacyQueue(QueueServer):
         """
         return summarize(self._http, self._pools, self._process, limit)
 
+    @property
+    def _process(self) -> ServerProcess:
+        return self._running[0]
+
+    @property
+    def _http(self) -> QueueHttp:
+        return self._running[1]
+
+    @property
+    def _running(self) -> tuple[ServerProcess, QueueHttp]:
+        if self._started is None:
+            raise RuntimeError("the server is not running: use LegacyQueue() in a with statement")
+        return self._started
+
     def _forget(self) -> None:
-        mark_ended(self._faults)
+        for fault in self._faults:
+            fault._is_removed = True
         self._faults.clear()
         self._pools.clear()
         self._claimed.clear()

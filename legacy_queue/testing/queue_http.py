@@ -5,7 +5,7 @@ error has a request's query, which may hold a signature.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import requests
 
-from legacy_queue.testing.server_sent_events import parse_events
 from legacy_queue.worker.queue_client import unsigned
 from legacy_queue.worker.worker_settings import Credentials
 
@@ -120,3 +119,19 @@ def _lines(answer: requests.Response, deadline: float) -> Iterator[bytes]:
             if monotonic() < deadline:
                 return
             raise TimeoutError from None
+
+
+def parse_events(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
+    """The fields of each event of ``GET /events``, whose lines have no line ends. A comment has no name.
+
+    An event that the stream cuts off is dropped. Source: HTML, "Server-sent events". Reads only the queue's
+    form: no field is repeated, and lines end with a line feed.
+    """
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.decode().partition(":")
+            fields[name] = value.removeprefix(" ")
+        else:
+            yield fields
+            fields = {}

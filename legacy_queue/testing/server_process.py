@@ -105,6 +105,25 @@ class ServerProcess:
         return os.pread(log, os.fstat(log).st_size - begin, begin).decode(errors="replace").splitlines()
 
 
+def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables with which clients trust the server with this ready line, beside other servers."""
+    if "ca" not in ready:
+        return {}
+    certificate = ready["ca"]["certificate"]
+    bundle = ready["ca"]["bundle"]
+    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
+    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
+
+
+def client_variables(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables with which clients find the server with this ready line: URL, trust, credentials."""
+    found = {**trust_variables(ready), "TASKCLUSTER_ROOT_URL": ready["rootUrl"]}
+    if "credentials" in ready:
+        found["TASKCLUSTER_CLIENT_ID"] = ready["credentials"]["clientId"]
+        found["TASKCLUSTER_ACCESS_TOKEN"] = ready["credentials"]["accessToken"]
+    return found
+
+
 def server_environment(settings: Mapping[str, Any]) -> dict[str, str]:
     """The variables of the server's process: ``settings``, and those of this process without its settings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}

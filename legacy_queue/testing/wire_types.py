@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Priority = Literal["highest", "very-high", "high", "medium", "low", "very-low", "lowest", "normal"]
 Time = str | datetime | timedelta  # a timedelta is from the queue's time on
+Duration = str | float | timedelta  # a number is in seconds
 
 
 class TaskFields(TypedDict, total=False):
@@ -34,6 +35,24 @@ class TaskFields(TypedDict, total=False):
     metadata: Mapping[str, str]
     tags: Mapping[str, str]
     extra: Mapping[str, Any]
+
+
+class FaultFields(TypedDict, total=False):
+    """What ``fault`` causes, and in which requests."""
+
+    status: int
+    message: str
+    drop: Literal["before", "after"]
+    sas: Duration
+    double: bool
+    lose: bool
+    stale: bool
+    delay: Duration
+    task: str
+    worker: str
+    times: int
+    probability: float
+    seed: int
 
 
 class _Run(TypedDict):

@@ -23,7 +23,7 @@ from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
-from legacy_queue.testing.server_sent_events import parse_events
+from legacy_queue.testing.queue_http import parse_events
 from tests.http.calls import (
     GROUP_ID,
     NOW,

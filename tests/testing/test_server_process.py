@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from legacy_queue.pytest_plugin import clean
 from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.server_process import server_environment
-from legacy_queue.testing.servers import Servers
 from tests.system.processes import wait_until
 
 HOLDS_A_SERVER = """
@@ -70,8 +70,7 @@ def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # it is not used
     before = children()
-    with Servers() as servers:
-        queue = servers.running({})
+    with LegacyQueue() as queue:
         [pid] = children() - before
         task_id = queue.create_task()
         assert task_id in queue.summary()
@@ -79,7 +78,7 @@ def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
         failed = wait_until(lambda: failure(queue))
         assert str(failed).startswith("the server has ended by itself, with exit code -9")
         assert queue.summary().startswith("the server has ended by itself")
-        assert servers.clean({}) is queue
+        clean(queue)
         assert queue.events() == []
 
 

@@ -1,6 +1,6 @@
 """The parser of the stream that ``GET /events`` sends."""
 
-from legacy_queue.testing.server_sent_events import parse_events
+from legacy_queue.testing.queue_http import parse_events
 
 
 def test_each_blank_line_ends_an_event() -> None:
