@@ -3,15 +3,15 @@
 import json
 import os
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from legacy_queue import conform as conformance
-from legacy_queue.cli.queue_options import CalledQueue, called_queue, parsed, pool_option, root_url_option
+from legacy_queue.cli.queue_options import called_queue, parsed, pool_option, root_url_option
 from legacy_queue.domain.times import parse_duration
-from legacy_queue.worker import Credentials
 
 _SUFFIXES = (".html", ".json", ".xml")
 
@@ -109,13 +109,14 @@ def conform(
     """
     if observe == bool(words):
         raise click.UsageError("give the command of a worker behind --, or --observe")
+    say = partial(click.echo, err=True)
     try:
         if observe:
             reports = conformance.observe(_journal(root_url), pool)
         elif seed is not None:
-            reports = [conformance.torture(words, payloads, seed, steps, _say)]
+            reports = [conformance.torture(words, payloads, seed, steps, say)]
         else:
-            reports = [conformance.conform(words, protocol, payloads, rules, _say, claim)]
+            reports = [conformance.conform(words, protocol, payloads, rules, say, claim)]
     except (ValueError, conformance.ServerFailed) as error:
         raise _NotJudged(str(error)) from None
     if file:
@@ -128,15 +129,10 @@ def conform(
 def _journal(root_url: str | None) -> Any:
     """A function that reads a page of the running queue's journal."""
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
-    url, credentials = called_queue(root_url, *map(os.environ.get, names))
-    queue = CalledQueue(url, Credentials.from_wire(credentials))
+    queue = called_queue(root_url, *map(os.environ.get, names))
 
     def page(after: int) -> Any:
         query = {"after": after, "limit": conformance.PAGE}
         return queue.ask("GET", "/control/v1/requests", "requests", params=query)
 
     return page
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

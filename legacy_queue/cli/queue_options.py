@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -194,9 +194,13 @@ def local_server() -> Mapping[str, Any]:
 
 
 def called_queue(
-    root_url: str | None, base_url: str | None, client_id: str | None, access_token: str | None
-) -> tuple[str, Mapping[str, str]]:
-    """The base URL and the credentials, given or those of the local server. Raises click.UsageError."""
+    root_url: str | None,
+    base_url: str | None,
+    client_id: str | None,
+    access_token: str | None,
+    certificate: str | None = None,
+) -> CalledQueue:
+    """The queue at the given URL or the local one, and the client. Raises click.UsageError."""
     local = local_server()
     given = base_url or root_url
     url = base_url or (f"{root_url.rstrip('/')}/api/queue/v1" if root_url else "")
@@ -208,9 +212,9 @@ def called_queue(
             "or run legacy-queue up or serve in this directory"
         )
     if client_id and access_token:
-        return url, {"clientId": client_id, "accessToken": access_token}
+        return CalledQueue(url, Credentials(client_id, access_token, certificate))
     if "credentials" in local and url.startswith(f"{local['rootUrl']}/"):
-        return url, local["credentials"]
+        return CalledQueue(url, replace(Credentials.from_wire(local["credentials"]), certificate=certificate))
     raise click.UsageError(
         "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
         "--access-token"
@@ -230,32 +234,25 @@ def called_by_default() -> str:
     names = root_url, "LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN"
     values = [os.environ.get(name) for name in names]
     try:
-        url, credentials = called_queue(*values)
+        queue = called_queue(*values)
     except click.ClickException as missing:
         return missing.message
     url_by = names[1] if values[1] else root_url or SERVER_FILE
     client_by = names[2] if values[2] and values[3] else SERVER_FILE
-    return f"{url} ({url_by}) as {credentials['clientId']} ({client_by})"
+    return f"{queue.base_url} ({url_by}) as {queue.credentials.client_id} ({client_by})"
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a queue, and call the command with it as ``queue``."""
 
     @functools.wraps(command)
-    def with_queue(
-        root_url: str | None,
-        base_url: str | None,
-        client_id: str | None,
-        access_token: str | None,
-        certificate: str | None,
-        **options: Any,
-    ) -> None:
+    def with_queue(**options: Any) -> None:
+        names = ("root_url", "base_url", "client_id", "access_token", "certificate")
+        given = {name: options.pop(name) for name in names}
         source = click.get_current_context().get_parameter_source
         if source("root_url") is ParameterSource.COMMANDLINE is not source("base_url"):
-            base_url = None  # an option wins over a variable
-        url, credentials = called_queue(root_url, base_url, client_id, access_token)
-        signed = Credentials(credentials["clientId"], credentials["accessToken"], certificate)
-        command(queue=CalledQueue(url, signed), **options)
+            given["base_url"] = None  # an option wins over a variable
+        command(queue=called_queue(**given), **options)
 
     for option in reversed(_OPTIONS):
         with_queue = option(with_queue)

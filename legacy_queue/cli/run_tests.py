@@ -17,6 +17,7 @@ from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.summary import fault_line
 from legacy_queue.worker import Credentials
 
+_CONNECTION_STRING = "LEGACY_QUEUE_CONNECTION_STRING"
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 )
@@ -51,7 +52,10 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     handle_stop(lambda number, _frame: sys.exit(_SIGNALLED + number))
     try:
         with LegacyQueue(**settings) as queue:
-            _point_environment_to(queue)
+            for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL", _CONNECTION_STRING):
+                os.environ.pop(other, None)
+            os.environ.update(queue.env)  # for the command, and for _name_unused_faults
+            os.environ.update(LEGACY_QUEUE_ROOT_URL=queue.root_url, LEGACY_QUEUE_BASE_URL=queue.base_url)
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
             status = _run(words, blocked)
             if status:
@@ -76,7 +80,7 @@ def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
     """The settings of LegacyQueue."""
     if options["storage"] == "azure" and not (options["connection_string"] or options["azure_queue_url"]):
         # not of the command line, which every user may read
-        options = {**options, "connection_string": os.environ.get("LEGACY_QUEUE_CONNECTION_STRING")}
+        options = {**options, "connection_string": os.environ.get(_CONNECTION_STRING)}
     options = with_control(options, {})
     settings, sources = load(options, {})
     own: dict[str, Any] = {"control": settings.control}
@@ -87,14 +91,6 @@ def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
             for client in settings.clients
         }
     return {name: value for name, value in options.items() if value is not None} | own
-
-
-def _point_environment_to(queue: LegacyQueue) -> None:
-    """Make it the queue of the command and of this process, instead of any other."""
-    for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL", "LEGACY_QUEUE_CONNECTION_STRING"):
-        os.environ.pop(other, None)
-    os.environ.update(queue.env)
-    os.environ.update(LEGACY_QUEUE_ROOT_URL=queue.root_url, LEGACY_QUEUE_BASE_URL=queue.base_url)
 
 
 def _name_unused_faults(queue: LegacyQueue) -> None:

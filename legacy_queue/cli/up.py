@@ -234,17 +234,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         worker_id=f"demo-{secrets.token_hex(4)}",
         max_tasks=1,
     )
-    _run(SampleWorker(settings, on_step=on_step))
-    status = requests.get(f"{queue.base_url}/task/{task_id}/status", timeout=10).json()["status"]
-    show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
-    if status["state"] != "completed":
-        raise click.ClickException(f"the task is {status['state']}, and should be completed")
-    log = requests.get(f"{queue.base_url}/task/{task_id}/artifacts/{LOG}", timeout=10)
-    show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.text.strip()!r}")
-
-
-def _run(worker: SampleWorker) -> None:
-    """Run the worker to its end. A signal ends the command, and gives the worker a moment to report."""
+    worker = SampleWorker(settings, on_step=on_step)
     ended = ThreadPoolExecutor(1).submit(worker.run)
     try:
         ended.result()
@@ -252,6 +242,12 @@ def _run(worker: SampleWorker) -> None:
         worker.stop()
         wait([ended], _REPORT_TIMEOUT)
         raise
+    status = requests.get(f"{queue.base_url}/task/{task_id}/status", timeout=10).json()["status"]
+    show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
+    if status["state"] != "completed":
+        raise click.ClickException(f"the task is {status['state']}, and should be completed")
+    log = requests.get(f"{queue.base_url}/task/{task_id}/artifacts/{LOG}", timeout=10)
+    show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.text.strip()!r}")
 
 
 _CHART = {

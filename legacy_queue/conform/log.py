@@ -94,10 +94,6 @@ class Request:
         later = self.wire["sequence"] > other.wire["sequence"]
         return bool(later) and self.begun + _ROUNDED >= other.ended
 
-    def is_same(self, other: "Request") -> bool:
-        """Whether the other request is the same call."""
-        return all(self.wire[name] == other.wire[name] for name in ("method", "path"))
-
 
 class Message(NamedTuple):
     """A message with the poll that has received it; ``run`` is None if it names no task."""
@@ -162,7 +158,9 @@ class Log:
 
     def again(self, request: Request) -> list[Request]:
         """The same call, later."""
-        return [other for other in self.after(request, request.call) if request.is_same(other)]
+        same = request.wire["method"], request.wire["path"]
+        later = self.after(request, request.call)
+        return [other for other in later if (other.wire["method"], other.wire["path"]) == same]
 
     @cached_property
     def pace(self) -> float:

@@ -225,11 +225,8 @@ class ObservedQueue(LegacyQueue):
     def log(self, tasks: Mapping[str, str] | None = None) -> Log:
         """What the worker has done so far. ``tasks`` replace what each task does."""
 
-        def page(after: int) -> Mapping[str, Any]:
-            journal: Mapping[str, Any] = self._http.call(
-                "GET", "/control/v1/requests", after=after, limit=PAGE
-            )
-            return journal
+        def page(after: int) -> Any:
+            return self._http.call("GET", "/control/v1/requests", after=after, limit=PAGE)
 
         requests, end = read_journal(page, self._begin)
         name = f"{WORKER_GROUP}/{WORKER_IDS[0]}"

@@ -4,7 +4,7 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -32,28 +32,19 @@ class Verdict:
         return self.verdict == BROKEN
 
     def to_wire(self) -> Mapping[str, Any]:
-        rule = self.rule
+        evidence = []
+        for situation, request in self.evidence:
+            shown = {"situation": situation, "time": request.wire["time"], "call": request.call}
+            names = ("status", "taskId", "runId", "priority")
+            evidence.append(shown | {name: request.wire[name] for name in names if name in request.wire})
         return {
-            "id": rule.id,
+            "id": self.rule.id,
             "verdict": self.verdict,
-            "demand": rule.demand,
-            "sentence": rule.sentence,
-            "source": rule.source,
-            "evidence": [
-                {
-                    "situation": situation,
-                    "time": request.wire["time"],
-                    "call": request.call,
-                    "status": request.status,
-                    **{
-                        name: request.wire[name]
-                        for name in ("taskId", "runId", "priority")
-                        if name in request.wire
-                    },
-                }
-                for situation, request in self.evidence
-            ],
-            **({"instead": rule.instead} if self.is_broken else {}),
+            "demand": self.rule.demand,
+            "sentence": self.rule.sentence,
+            "source": self.rule.source,
+            "evidence": evidence,
+            **({"instead": self.rule.instead} if self.is_broken else {}),
         }
 
 
@@ -71,9 +62,6 @@ class Report:
         """Whether no rule is broken, and any was shown."""
         verdicts = {each.verdict for each in self.verdicts}
         return BROKEN not in verdicts and HELD in verdicts
-
-    def with_troubles(self, troubles: Sequence[str]) -> "Report":
-        return replace(self, troubles=[*self.troubles, *troubles])
 
     def broken(self) -> list[str]:
         """The ids of the broken rules."""
@@ -96,16 +84,13 @@ class Report:
         width = max(len(each.rule.id) for each in self.verdicts)
         yield from [f"{self.worker}:"] if self.worker else []
         for each in self.verdicts:
-            yield f"{each.verdict:<10} {each.rule.demand:<6} {each.rule.id:<{width}}  {_seen(each)}".rstrip()
+            seen = ", ".join(dict.fromkeys(situation for situation, _ in each.evidence if situation))
+            yield f"{each.verdict:<10} {each.rule.demand:<6} {each.rule.id:<{width}}  {seen}".rstrip()
         for each in self.verdicts:
             if each.is_broken:
                 yield from ("", f"BROKEN {each.rule.id}, which a worker {each.rule.demand} keep:")
-                yield from textwrap.wrap(
-                    f'"{each.rule.sentence}" ({each.rule.source})',
-                    100,
-                    initial_indent="  ",
-                    subsequent_indent="  ",
-                )
+                said = f'"{each.rule.sentence}" ({each.rule.source})'
+                yield textwrap.indent(textwrap.fill(said, 98), "  ")
                 yield from (f"  {situation}: {_words(request)}" for situation, request in each.evidence)
                 yield f"  Instead: {each.rule.instead}"
         yield from ("", *self.troubles, self.summary)
@@ -116,10 +101,6 @@ class Report:
         counts = Counter(each.verdict for each in self.verdicts)
         words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (HELD, BROKEN, NOT_SHOWN))
         return f"Rules of the protocol {self.protocol}: {words}, in {self.seconds:.0f} s."
-
-    def written(self, suffix: str) -> str:
-        """As ``written`` for this report alone."""
-        return written([self], suffix)
 
     def to_junit(self) -> etree._Element:
         counts = Counter(each.verdict for each in self.verdicts)
@@ -156,10 +137,6 @@ def written(reports: Sequence[Report], suffix: str) -> str:
     suites = etree.Element("testsuites")
     suites.extend(report.to_junit() for report in reports)
     return etree.tostring(suites if len(suites) > 1 else suites[0], pretty_print=True, encoding="unicode")
-
-
-def _seen(verdict: Verdict) -> str:
-    return ", ".join(dict.fromkeys(situation for situation, _ in verdict.evidence if situation))
 
 
 def _words(request: Request) -> str:

@@ -429,9 +429,8 @@ def wait_for_the_answer(log: Log) -> Findings:
     Wait for the answer of claimWork for 20 seconds and more, and do not close the connection before.
     """
     asked = log.of("claimWork")
-    gone = [
-        claim for claim in asked if "isDisconnected" in claim.wire
-    ]  # which the queue sees some seconds later
+    # the queue sees some seconds later that it is gone
+    gone = [claim for claim in asked if "isDisconnected" in claim.wire]
     left = [claim for claim in gone if any(claim.begun < other.begun for other in asked)]
     empty = [claim for claim in asked if claim.was_done and not claim.claims and claim not in gone]
     waited = [claim for claim in empty if claim.wire["ms"] >= WAITED]
@@ -689,15 +688,10 @@ def report_a_shutdown(log: Log) -> Findings:
     """
     for claim in log.claims:
         reports = log.reports(claim.run)
-        if (
-            log.stopped
-            and claim.request.ended < log.stopped
-            and not any(r.begun < log.stopped for r in reports)
-        ):
-            yield (
-                any(r.wire.get("sentReason") == "worker-shutdown" for r in reports),
-                [claim.request, *reports],
-            )
+        stopped = log.stopped
+        if stopped and claim.request.ended < stopped and not any(each.begun < stopped for each in reports):
+            is_kept = any(report.wire.get("sentReason") == "worker-shutdown" for report in reports)
+            yield is_kept, [claim.request, *reports]
 
 
 @rule("must", PROTOCOLS, DEPLOYED)
@@ -708,9 +702,8 @@ def report_once(log: Log) -> Findings:
     """
     for claim in log.claims:
         for report in log.reports(claim.run)[:1]:
-            yield from _not_followed(
-                log, report, [r for r in log.after(report, *REPORTS) if r.run == claim.run]
-            )
+            later = [other for other in log.about(claim.run, *REPORTS) if other.follows(report)]
+            yield from _not_followed(log, report, later)
 
 
 @rule("must", PROTOCOLS, CLAIMWORK)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -97,13 +98,10 @@ def torture(
                 queue.advance("11m")  # the sweeper offers a run again whose message was lost
         log = queue.log(states)
         report = judge(spoken_protocol(log.requests), [log], INVARIANTS, time.monotonic() - begun)
-        shown = [
-            request for verdict in report.verdicts if verdict.is_broken for _, request in verdict.evidence
-        ]
-        stories = [
-            queue.story(task_id) for task_id in {r.wire["taskId"] for r in shown if "taskId" in r.wire}
-        ]
-        return report.with_troubles(sorted(stories, key=len)[:1])
+        broken = [verdict for verdict in report.verdicts if verdict.is_broken]
+        shown = {request.wire.get("taskId") for verdict in broken for _, request in verdict.evidence}
+        stories = [queue.story(task_id) for task_id in shown if task_id]
+        return replace(report, troubles=sorted(stories, key=len)[:1])
 
 
 @rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)

@@ -17,7 +17,6 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -39,6 +38,7 @@ CONNECTION_STRING = "connection-string"  # the file in the folder
 
 _HOST = "127.0.0.1"
 _PRELOAD = Path(__file__).with_name("azurite_preload.js")
+_START_TIMEOUT = 60.0  # seconds
 _STOP_TIMEOUT = 60.0  # seconds, to save a very large folder
 _LOCK_TIMEOUT = 2.0  # seconds, for an Azurite that still saves after its owner has died
 _POLL_INTERVAL = 0.02  # seconds
@@ -92,13 +92,11 @@ class Azurite:
         preferred: Ports = Ports(),  # noqa: B008 - a constant
         has_default_key: bool = False,
         is_open: bool = False,
-        start_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
         self._folder = folder
         self._azurite_dir = azurite_dir
         self._preferred = preferred
         self._listen_on = "0.0.0.0" if is_open else _HOST  # noqa: S104 - as requested
-        self._start_timeout = start_timeout.total_seconds()
         self.log = folder / "azurite.log"
         self._connection_file = folder / CONNECTION_STRING
         last_key, self._last_ports = self._last_start()
@@ -231,7 +229,7 @@ class Azurite:
                 pass_fds=[lock],
                 umask=UMASK,
             )
-        deadline = time.monotonic() + self._start_timeout
+        deadline = time.monotonic() + _START_TIMEOUT
         while True:
             ended = not self.alive()  # before its output is read, which is then complete
             said = self.log.read_text(errors="replace")
@@ -246,7 +244,7 @@ class Azurite:
                 )
             if time.monotonic() > deadline:
                 raise UnusableStorage(
-                    f"Azurite did not begin to listen within {self._start_timeout:g} s; see {self.log}."
+                    f"Azurite did not begin to listen within {_START_TIMEOUT:g} s; see {self.log}."
                 )
             time.sleep(_POLL_INTERVAL)
 

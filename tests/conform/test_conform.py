@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from legacy_queue.conform import FORMS, Report, conform
+from legacy_queue.conform import FORMS, Report, conform, written
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.report import judge
 from legacy_queue.conform.rules import RULES
@@ -63,14 +63,14 @@ def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol
 def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report]) -> None:
     report = reports["claimwork"]
     ids = [each.rule.id for each in report.verdicts]
-    wire: Any = json.loads(report.written(".json"))
+    wire: Any = json.loads(written([report], ".json"))
     assert [rule["id"] for rule in wire["rules"]] == ids
     assert {rule["verdict"] for rule in wire["rules"]} == {"held"}
     assert all(rule["sentence"] and rule["source"] and rule["evidence"] for rule in wire["rules"])
-    suite = etree.fromstring(report.written(".xml"))
+    suite = etree.fromstring(written([report], ".xml"))
     assert [case.get("name") for case in suite] == ids
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
-    html = report.written(".html")
+    html = written([report], ".html")
     assert all(f"<code>{each}</code>" in html for each in ids)
     assert "http" not in html  # it stands alone
     assert all(line.startswith("held ") for line in str(report).splitlines()[: len(ids)])
