@@ -30,10 +30,11 @@ class NotOurs(PermissionError):
         super().__init__(errno.EPERM, why, str(path))
 
 
-def make_private(folder: Path) -> None:
+def make_private(folder: Path) -> bool:
     """Create the folder and its missing parents with mode 0700; an existing folder gets that mode.
 
-    Raises OSError, and NotOurs as ``check_folder`` does.
+    Returns whether others may write into it all the same: it is root's. Raises OSError, and NotOurs as
+    ``check_folder`` does.
     """
     _refuse_links(folder)
     folder = folder.resolve()
@@ -42,6 +43,7 @@ def make_private(folder: Path) -> None:
             path.mkdir(0o700, exist_ok=True)
     tighten(folder)
     check_folder(folder)
+    return bool(folder.stat().st_mode & _OTHERS_WRITE)
 
 
 def check_folder(folder: Path) -> None:
@@ -55,11 +57,6 @@ def check_folder(folder: Path) -> None:
         raise NotOurs(folder, "it belongs to another user")
     if status.st_uid and status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
         raise NotOurs(folder, "others may write into it, until chmod go-w")
-
-
-def is_open(folder: Path) -> bool:
-    """Whether others may write into the folder."""
-    return bool(folder.stat().st_mode & _OTHERS_WRITE)
 
 
 def check_file(path: Path) -> None:

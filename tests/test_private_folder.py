@@ -11,7 +11,6 @@ from legacy_queue.private_folder import (
     NotOurs,
     check_file,
     check_folder,
-    is_open,
     lock_private,
     make_private,
     read_private,
@@ -25,7 +24,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("use", [make_private, check_folder])
-def test_a_folder_of_another_user_is_refused(tmp_path: Path, use: Callable[[Path], None]) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, use: Callable[[Path], object]) -> None:
     (tmp_path / "data").mkdir()
     give_away(tmp_path / "data")
     with pytest.raises(NotOurs, match="belongs to another user"):
@@ -36,7 +35,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, use: Callable[[Path
 
 @pytest.mark.parametrize("use", [make_private, check_folder])
 def test_a_link_of_another_user_to_a_folder_of_ours_is_refused(
-    tmp_path: Path, use: Callable[[Path], None]
+    tmp_path: Path, use: Callable[[Path], object]
 ) -> None:
     (tmp_path / "mine" / "inside").mkdir(parents=True)
     (tmp_path / "mine").chmod(0o755)
@@ -56,15 +55,14 @@ def test_a_folder_of_ours_in_which_others_may_write_is_closed_to_them_or_refused
         data.chmod(0o777)
         with pytest.raises(NotOurs, match="others may write into it"):
             check_folder(data)
-        make_private(data)
+        assert not make_private(data)
         assert mode(data) == 0o700
         check_folder(data)
 
 
 def test_a_folder_of_roots_that_is_open_to_all_can_be_used() -> None:
     with as_other_user() as shared:
-        make_private(shared)
-        assert is_open(shared)
+        assert make_private(shared)
         write_private(shared / "file", "mine")
         assert read_private(shared / "file") == b"mine"
         assert (shared / "file").stat().st_uid == OTHER

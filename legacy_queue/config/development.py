@@ -11,14 +11,7 @@ from legacy_queue.config import values
 from legacy_queue.config.settings import Settings, SettingsError
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
-from legacy_queue.private_folder import (
-    NotOurs,
-    is_open,
-    make_private,
-    private_opener,
-    read_private,
-    tighten,
-)
+from legacy_queue.private_folder import NotOurs, make_private, private_opener, read_private, tighten
 
 log = structlog.get_logger()
 
@@ -38,10 +31,9 @@ def complete(settings: Settings) -> Settings:
     has_all = bool(settings.clients and settings.signing_secrets)
     folder = settings.data_dir
     try:
-        if settings.storage in ("azurite", "embedded") or settings.tls == "auto" or folder.exists():
-            make_private(folder)
-            if is_open(folder):
-                log.warning("data-directory-open", path=str(folder), why="other users may write into it")
+        is_used = settings.storage in ("azurite", "embedded") or settings.tls == "auto" or folder.exists()
+        if is_used and make_private(folder):
+            log.warning("data-directory-open", path=str(folder), why="other users may write into it")
         stored = {} if has_all else _generated()
         if stored and settings.storage != "memory":
             stored = _stored_development(folder / DEVELOPMENT_FILE)

@@ -66,7 +66,15 @@ def conform(
     troubles: list[str] = []
 
     def cause(situation: Situation) -> None:
-        log, trouble = _caused(situation, command, payloads, claim)
+        trouble = ""
+        with ObservedQueue(situation.name, command, payloads, situation.settings, claim) as queue:
+            try:
+                situation.show(queue)
+            except WorkerEnded as ended:
+                trouble = f"the worker has ended: {ended}"
+            except KeyError as missing:
+                trouble = f"there is no payload of a task that {missing.args[0]}"
+            log = queue.log()
         logs.append(log)
         troubles.extend([f"{situation.name}: {trouble}"] if trouble else [])
         progress(f"{situation.name}: {trouble or f'{len(log.requests)} requests'}")
@@ -95,21 +103,6 @@ def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
     if others := {*chosen} - {rule.id for rule in asked}:
         raise ValueError(f"{min(others)!r} is no rule of the protocol {protocol}, which the worker speaks")
     return asked
-
-
-def _caused(
-    situation: Situation, command: Sequence[str], payloads: Payloads, claim: timedelta
-) -> tuple[Log, str]:
-    """The log of the worker in the situation, and what went wrong."""
-    with ObservedQueue(situation.name, command, payloads, situation.settings, claim) as queue:
-        trouble = ""
-        try:
-            situation.show(queue)
-        except WorkerEnded as ended:
-            trouble = f"the worker has ended: {ended}"
-        except KeyError as missing:
-            trouble = f"there is no payload of a task that {missing.args[0]}"
-        return queue.log(), trouble
 
 
 def observe(page: Callable[[int], Mapping[str, Any]], pool: str | None = None) -> list[Report]:

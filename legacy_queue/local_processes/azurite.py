@@ -15,7 +15,6 @@ import socket
 import subprocess
 import time
 import weakref
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -42,7 +41,6 @@ _START_TIMEOUT = 60.0  # seconds
 _STOP_TIMEOUT = 60.0  # seconds, to save a very large folder
 _LOCK_TIMEOUT = 2.0  # seconds, for an Azurite that still saves after its owner has died
 _POLL_INTERVAL = 0.02  # seconds
-_MAX_TRIES = 3  # with free ports of the system
 _FLAGS = (
     "--silent",
     "--disableTelemetry",
@@ -59,8 +57,8 @@ _GET_ONE = (
 )
 
 
-class _Busy(Exception):
-    """Another program uses this address."""
+class _Busy(UnusableStorage):
+    """Another program uses an address."""
 
 
 class Ports(NamedTuple):
@@ -201,19 +199,12 @@ class Azurite:
             ) from None
 
     def _start_on_any(self, lock: int) -> Ports:
-        taken = ""
-        for ports in self._candidates():
-            try:
-                return self._listen(ports, lock)
-            except _Busy as busy:
-                taken = str(busy)
-                self._end()
-        raise UnusableStorage(f"Azurite cannot listen on {taken}: another program has that port.")
-
-    def _candidates(self) -> Iterator[Ports]:
-        yield self._last_ports or Ports(*(port if _is_free(port) else 0 for port in self._preferred))
-        for _ in range(_MAX_TRIES):
-            yield Ports()
+        ports = self._last_ports or Ports(*(port if _is_free(port) else 0 for port in self._preferred))
+        try:
+            return self._listen(ports, lock)
+        except _Busy:
+            self._end()
+            return self._listen(Ports(), lock)
 
     def _listen(self, ports: Ports, lock: int) -> Ports:
         """Start the process; its real ports, once it listens on all of them."""
@@ -234,7 +225,7 @@ class Azurite:
             ended = not self.alive()  # before its output is read, which is then complete
             said = self.log.read_text(errors="replace")
             if busy := _BUSY.search(said):
-                raise _Busy(busy[1])
+                raise _Busy(f"Azurite cannot listen on {busy[1]}: another program has that port.")
             listening = {service.lower(): int(port) for service, port in _LISTENING.findall(said)}
             if len(listening) == len(ports):
                 return Ports(**listening)

@@ -5,7 +5,7 @@ Fields are in Python's case, answers as on the wire. Answers may have more than 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Priority = Literal["highest", "very-high", "high", "medium", "low", "very-low", "lowest", "normal"]
@@ -55,22 +55,19 @@ class FaultFields(TypedDict, total=False):
     seed: int
 
 
-class _Run(TypedDict):
+class Run(TypedDict):
+    """One run of a status."""
+
     runId: int
     state: State
     reasonCreated: str
     scheduled: str
-
-
-class Run(_Run, total=False):
-    """One run of a status."""
-
-    reasonResolved: str
-    workerGroup: str
-    workerId: str
-    takenUntil: str
-    started: str
-    resolved: str
+    reasonResolved: NotRequired[str]
+    workerGroup: NotRequired[str]
+    workerId: NotRequired[str]
+    takenUntil: NotRequired[str]
+    started: NotRequired[str]
+    resolved: NotRequired[str]
 
 
 class Status(TypedDict):
@@ -88,19 +85,16 @@ class Status(TypedDict):
     runs: list[Run]
 
 
-class _Message(TypedDict):
+class Message(TypedDict):
+    """A message in a pool's queues. ``visibleIn`` is in seconds. A poisoned one is of no run."""
+
     messageId: str
     priority: Priority
     visibleIn: float
     dequeueCount: int
     inserted: str
-
-
-class Message(_Message, total=False):
-    """A message in a pool's queues. ``visibleIn`` is in seconds. A poisoned one is of no run."""
-
-    taskId: str
-    runId: int
+    taskId: NotRequired[str]
+    runId: NotRequired[int]
 
 
 class QueueEvent(TypedDict):

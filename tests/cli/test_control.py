@@ -1,24 +1,18 @@
 """``legacy-queue clock, fault, requests and reset``, against a real server with ``--control``."""
 
-import json
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from legacy_queue.cli.commands import commands
 from legacy_queue.cli.options import with_control
+from tests.cli.asking import TIME, Asking, asking, from_json, printed
 from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Server, client_env, run, serve, wait_until
-
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-
-Asking = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -34,26 +28,10 @@ def server(shared: Server) -> Iterator[Server]:
     assert asking(shared)("reset").output == "The queue is as new.\n"
 
 
-def asking(server: Server) -> Asking:
-    def ask(*words: str, **env: str) -> Result:
-        return CliRunner().invoke(commands, words, env=client_env(server.root_url, server.credentials) | env)
-
-    return ask
-
-
 @pytest.fixture
 def ask(server: Server) -> Asking:
     """Runs ``legacy-queue`` with these words, for a server that was reset."""
     return asking(server)
-
-
-def printed(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def from_json(result: Result) -> Any:
-    return json.loads(printed(result))
 
 
 def refused(result: Result, exit_code: int = 1) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import requests
-from click.testing import CliRunner
 
-from legacy_queue.cli.commands import commands
+from tests.cli.asking import asking, printed
 from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue
 from tests.system.processes import LONG, Running, Server, client_env, run, serve, wait_until, work
@@ -54,10 +53,8 @@ def test_the_payload_is_that_of_another_worker_or_of_a_file(
     (tmp_path / "one.json").write_text('{"script": "x"}')
     (tmp_path / "conform.json").write_text('{"completes": {"of": "conform"}, "fails": {}}')
     words = [word.format(folder=tmp_path) for word in options]
-    env = client_env(server.root_url, server.credentials)
-    made = CliRunner().invoke(commands, ["create-task", "system/payload", "--payload", *words], env=env)
-    assert made.exit_code == 0, made.output
-    assert asked(server, made.output.strip())["payload"] == payload
+    made = printed(asking(server)("create-task", "system/payload", "--payload", *words))
+    assert asked(server, made.strip())["payload"] == payload
 
 
 @pytest.mark.parametrize(

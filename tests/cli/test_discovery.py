@@ -36,23 +36,20 @@ def test_it_is_followed_to_a_living_server_of_ours_on_loopback(folder: Path, roo
     assert local_server()["rootUrl"] == root_url
 
 
-@pytest.mark.parametrize("credentials", [5, {}, {"clientId": "a"}, []])
-def test_a_damaged_file_is_not_followed(folder: Path, credentials: Any) -> None:
-    planted(folder, credentials=credentials)
-    assert local_server() == {}
-
-
 @pytest.mark.parametrize(
-    "root_url", ["http://evil.example\\@127.0.0.1:9", "http://127.0.0.1:9#@evil.example"]
+    "changed",
+    [
+        *({"credentials": json.loads(text)} for text in ("5", "{}", '{"clientId": "a"}', "[]")),
+        *({"pid": pid} for pid in (0, -1, 2**22 + 1, 2**40, True, "1", None)),
+        # which others read otherwise
+        {"rootUrl": "http://evil.example\\@127.0.0.1:9"},
+        {"rootUrl": "http://127.0.0.1:9#@evil.example"},
+    ],
 )
-def test_it_is_not_followed_to_a_url_that_others_read_otherwise(folder: Path, root_url: str) -> None:
-    planted(folder, rootUrl=root_url)
-    assert local_server() == {}
-
-
-@pytest.mark.parametrize("pid", [0, -1, 2**22 + 1, 2**40, True, "1", None])
-def test_it_is_not_followed_without_a_living_process(folder: Path, pid: Any) -> None:
-    planted(folder, pid=pid)
+def test_it_is_not_followed_where_it_is_damaged_or_without_a_living_process(
+    folder: Path, changed: dict[str, Any]
+) -> None:
+    planted(folder, **changed)
     assert local_server() == {}
 
 

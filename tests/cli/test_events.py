@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.domain.events import Event
+from tests.cli.asking import TIME
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Running, Server, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")
-TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 @pytest.fixture(scope="module")

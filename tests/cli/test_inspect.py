@@ -5,18 +5,16 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
+from tests.cli.asking import Asking, asking, from_json, printed
 from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Server, client_env, serve
-
-Asking = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def ask(server: Server) -> Asking:
-    env = client_env(server.root_url, server.credentials)
-    return lambda *words: CliRunner().invoke(commands, words, env=env)
-
-
-def printed(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def from_json(result: Result) -> Any:
-    return json.loads(printed(result))
+    return asking(server)
 
 
 def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Server, ask: Asking) -> None:
