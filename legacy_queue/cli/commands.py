@@ -99,7 +99,7 @@ class _Commands(click.Group):
                 formatter.write_dl([(f"{name:<11}", text) for name, text in section.items()])
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__)
 def commands() -> None:
     """A Taskcluster queue for workers that still poll Azure queues."""

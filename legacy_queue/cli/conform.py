@@ -58,7 +58,6 @@ class _NotJudged(click.ClickException):
     "payloads",
     callback=payloads_of,
     default="sample",
-    show_default=True,
     metavar="KIND|FILE",
     help=f"The tasks' payloads: those of {', '.join(conformance.FORMS)}, or of a JSON file.",
 )
@@ -67,13 +66,12 @@ class _NotJudged(click.ClickException):
     "file",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     callback=_report_file,
-    show_default="none",
     help="Write the report to this file too: .html, .json, or .xml for JUnit.",
 )
 @click.option(
     "--torture", "seed", type=int, metavar="SEED", help="Random steps instead, the same for a seed."
 )
-@click.option("--steps", type=click.IntRange(1), default=200, show_default=True, help="Of --torture.")
+@click.option("--steps", type=click.IntRange(1), default=200, help="Of --torture.")
 @click.option(
     "--claim",
     callback=parsed(parse_duration),

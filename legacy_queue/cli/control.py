@@ -91,12 +91,8 @@ def list_faults(queue: CalledQueue) -> Report:
 
 @fault.command()
 @click.argument("endpoint")
-@click.option(
-    "--task", "taskId", metavar="TASK_ID", show_default="any", help="Only requests about this task."
-)
-@click.option(
-    "--worker", metavar="WORKER_GROUP/WORKER_ID", show_default="any", help="Only requests of this worker."
-)
+@click.option("--task", "taskId", metavar="TASK_ID", help="Only requests about this task.")
+@click.option("--worker", metavar="WORKER_GROUP/WORKER_ID", help="Only requests of this worker.")
 @click.option(
     "--times", type=click.IntRange(min=1), show_default="always", help="End after so many of the requests."
 )
@@ -104,27 +100,19 @@ def list_faults(queue: CalledQueue) -> Report:
     "--probability",
     type=float,
     metavar="P",
-    show_default="1",
     help="The probability that a request meets the fault, above 0.",
 )
-@click.option(
-    "--seed",
-    type=int,
-    show_default="none",
-    help="With a probability: the same requests meet the fault each time.",
-)
-@click.option("--status", type=int, show_default="none", help="Answer with this error, 400 to 599.")
+@click.option("--seed", type=int, help="With a probability: the same requests meet the fault each time.")
+@click.option("--status", type=int, help="Answer with this error, 400 to 599.")
 @click.option("--message", show_default="the server's own", help="The message of that error.")
 @click.option(
     "--drop",
     type=click.Choice(["before", "after"]),
-    show_default="none",
     help="Close the connection without an answer, before the request is handled or after.",
 )
 @click.option(
     "--sas",
     metavar="expired|DURATION",
-    show_default="none",
     help="Answer with signed URLs that are expired, or expire in 10s.",
 )
 @click.option("--double", is_flag=True, help="Deliver a received message twice.")
@@ -133,7 +121,6 @@ def list_faults(queue: CalledQueue) -> Report:
 @click.option(
     "--delay",
     metavar="DURATION",
-    show_default="none",
     help="Wait first, for 2s or 200ms; may be combined with the others.",
 )
 @reporting
@@ -162,11 +149,10 @@ def remove(queue: CalledQueue, fault_id: str) -> Report:
     "--limit",
     type=click.IntRange(1, _PAGE),
     default=20,
-    show_default=True,
     help="How many of the last lines, or with --json or --follow requests.",
 )
-@click.option("--task", "taskId", metavar="TASK", show_default="all", help="Only requests about this task.")
-@click.option("--endpoint", show_default="all", help="Only these, such as claimTask or azure.receive.")
+@click.option("--task", "taskId", metavar="TASK", help="Only requests about this task.")
+@click.option("--endpoint", help="Only these, such as claimTask or azure.receive.")
 @click.option("--failed", is_flag=True, help="Only requests with an error, or without an answer.")
 @pool_option
 @click.option("--follow", is_flag=True, help="Go on with new requests, until SIGTERM or Ctrl-C.")

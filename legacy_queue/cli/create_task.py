@@ -59,7 +59,6 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     multiple=True,
     metavar="NAME=VALUE",
     callback=_pairs("NAME=VALUE"),
-    show_default="none",
     help="A variable of the command's environment; may be repeated.",
 )
 @click.option("--priority", type=click.Choice(PRIORITIES), default="lowest", show_default=True)
@@ -67,7 +66,6 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     "--deadline",
     metavar="DURATION",
     default="1h",
-    show_default=True,
     callback=parsed(values.duration),
     help="How long from now, at most 5d: a task that is not resolved by then becomes an exception.",
 )
@@ -76,7 +74,6 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     multiple=True,
     metavar="NAME=PATH",
     callback=_pairs("NAME=PATH, such as public/report.txt=report.txt"),
-    show_default="none",
     help="A file of the command, uploaded as an artifact of this name; may be repeated.",
 )
 @click.option(
@@ -84,7 +81,6 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     multiple=True,
     metavar="TASK_ID",
     callback=matching(TASK_ID, "a taskId: 22 characters as create-task prints them"),
-    show_default="none",
     help="A task that must be completed before the new task is pending; may be repeated.",
 )
 @click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")

@@ -52,11 +52,9 @@ def status(queue: CalledQueue, task_id: str) -> Report:
 
 
 @click.command()
-@click.option(
-    "--state", type=click.Choice(_STATES), default="unresolved", show_default=True, help="Only these tasks."
-)
+@click.option("--state", type=click.Choice(_STATES), default="unresolved", help="Only these tasks.")
 @pool_option
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="No more tasks.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="No more tasks.")
 @reporting
 def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Report:
     """List tasks, in the order of their taskIds."""
@@ -65,7 +63,7 @@ def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Repor
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="No more pools.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="No more pools.")
 @reporting
 def pools(queue: CalledQueue, limit: int) -> Report:
     """List the worker types with tasks or callers: how many tasks, messages, and who asked last for work.
@@ -82,7 +80,7 @@ def pools(queue: CalledQueue, limit: int) -> Report:
 
 @click.command()
 @pool_option
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Of no more pools.")
+@click.option("--limit", type=click.IntRange(1), default=1000, help="Of no more pools.")
 @reporting
 def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
     """List the workers: their last call, quarantine and last task.
@@ -120,7 +118,7 @@ def peek(queue: CalledQueue, pool: str) -> Report:
 
 @click.command(cls=_WithId)
 @click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="No more tasks.")
+@click.option("--limit", type=click.IntRange(1), default=1000, help="No more tasks.")
 @reporting
 def group(queue: CalledQueue, task_group_id: str, limit: int) -> Report:
     """List the tasks of a task group, and count them by state."""
@@ -170,7 +168,7 @@ def rerun(queue: CalledQueue, task_id: str) -> Report:
 
 
 @click.command("open")
-@click.option("--for", "minutes", type=click.IntRange(1, 60), default=5, show_default=True, help="Minutes.")
+@click.option("--for", "minutes", type=click.IntRange(1, 60), default=5, help="Minutes.")
 @reporting
 def open_page(queue: CalledQueue, minutes: int) -> Report:
     """Print a link that signs a browser in to the queue's page; it is good for some minutes."""

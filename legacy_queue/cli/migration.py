@@ -18,12 +18,11 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 
 @click.command()
 @reporting
-@click.option("--since", default="24h", show_default=True, help="How far back to look: 1h to 10d.")
+@click.option("--since", default="24h", help="How far back to look: 1h to 10d.")
 @pool_option
 @click.option(
     "--dry-run",
     type=click.Choice(["required"]),
-    show_default="none",
     help="Count the claims that would have been refused under this policy.",
 )
 def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> Report:

@@ -153,7 +153,7 @@ identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 _pool = matching(TASK_QUEUE_ID, "a pool: provisionerId/workerType")
 pool_argument = click.argument("pool", callback=_pool)
-pool_option = click.option("--pool", callback=_pool, show_default="all", help="Only this pool.")
+pool_option = click.option("--pool", callback=_pool, help="Only this pool.")
 
 
 def _is_ours(pid: Any) -> bool:

@@ -23,7 +23,6 @@ from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import (
     UMASK,
     InUse,
-    NotOurs,
     lock_private,
     private_opener,
     read_private,
@@ -303,11 +302,9 @@ def find_running(folder: Path) -> str:
     """
     try:
         return read_private(folder / CONNECTION_STRING).decode().strip()
-    except NotOurs as error:
-        raise UnusableStorage(f"{error.filename} is not used: {error.strerror}.") from None
-    except OSError:
+    except OSError as error:
         raise UnusableStorage(
-            f"no Azurite was ever started over {folder}: start `legacy-queue serve` first."
+            f"no Azurite over {folder} can be found: {error.strerror}; start `legacy-queue serve` first."
         ) from None
 
 

@@ -69,7 +69,7 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
     ("options", "reason"),
     [
         (("--storage", "memory"), "memory storage lives in the server's own process"),
-        (("--storage", "azurite"), "no Azurite was ever started over"),
+        (("--storage", "azurite"), "no Azurite over "),
         ((), "start `legacy-queue serve` with this --data-dir first"),
     ],
 )
