@@ -128,9 +128,5 @@ def _journal(root_url: str | None) -> Any:
     """A function that reads a page of the running queue's journal."""
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
-
-    def page(after: int) -> Any:
-        query = {"after": after, "limit": conformance.PAGE}
-        return queue.ask("GET", "/control/v1/requests", "requests", params=query)
-
-    return page
+    path = f"/control/v1/requests?limit={conformance.PAGE}"
+    return lambda after: queue.ask("GET", path, "requests", params={"after": after})

@@ -14,6 +14,7 @@ import requests
 from legacy_queue.cli.queue_options import local_server, no_answer, root_url_option, said_of
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.queue_http import parse_events
+from legacy_queue.testing.summary import state_words
 
 _TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
 
@@ -45,9 +46,7 @@ def _line(event: Mapping[str, Any]) -> str:
     status = payload["status"]
     words.append(status["taskId"])
     if "runId" in payload:
-        run = status["runs"][payload["runId"]]
-        words += ["run", str(run["runId"]), run["state"]]
-        words += [f"({run['reasonResolved']})"] if "reasonResolved" in run else []
+        words += ["run", str(payload["runId"]), state_words(status["runs"][payload["runId"]])]
     else:
         words.append(status["state"])
     if "workerId" in payload:

@@ -224,11 +224,8 @@ class ObservedQueue(LegacyQueue):
 
     def log(self, tasks: Mapping[str, str] | None = None) -> Log:
         """What the worker has done so far. ``tasks`` replace what each task does."""
-
-        def page(after: int) -> Any:
-            return self._http.call("GET", "/control/v1/requests", after=after, limit=PAGE)
-
-        requests, end = read_journal(page, self._begin)
+        path = f"/control/v1/requests?limit={PAGE}"
+        requests, end = read_journal(lambda after: self._http.call("GET", path, after=after), self._begin)
         name = f"{WORKER_GROUP}/{WORKER_IDS[0]}"
         tasks = tasks or self._tasks
         return Log(requests, end, self._situation, tasks, self._lasts, name, self._begun, self._stopped)

@@ -90,11 +90,8 @@ def idle(queue: ObservedQueue) -> None:
     """There is no work."""
 
     def has_come_round(log: Log) -> bool:
-        waited = [
-            claim
-            for claim in log.of("claimWork")
-            if claim.wire["ms"] >= WAITED or "isDisconnected" in claim.wire
-        ]
+        asked = [claim.wire for claim in log.of("claimWork")]
+        waited = [wire for wire in asked if wire["ms"] >= WAITED or "isDisconnected" in wire]
         return len(waited) > 2 or len(log.of(POLL)) > 15
 
     queue.start().until(has_come_round)

@@ -314,10 +314,8 @@ class LegacyQueue:
 
     def requests(self, limit: int = 100) -> list[dict[str, Any]]:
         """The last requests since the last reset, the oldest first, also on signed URLs."""
-        journal: list[dict[str, Any]] = self._http.call("GET", "/control/v1/requests", limit=limit)[
-            "requests"
-        ]
-        return journal
+        answer = self._http.call("GET", "/control/v1/requests", limit=limit)
+        return list(answer["requests"])
 
     def now(self) -> datetime:
         """The queue's time."""
@@ -347,9 +345,9 @@ class LegacyQueue:
         the change is stored), URLs that are ``"expired"`` or expire in a duration (``sas``), a message that
         is delivered twice (``double``), not at all (``lose``), or with an invalid receipt (``stale``).
         ``delay`` comes first. Which requests: those of a ``task``, those of a ``worker``
-        (``"<workerGroup>/<workerId>"``), the first ``times``, each with a ``probability``. ``remove``, the
-        end of a ``with`` or the next reset ends the fault; if no request has met it, that warns
-        FaultNeverFired.
+        (``"<workerGroup>/<workerId>"``), the first ``times``, each with a ``probability`` and a ``seed``.
+        ``remove``, the end of a ``with`` or the next reset ends the fault; if no request has met it, that
+        warns FaultNeverFired.
         """
         wanted: dict[str, Any] = {"endpoint": endpoint}
         value: Any

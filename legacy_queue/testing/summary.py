@@ -46,22 +46,14 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
                 yield f"{pool} {hidden} more, invisible or not listed"
 
-    def last_requests() -> Iterable[str]:
-        journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
-        return request_lines(journal)[-limit:]
-
-    def faults() -> Iterable[str]:
-        return map(fault_line, http.call("GET", "/control/v1/faults")["faults"])
-
-    def clock() -> Iterable[str]:
-        return [clock_line(http.call("GET", "/control/v1/clock"))]
-
     parts: dict[str, Callable[[], Iterable[str]]] = {
-        "the queue's time": clock,
-        "last requests": last_requests,
+        "the queue's time": lambda: [clock_line(http.call("GET", "/control/v1/clock"))],
+        "last requests": lambda: request_lines(
+            http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
+        )[-limit:],
         "tasks": tasks,
         "messages": messages,
-        "faults": faults,
+        "faults": lambda: map(fault_line, http.call("GET", "/control/v1/faults")["faults"]),
         "warnings of the server": lambda: process.warnings()[-_MAX_WARNINGS:],
     }
     return "\n".join(line for title, read in parts.items() for line in _part(title, read))
