@@ -12,16 +12,12 @@ import pytest
 from lxml import etree
 
 from legacy_queue.conform import FORMS, Report, conform, written
-from legacy_queue.conform.log import Log, Request
-from legacy_queue.conform.report import judge
 from legacy_queue.conform.rules import RULES
-from legacy_queue.conform.torture import INVARIANTS
 from legacy_queue.testing import LegacyQueue
 
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
 NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]
 WORKER = [*PROGRAM, "worker", "--capacity", "2", *NAMES]
-NOW = "2026-01-02T03:04:05.000Z"
 
 
 def sample_worker(protocol: str) -> list[str]:
@@ -74,50 +70,6 @@ def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report])
     assert all(f"<code>{each}</code>" in html for each in ids)
     assert "http" not in html  # it stands alone
     assert all(line.startswith("held ") for line in str(report).splitlines()[: len(ids)])
-
-
-def entry(sequence: int, endpoint: str, status: int, **fields: Any) -> Request:
-    known = {"sequence": sequence, "time": NOW, "ms": 1, "method": "POST", "path": f"/{endpoint}/{fields}"}
-    return Request({**known, "endpoint": endpoint, "status": status, **fields})
-
-
-def test_what_did_not_happen_is_not_shown() -> None:
-    report = judge("draft", [Log([], Request({"time": NOW}).ended)], RULES)
-    assert {each.verdict for each in report.verdicts} == {"not shown"}
-    assert not report.held()
-
-
-@pytest.mark.parametrize(
-    ("invariant", "requests", "states"),
-    [
-        ("every-task-ends", [], {"a": "pending"}),
-        (
-            "none-runs-after-its-cancel",
-            [
-                entry(1, "cancelTask", 200, taskId="a"),
-                entry(2, "reclaimTask", 409, taskId="a", runId=0),
-                entry(3, "reportFailed", 409, taskId="a", runId=0, time="2026-01-02T03:04:07.000Z"),
-            ],
-            {},
-        ),
-        (
-            "none-is-reported-by-two",
-            [
-                entry(
-                    1, "claimTask", 200, taskId="a", claims=[{"taskId": "a", "runId": 0, "takenUntil": NOW}]
-                ),
-                entry(2, "reportFailed", 200, taskId="a", runId=0, clientId="one"),
-                entry(3, "reportFailed", 200, taskId="a", runId=0, clientId="other"),
-            ],
-            {},
-        ),
-    ],
-)
-def test_torture_finds_what_breaks_an_invariant(
-    invariant: str, requests: list[Request], states: dict[str, str]
-) -> None:
-    end = Request({"time": NOW}).ended
-    assert judge("draft", [Log(requests, end, tasks=states)], INVARIANTS).broken() == [invariant]
 
 
 @pytest.mark.timeout(400)

@@ -10,10 +10,12 @@ from legacy_queue.conform import observe
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.report import judge
 from legacy_queue.conform.rules import RULES
+from legacy_queue.conform.torture import INVARIANTS
 from legacy_queue.domain.times import format_time
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 POOL = "my-provisioner/my-pool"
+ALL = [*RULES, *INVARIANTS]
 
 
 def at(seconds: float) -> datetime:
@@ -62,7 +64,7 @@ def requests(entries: Sequence[Mapping[str, Any]]) -> list[Request]:
 def verdict(rule: str, *entries: Mapping[str, Any], end: float = 1000, **more: Any) -> str:
     """The verdict on a worker of a situation."""
     log = Log(requests(entries), at(end), **{"situation": "situation", **more})
-    [found] = judge("deployed", [log], [each for each in RULES if each.id == rule]).verdicts
+    [found] = judge("deployed", [log], [each for each in ALL if each.id == rule]).verdicts
     return found.verdict
 
 
@@ -143,14 +145,30 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "report-a-shutdown": ([TASK], {"stopped": at(5)}),
     "report-once": ([TASK, COMPLETED, about(3, "reportCompleted")], {}),
     "upload-before-the-report": ([TASK, COMPLETED, about(3, "createArtifact")], {}),
+    # of torture, where a task does what its last state says
+    "every-task-ends": ([], {"tasks": {"a": "pending"}}),
+    "none-runs-after-its-cancel": (
+        [entry(0, "cancelTask", taskId="a"), about(1, "reclaimTask", 409), about(3, "reportFailed", 409)],
+        {},
+    ),
+    "none-is-reported-by-two": (
+        [TASK, about(2, "reportFailed", clientId="one"), about(3, "reportFailed", clientId="other")],
+        {},
+    ),
 }
 
 
-@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+@pytest.mark.parametrize("rule", [rule.id for rule in ALL])
 def test_each_rule_can_be_broken(rule: str) -> None:
     """That each can be held is shown by the sample worker."""
     calls, more = BROKEN[rule]
     assert verdict(rule, *calls, **more) == "broken"
+
+
+def test_what_did_not_happen_is_not_shown() -> None:
+    report = judge("draft", [Log([], BEGIN)], RULES)
+    assert {each.verdict for each in report.verdicts} == {"not shown"}
+    assert not report.held()
 
 
 # Claims that are short
