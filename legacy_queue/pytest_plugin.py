@@ -51,7 +51,9 @@ def _legacy_queue_servers() -> Iterator[Servers]:
 
 
 def clean(queue: LegacyQueue) -> None:
-    """Empty the queue. If its server has ended, it is started again. Raises ServerFailed."""
+    """Empty the queue. If its server has ended, another is started, for the same object: the fixture
+    ``legacy_queue_server`` may have been given it. Raises ServerFailed.
+    """
     from legacy_queue.testing import ServerFailed
 
     try:
