@@ -1,17 +1,15 @@
 """A table in the file: a row for each row, its values as JSON.
 
-A page costs what it returns where the conditions name keys of a partition, ``state`` or an ``expires`` of the
-past; otherwise it reads up to a bounded number of rows.
+A page reads up to 250 rows of an index. All of them are wanted where the conditions name a partition, an
+unresolved ``state`` or an ``expires`` of the past; otherwise many pages may be empty.
 """
 
 import json
-import operator
 import os
 import sqlite3
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
@@ -35,24 +33,18 @@ _Key = tuple[str, str]  # partition and key
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
 _INDEXED_STATES = ("unscheduled", "pending", "running")
-# rows for a page, which bound the time that it takes
-_MAX_READ = 1000
-_MAX_DECODED = 250
+_MAX_READ = 250  # rows for a page, which bounds the time that it takes
 _AT = "name = ? AND partition = ? AND key = ?"
-_BY_STATE = """SELECT * FROM (
-  SELECT partition, key, etag, {content}, expires FROM rows INDEXED BY rows_by_state
-  WHERE name = ? AND state = ? AND (partition, key) {compare} (?, ?) AND (partition, key) <= (?, ?)
-  ORDER BY partition, key LIMIT ?)"""
-_BY_KEY = """SELECT partition, key, etag, {content}, expires FROM rows
-  WHERE name = ? AND (partition, key) {compare} (?, ?) AND (partition, key) <= (?, ?)
-  ORDER BY partition, key LIMIT ?"""
-_BY_EXPIRY = """SELECT partition, key, etag, {content}, expires FROM rows INDEXED BY rows_by_expiry
-  WHERE name = ? AND expires < ? AND (expires, partition, key) > (?, ?, ?)
-  ORDER BY expires, partition, key LIMIT ?"""
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "in": operator.eq,
-    **{name: getattr(operator, name) for name in ("eq", "lt", "le", "gt", "ge")},
-}
+# The next rows of an index: the place of each, and its content if the row meets the conditions. These are no
+# part of WHERE: where few rows meet them, SQLite would read on to the end of the table, and hold the loop.
+# The index is named, since SQLite without statistics may sort a whole table instead.
+_NEXT = f"""SELECT * FROM (
+  SELECT json_array({{order}}), partition, key, etag, CASE WHEN {{is_met}} THEN {{content}} END
+  FROM rows {{index}} WHERE name = ? AND {{bounds}} ORDER BY {{order}} LIMIT {_MAX_READ})"""
+_BY_KEY = "(partition, key) >= (?, ?) AND (partition, key) <= (?, ?)"
+_OF_ALL = f" ORDER BY partition, key LIMIT {_MAX_READ}"
+_COLUMNS = {PARTITION: "partition", KEY: "key", "expires": "expires"}
+_OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "in": "IN"}
 
 _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _READERS: Mapping[str, Callable[[str], Value]] = {
@@ -60,17 +52,6 @@ _READERS: Mapping[str, Callable[[str], Value]] = {
     "b": lambda text: text.encode("latin-1"),
     "d": lambda text: from_epoch(int(text)),
 }
-
-
-class _Asked(NamedTuple):
-    """The question of a page. ``states`` and ``expired_before`` are None where no index answers them."""
-
-    first: _Key
-    last: _Key
-    states: Sequence[Value] | None
-    expired_before: int | None
-    of_keys: Sequence[Condition]
-    of_values: Sequence[Condition]  # which no index answers
 
 
 class EmbeddedTable(Table):
@@ -103,28 +84,17 @@ class EmbeddedTable(Table):
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
             return RowPage([], None)
-        asked = _asked(conditions)
-        has_content = bool(asked.of_values or select is None or select)
-        is_loose = asked.of_values or (asked.of_keys and asked.first[0] != asked.last[0])
-        wanted = min(_MAX_DECODED if has_content else _MAX_READ, _MAX_READ if is_loose else limit)
-        found = self._database.rows(*self._query(asked, after, wanted, "content" if has_content else "NULL"))
-        needed = None if select is None else {*select, *(condition.name for condition in asked.of_values)}
+        sql, values = self._query(conditions, after, "content" if select is None or select else "'{}'")
+        found = self._database.rows(sql, values)
         rows = list[Row]()
-        last = -1
-        for last, (partition, key, etag, content, _) in enumerate(found):  # noqa: B007 - used below
-            row = Row(partition, key, {}, etag)
-            if not _meets(row, asked.of_keys):
-                continue
-            row = Row(partition, key, _decoded(content, needed), etag) if has_content else row
-            if _meets(row, asked.of_values):
-                rows.append(row if select is None else _selected(row, select))
+        place = None
+        read = 0
+        for read, (place, partition, key, etag, content) in enumerate(found, 1):  # noqa: B007 - used below
+            if content is not None:
+                rows.append(Row(partition, key, _decoded(content, select), etag))
             if len(rows) == limit:
                 break
-        if last + 1 == len(found) < wanted:
-            return RowPage(rows, None)
-        partition, key, _, _, expires = found[last]
-        place = [partition, key] if asked.expired_before is None else [expires, partition, key]
-        return RowPage(rows, json.dumps(place))
+        return RowPage(rows, None if read == len(found) < _MAX_READ else place)
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
@@ -159,46 +129,54 @@ class EmbeddedTable(Table):
         sql = f"{verb} INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)"
         return (sql, (*at, *columns.values(), etag, _encoded(values))), etag
 
-    def _query(self, asked: _Asked, after: str, wanted: int, content: str) -> tuple[str, Sequence[Any]]:
-        behind = tuple(json.loads(after)) if after else ()
-        if asked.expired_before is not None:
-            values = self._name, asked.expired_before, *(behind or (-(2**62), "", "")), wanted
-            return _BY_EXPIRY.format(content=content), values
-        compare, start = (">", behind) if behind >= asked.first else (">=", asked.first)
-        if asked.states is None:
-            sql = _BY_KEY.format(content=content, compare=compare)
-            return sql, (self._name, *start, *asked.last, wanted)
-        one = _BY_STATE.format(content=content, compare=compare)
-        sql = " UNION ALL ".join([one] * len(asked.states)) + " ORDER BY partition, key LIMIT ?"
-        of_each = ((self._name, state, *start, *asked.last, wanted) for state in asked.states)
-        return sql, (*chain.from_iterable(of_each), wanted)
-
-
-def _asked(conditions: Sequence[Condition]) -> _Asked:
-    first, last = _bounds(conditions)
-    of_keys = list[Condition]()
-    of_values = list[Condition]()
-    states = None
-    expired_before = None
-    for condition in conditions:
-        value = condition.value
-        if condition.name in (PARTITION, KEY):
-            of_keys.append(condition)
-        elif states is None and _asks_for_states(condition):
-            states = tuple(dict.fromkeys(_values(condition)))
-        elif expired_before is None and (condition.name, condition.operator) == ("expires", "lt"):
-            expired_before = epoch_milliseconds(value) if isinstance(value, datetime) else -(2**62)
+    def _query(self, conditions: Sequence[Condition], after: str, content: str) -> tuple[str, Sequence[Any]]:
+        """See ``_NEXT``: of the index whose order and range fit the conditions best."""
+        place = json.loads(after) if after else []
+        behind = (*place[:-1], place[-1] + _FIRST) if place else ()  # no row is between the place and this
+        of_state = next(filter(_is_of_index, conditions), None)
+        others = [condition for condition in conditions if condition is not of_state]
+        expired = [_term(c) for c in others if (c.name, c.operator) == ("expires", "lt")]
+        index = ""
+        order = "partition, key"
+        bounds = _BY_KEY
+        ranges: list[tuple[Any, ...]]
+        if expired and not (of_state or {PARTITION, KEY} & {condition.name for condition in others}):
+            index = "INDEXED BY rows_by_expiry"
+            order = "expires, partition, key"
+            bounds = f"(expires, partition, key) >= (?, ?, ?) AND {expired[0][0]}"
+            ranges = [(*(behind or (-(2**62), "", "")), *expired[0][1])]
         else:
-            of_values.append(condition)
-    if expired_before is not None and (of_keys or states):  # these are the better index
-        of_values += [condition for condition in conditions if condition.name == "expires"]
-        expired_before = None
-    return _Asked(first, last, states, expired_before, of_keys, of_values)
+            first, last = _bounds(conditions)
+            ranges = [(*max(first, behind), *last)]
+        if of_state:
+            index = "INDEXED BY rows_by_state"
+            bounds = f"state = ? AND {_BY_KEY}"
+            ranges = [(state, *ranges[0]) for state in dict.fromkeys(_values(of_state))]
+        terms = [_term(condition) for condition in others]
+        is_met = " AND ".join([sql for sql, _ in terms]) or "TRUE"
+        asked = [value for _, values in terms for value in values]
+        one = _NEXT.format(order=order, is_met=is_met, content=content, index=index, bounds=bounds)
+        sql = " UNION ALL ".join([one] * len(ranges)) + ("" if len(ranges) == 1 else _OF_ALL)
+        return sql, [value for each in ranges for value in (*asked, self._name, *each)]
 
 
-def _asks_for_states(condition: Condition) -> bool:
+def _is_of_index(condition: Condition) -> bool:
     is_of_state = condition.name == "state" and condition.operator in ("eq", "in")
     return is_of_state and {*_values(condition)} <= {*_INDEXED_STATES}
+
+
+def _term(condition: Condition) -> tuple[str, list[Any]]:
+    """The condition in SQL, and its values. A missing property is NULL, which meets none."""
+    values: Sequence[Any] = _values(condition)
+    is_time = isinstance(values[0], datetime)
+    if is_time:
+        values = [*map(epoch_milliseconds, values)]
+    right = f"{_OPERATORS[condition.operator]} ({', '.join('?' * len(values))})"
+    if condition.name in _COLUMNS:
+        return f"{_COLUMNS[condition.name]} {right}", [*values]
+    # a time is compared as a number: the text would have another order
+    left = "CAST(substr(json_extract(content, ?), 2) AS INTEGER)" if is_time else "json_extract(content, ?)"
+    return f"{left} {right}", [f'$."{condition.name}"', *_written(dict(enumerate(values))).values()]
 
 
 def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
@@ -224,22 +202,11 @@ def _values(condition: Condition) -> tuple[Value, ...]:
     return condition.value if isinstance(condition.value, tuple) else (condition.value,)
 
 
-def _meets(row: Row, conditions: Sequence[Condition]) -> bool:
-    for condition in conditions:
-        fields = {PARTITION: row.partition, KEY: row.key}
-        actual = fields.get(condition.name, row.values.get(condition.name))
-        compare = _COMPARE[condition.operator]
-        if not any(type(actual) is type(value) and compare(actual, value) for value in _values(condition)):
-            return False
-    return True
-
-
-def _selected(row: Row, names: Sequence[str]) -> Row:
-    values = {name: row.values[name] for name in names if name in row.values}
-    return Row(row.partition, row.key, values, row.etag)
-
-
 def _encoded(values: Mapping[str, Value]) -> str:
+    return str(_dumps(_written(values)))
+
+
+def _written(values: Mapping[Any, Value]) -> dict[Any, Any]:
     """JSON has neither bytes nor times, and json_patch must find no structure in a value."""
     written = dict(values)
     for name, value in values.items():
@@ -250,7 +217,7 @@ def _encoded(values: Mapping[str, Value]) -> str:
                 written[name] = "b" + value.decode("latin-1")
             case datetime():
                 written[name] = f"d{epoch_milliseconds(value)}"
-    return str(_dumps(written))
+    return written
 
 
 def _decoded(content: str, names: Container[str] | None = None) -> dict[str, Value]:
