@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.upkeep import outside_loop
@@ -45,13 +44,6 @@ _UNCOMMITTED = (
 )
 
 
-class _Upload(NamedTuple):
-    """A content that no blob names yet: with a file, its row is there already."""
-
-    content: bytes
-    file: str | None
-
-
 class EmbeddedBlobContainer(BlobContainer):
     """Contents are unnamed (no ``id``), uncommitted blocks (``id`` and ``until``), or those of a blob."""
 
@@ -66,13 +58,16 @@ class EmbeddedBlobContainer(BlobContainer):
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        upload = self._upload(name, content)
-        return self._commit(
-            name, lambda db: [self._add(db, name, "", upload, None)], content_type, encoding, is_new
-        )
+        uploaded = self._upload(name, content)
+
+        def listed(db: sqlite3.Connection) -> list[int]:
+            self._assign(db, uploaded, "", None)
+            return [uploaded]
+
+        return self._commit(name, listed, content_type, encoding, is_new)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        upload = self._upload(name, content)
+        uploaded = self._upload(name, content)
 
         def stage(db: sqlite3.Connection) -> None:
             db.execute(
@@ -83,7 +78,7 @@ class EmbeddedBlobContainer(BlobContainer):
             (count,) = db.execute(sql, (self._key(name), self._after())).fetchone()
             if count >= self.max_blocks:
                 raise BlockCountExceedsLimit
-            self._add(db, name, block_id, upload, self._after(_BLOCKS_KEPT))
+            self._assign(db, uploaded, block_id, self._after(_BLOCKS_KEPT))
 
         self._database.transaction(stage)
 
@@ -205,37 +200,28 @@ class EmbeddedBlobContainer(BlobContainer):
         self._database.transaction(commit)
         return Written(etag, now)
 
-    def _upload(self, name: str, content: bytes) -> _Upload:
-        """Write a large content to the disk, with a row that removes it again if nothing names it."""
-        file = self._database.file
-        if file is None or len(content) <= _MAX_INSIDE:
-            return _Upload(bytes(content), None)
-        upload = _Upload(content, uuid.uuid4().hex)
-        self._database.change(
-            "INSERT INTO contents (blob, length, file, until) VALUES (?, ?, ?, ?)",
-            (self._key(name), len(content), upload.file, self._after(_UNNAMED_KEPT)),
+    def _upload(self, name: str, content: bytes) -> int:
+        """Store a content that no blob names yet: it is removed again if none does soon. Its number."""
+        folder = self._database.file and self._database.file.artifacts
+        file = uuid.uuid4().hex if folder and len(content) > _MAX_INSIDE else None
+        sql = (
+            "INSERT INTO contents (blob, length, file, data, until) VALUES (?, ?, ?, ?, ?) RETURNING content"
         )
-        path = file.artifacts / str(upload.file)
-        try:
-            outside_loop(lambda: _write(path, content))
-        except OSError as error:
-            raise ServiceUnavailable("the artifact cannot be written now, try again") from error
-        return upload
+        data = None if file else bytes(content)
+        values = (self._key(name), len(content), file, data, self._after(_UNNAMED_KEPT))
+        uploaded = self._database.transaction(lambda db: db.execute(sql, values).fetchall()[0][0])
+        if folder and file:  # its row is there: a crash from here on leaves no file for long
+            path = folder / file
+            try:
+                outside_loop(lambda: _write(path, content))
+            except OSError as error:
+                raise ServiceUnavailable("the artifact cannot be written now, try again") from error
+        return int(uploaded)
 
-    def _add(
-        self, db: sqlite3.Connection, name: str, block_id: str, upload: _Upload, until: int | None
-    ) -> int:
-        """Name the uploaded content; its number."""
-        if upload.file is None:
-            columns = "(blob, id, until, length, data)"
-            sql = f"INSERT INTO contents {columns} VALUES (?, ?, ?, ?, ?) RETURNING content"
-            values: tuple[Any, ...] = (self._key(name), block_id, until, len(upload.content), upload.content)
-        else:
-            sql = "UPDATE contents SET id = ?, until = ? WHERE file = ? RETURNING content"
-            values = (block_id, until, upload.file)
-        for (content,) in db.execute(sql, values).fetchall():
-            return int(content)
-        raise ServiceUnavailable("the upload took too long, try again")
+    def _assign(self, db: sqlite3.Connection, uploaded: int, block_id: str, until: int | None) -> None:
+        sql = "UPDATE contents SET id = ?, until = ? WHERE content = ?"
+        if not db.execute(sql, (block_id, until, uploaded)).rowcount:
+            raise ServiceUnavailable("the upload took too long, try again")
 
     def _release(self, db: sqlite3.Connection, name: str, but: str = "[]") -> None:
         """No list names the contents and blocks of the blob now, but these."""
