@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, in_transaction
+from legacy_queue.adapters.embedded.sqlite_connection import (
+    connect,
+    create_tables,
+    error_code,
+    error_name,
+    in_transaction,
+)
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.embedded.upkeep import Upkeep, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -118,13 +124,12 @@ class Database:
                 with self._lock:
                     return act(connection)
             except sqlite3.Error as error:
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                code = error_code(error)
                 if code == sqlite3.SQLITE_FULL and self._upkeep:
                     self._upkeep.wake()
                 end = end or time.monotonic() + _BUSY_TIMEOUT
                 if code != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    name = getattr(error, "sqlite_errorname", type(error).__name__)
-                    log.error("storage-failed", error=name)
+                    log.error("storage-failed", error=error_name(error))
                     raise ServiceUnavailable("storage cannot be read or written now, try again") from error
             time.sleep(_BUSY_PAUSE)
 

@@ -11,6 +11,7 @@ from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.storage_file import StorageFile
+from legacy_queue.adapters.embedded.upkeep import LAST_TIME
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.ports import Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
@@ -82,6 +83,7 @@ class EmbeddedAccount(StorageAccount):
         def empty(db: sqlite3.Connection) -> None:
             for name in ("rows", "queues", "messages"):
                 db.execute(f"DELETE FROM {name}")
+            db.execute("DELETE FROM meta WHERE name = ?", [LAST_TIME])
             self.container.empty(db)
 
         self._database.transaction(empty)

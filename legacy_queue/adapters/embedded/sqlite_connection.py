@@ -72,6 +72,16 @@ def create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('signing key', ?)", [key])
 
 
+def error_code(error: Exception) -> int:
+    """SQLite's primary code; 0 for another error."""
+    return int(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+
+
+def error_name(error: Exception) -> str:
+    """For the log: the message may hold what a user has sent."""
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))
+
+
 def in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]) -> Result:
     """The result of ``work``, in one transaction: what it raises undoes it."""
     connection.execute("BEGIN IMMEDIATE")

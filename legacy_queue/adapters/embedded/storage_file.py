@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, VERSION
-from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, read_only
+from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, error_code, read_only
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import (
     InUse,
@@ -27,6 +27,7 @@ from legacy_queue.private_folder import (
 
 log = structlog.get_logger()
 
+_BUSY_TIMEOUT = 5000  # milliseconds, while another program reads or writes
 _CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in part
 _CHECK_INTERVAL = 10_000  # instructions of SQLite between two looks at the time
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -43,11 +44,8 @@ _NETWORK = {
     "nfs4",
     "smb3",
 }
-_CLOCK_SKEW = 60  # seconds
-IS_AHEAD = "the clock was set back, or moved before: what waits for a time waits longer"
 _SERVED = b"served\n"  # in the lock, once the file was made
 # in meta
-LAST_TIME = "last time"  # of the queue
 NEEDS_WAL = "needs its wal"  # see Upkeep
 _IS_BACKUP = "backup"  # nobody has written to this copy yet
 _RESTORE = "restore a backup with `legacy-queue restore FILE`"
@@ -139,16 +137,13 @@ class StorageFile:
             # SQLite gives its other files this mode
             os.close(private_opener(str(self.path), os.O_CREAT | os.O_RDWR))
             tighten(self.path)
-            with self._opened() as connection:
+            with closing(connect(self.path, busy_timeout=_BUSY_TIMEOUT)) as connection:
                 create_tables(connection)
                 _begin(connection)
-                last = connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME]).fetchone()
             make_private(self.artifacts)
             self._prepared = _identity(self.path)
             if self._lock is not None:
                 os.write(self._lock, _SERVED)
-        if last and last[0] / 1000 > time.time() + _CLOCK_SKEW:
-            log.warning("storage-is-ahead", seconds=round(last[0] / 1000 - time.time()), why=IS_AHEAD)
 
     def signing_key(self) -> bytes:
         """The random key that signs URLs, as old as the file; raises UnusableStorage."""
@@ -186,8 +181,9 @@ class StorageFile:
             )
         with self._translated():
             self._check_wal()
-            with self._opened() as connection:
+            with closing(connect(self.path, busy_timeout=_BUSY_TIMEOUT)) as connection:
                 _begin(connection)
+                # a full disk must be noticed also where there is nothing else to write
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -208,9 +204,7 @@ class StorageFile:
             except OSError as error:
                 raise UnusableStorage(f"{error.filename} cannot be made: {error.strerror}") from error
             with _copying(self.path, target), closing(read_only(self.path)) as file:
-                for name in _copy(file, target):
-                    with suppress(FileNotFoundError):  # not written yet, or removed since
-                        _copy_artifact(self.artifacts / name, folder / name)
+                _copy_artifacts(_copy(file, target), self.artifacts, folder)
             undo.pop_all()
 
     def restore(self, source: Path) -> int:
@@ -234,9 +228,7 @@ class StorageFile:
                 os.close(private_opener(str(new), os.O_CREAT | os.O_EXCL | os.O_RDWR))
                 names = _copy(file, new)
                 make_private(self.artifacts)
-                for name in names - _names(self.artifacts):
-                    with suppress(FileNotFoundError):
-                        _copy_artifact(artifacts_of(source) / name, self.artifacts / name)
+                _copy_artifacts(names - _names(self.artifacts), artifacts_of(source), self.artifacts)
                 new.replace(self.path)  # as a backup, which a start refuses beside a WAL
                 for path in (self.wal, self._shm, self._journal):
                     path.unlink(missing_ok=True)
@@ -245,11 +237,6 @@ class StorageFile:
             with suppress(OSError):
                 (self.artifacts / name).unlink()
         return len(names - found)
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        with closing(connect(self.path, busy_timeout=5000)) as connection:
-            yield connection
 
     @contextmanager
     def _translated(self, path: Path | None = None) -> Iterator[None]:
@@ -266,8 +253,7 @@ class StorageFile:
                 f"{path} cannot be written and read: {error.strerror}; use another --data-dir"
             ) from error
         except (sqlite3.Error, TypeError) as error:  # TypeError: a row is missing
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            sentence = _SENTENCES.get(code, _DAMAGED)
+            sentence = _SENTENCES.get(error_code(error), _DAMAGED)
             raise UnusableStorage(sentence.format(path=path, error=error)) from error
 
     def _check_owner(self) -> None:
@@ -351,9 +337,11 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _copy_artifact(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
-    tighten(target)
+def _copy_artifacts(names: set[str], source: Path, target: Path) -> None:
+    for name in names:
+        with suppress(FileNotFoundError):  # not written yet, or removed since
+            shutil.copyfile(source / name, target / name)
+            tighten(target / name)
 
 
 def _identity(path: Path) -> Identity:

@@ -18,10 +18,10 @@ import structlog
 from gevent import monkey
 from gevent.util import wrap_errors
 
-from legacy_queue.adapters.embedded.sqlite_connection import connect, in_transaction
-from legacy_queue.adapters.embedded.storage_file import IS_AHEAD, LAST_TIME, NEEDS_WAL, StorageFile
+from legacy_queue.adapters.embedded.sqlite_connection import connect, error_code, error_name, in_transaction
+from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.ports import Clock
 
 log = structlog.get_logger()
@@ -40,6 +40,8 @@ _ROUND = 500  # rows of a kind that a round removes
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)  # errors: requests log the latter
+LAST_TIME = "last time"  # in meta: the queue's time at the last checkpoint that began a new WAL
+_IS_AHEAD = "the clock was set back, or moved before: what waits for a time waits longer"
 
 
 class Upkeep:
@@ -49,9 +51,8 @@ class Upkeep:
         self._file = file
         self._clock = clock
         self._synchronous = synchronous
-        self._wal = file.wal
         self._has_failed = False  # the last checkpoint
-        self._last_time = clock.now()
+        self._last_time = clock.now()  # the latest that the queue has seen
         self._begun_wal = -1  # its length when nothing else is in it
         self._due_at = _SHORT_WAL_GROWTH  # the length at which a checkpoint is due
         self._changes = 0
@@ -73,7 +74,7 @@ class Upkeep:
         if self._has_failed:
             raise ServiceUnavailable("the disk of the storage fails, try again")
         self._changes += 1
-        if not self._changes % _LOOK_AFTER and _length(self._wal) > self._due_at:
+        if not self._changes % _LOOK_AFTER and _length(self._file.wal) > self._due_at:
             self._wake.set()
 
     def wake(self) -> None:
@@ -92,9 +93,9 @@ class Upkeep:
             try:
                 has_more = self._file.look() and outside_loop(self._round)
             except Exception as error:  # noqa: BLE001 - the thread must go on
-                has_more = _code(error) == sqlite3.SQLITE_BUSY
-                if _code(error) not in _PASSING:
-                    log.error("storage-upkeep-failed", error=_name(error))
+                has_more = error_code(error) == sqlite3.SQLITE_BUSY
+                if error_code(error) not in _PASSING:
+                    log.error("storage-upkeep-failed", error=error_name(error))
             self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()
@@ -111,12 +112,15 @@ class Upkeep:
         """
         if self._connection is None:
             self._connection = connect(self._file.path, self._synchronous)
+            before = self._connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME])
+            for (milliseconds,) in before.fetchall():  # of an earlier start
+                self._last_time = max(self._last_time, from_epoch(milliseconds))
         db = self._connection
         now = self._clock.now()
         wall = self._clock.wall_time()
         self._last_time = max(self._last_time, now)
         behind = round((self._last_time - now).total_seconds())
-        self._warn("storage-is-ahead", behind > 0, seconds=behind, why=IS_AHEAD)
+        self._warn("storage-is-ahead", behind > 0, seconds=behind, why=_IS_AHEAD)
         try:
             has_more = in_transaction(db, lambda db: remove_expired(db, now, wall, self._file.artifacts))
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
@@ -124,40 +128,38 @@ class Upkeep:
                 db.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES})")  # execute would free one page
                 has_more = True
         finally:  # also on a full disk, where it may be all that helps
-            if _length(self._wal) != self._begun_wal or self._has_failed:
+            if _length(self._file.wal) != self._begun_wal or self._has_failed:
                 self._checkpoint(db, now)
         return has_more
 
     def _checkpoint(self, db: sqlite3.Connection, now: datetime) -> None:
-        """As ``_write_back``. After an error of the disk, changes are refused until all is written back."""
-        try:
-            if self._write_back(db, now):
-                self._has_failed = False
-        except sqlite3.Error as error:
-            self._has_failed |= _code(error) not in _PASSING
-            raise
-
-    def _write_back(self, db: sqlite3.Connection, now: datetime) -> bool:
         """Write back all that no reader needs, beside writers; where that is all, begin a new WAL.
 
-        A start must notice that a WAL was removed. So the file alone has a mark, which the first change in
-        the new WAL takes back: with its WAL, or once that is written back, the file has none. A part that is
-        written back beside a reader takes the mark with it, until the next new WAL.
+        After an error of the disk, changes are refused until all is written back.
         """
-        _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if done < frames:  # a reader needs the rest, or another process is at it
-            return False
-        db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", [NEEDS_WAL])
         try:
-            was_busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            # the first write in a WAL waits for the disk: better here than in the loop
-            db.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
-        if not was_busy:
-            values = LAST_TIME, epoch_milliseconds(now)
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
-            self._begun_wal = _length(self._wal)
-        return True
+            # PASSIVE waits for nobody, so that requests go on during the long part
+            _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if done < frames:  # a reader needs the rest, or another process is at it
+                return
+            # A start must notice that a WAL was removed. So the file alone has a mark, which the first change
+            # in the new WAL takes back: with its WAL, or once that is written back, the file has none. A part
+            # that is written back beside a reader takes the mark with it, until the next new WAL.
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", [NEEDS_WAL])
+            try:
+                # the rest is short; the new WAL begins at its start, and overwrites no change of a reader
+                was_busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                # the first write in a WAL waits for the disk: better here than in the loop
+                db.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
+            if not was_busy:
+                values = LAST_TIME, epoch_milliseconds(now)
+                db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+                self._begun_wal = _length(self._file.wal)
+            self._has_failed = False
+        except sqlite3.Error as error:
+            self._has_failed |= error_code(error) not in _PASSING
+            raise
 
     def _look_at_space(self) -> None:
         folder = str(self._file.path.parent)
@@ -166,7 +168,7 @@ class Upkeep:
             free = shutil.disk_usage(folder).free
         is_low = free < _LOW_SPACE
         self._warn("storage-space-low", is_low, free_bytes=free, path=folder)
-        length = _length(self._wal)
+        length = _length(self._file.wal)
         self._due_at = length + (_SHORT_WAL_GROWTH if is_low else _WAL_GROWTH)
         self._warn(
             "storage-wal-long", length > _LONG_WAL, bytes=length, why="a program reads the file for long"
@@ -195,7 +197,10 @@ def remove_expired(
     ).fetchall()
     for (name,) in files:
         if artifacts and name:
-            _remove(artifacts / name)
+            try:
+                (artifacts / name).unlink(missing_ok=True)
+            except OSError as error:
+                log.error("storage-artifact-left", path=str(artifacts / name), error=error_name(error))
     messages = db.execute(
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)",
         (epoch_milliseconds(now), _ROUND),
@@ -215,22 +220,7 @@ def outside_loop(act: Callable[[], Result]) -> Result:
     return found
 
 
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        log.error("storage-artifact-left", path=str(path), error=_name(error))
-
-
 def _length(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return 0
-
-
-def _code(error: Exception) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-
-
-def _name(error: Exception) -> str:
-    return str(getattr(error, "sqlite_errorname", type(error).__name__))

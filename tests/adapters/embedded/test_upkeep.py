@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.adapters.embedded.upkeep import LAST_TIME
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer
@@ -204,6 +205,21 @@ def test_a_clock_that_is_set_back_is_logged_once(account: EmbeddedAccount, clock
     behind = [line["seconds"] for line in logged if line["event"] == "storage-is-ahead"]
     assert len(behind) == 1
     assert 3600 - 3 <= behind[0] <= 3600
+
+
+def test_a_clock_that_was_set_back_between_two_starts_is_logged(
+    account: EmbeddedAccount, file: StorageFile, clock: FakeClock
+) -> None:
+    account.check()
+    wait_until(lambda: LAST_TIME.encode() in file.wal.read_bytes())
+    account.close()
+    clock.advance(-HOUR)
+    with capture_logs() as logged:
+        again = EmbeddedAccount(file, clock, "http://127.0.0.1:1", "q")
+        again.check()
+        wait_until(lambda: logged)
+        again.close()
+    assert [line["event"] for line in logged] == ["storage-is-ahead"]
 
 
 def test_what_cannot_be_written_back_at_the_end_is_an_error(file: StorageFile) -> None:
