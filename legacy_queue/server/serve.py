@@ -7,6 +7,7 @@ monkey.patch_all()  # before anything else is imported that holds a lock or a so
 import gc
 import json
 import os
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -25,16 +26,23 @@ from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
-from legacy_queue.server.file_descriptors import max_connections, raise_limit
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
-from legacy_queue.wiring import Server, build, check_account, served_file, storage_file
+from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
 
 log = structlog.get_logger()
 
 _GRACEFUL_TIMEOUT = 30  # seconds that active requests have after SIGTERM
 # a silent connection is probed after a minute, then every ten seconds, six times
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
+
+_MAX_CONNECTIONS = 4000
+_MIN_CONNECTIONS = 32
+# open files of a process
+_FOR_PROCESS = 64  # standard streams, event loop, listener, pipes, logs, and a reserve
+_FOR_BROKER = 16
+_FOR_BACKGROUND = 48  # connections to storage of the background work
+_UNLIMITED = 1024 * 1024
 
 
 def serve(settings: Settings, *, has_default_ports: bool) -> None:
@@ -74,7 +82,7 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
             settings = replace(settings, connection_string=azurite.connection_string)
         check_account(settings)
         root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
-        connections = max_connections(raise_limit(), settings)
+        connections = _max_connections(settings)
         build_validators()
         # before any process is forked: an error is printed once
         server = build(settings, root_url, max_connections=connections)
@@ -108,6 +116,19 @@ def _listen(settings: Settings) -> socket.socket:
     for option, value in _KEEP_ALIVE.items():
         listener.setsockopt(socket.IPPROTO_TCP, option, value)
     return listener
+
+
+def _max_connections(settings: Settings) -> int:
+    """The number of client connections that fit into the hard limit of open files, which is set here.
+
+    With storage over HTTP a request may need one more connection, beyond the pool to storage.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit = _UNLIMITED if hard == resource.RLIM_INFINITY else hard
+    kept, for_each = (0, 1) if settings.is_embedded else (3 * MAX_TO_STORAGE + _FOR_BACKGROUND, 2)
+    kept += _FOR_BROKER if settings.amqp_url else 0
+    return max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, (limit - _FOR_PROCESS - kept) // for_each))
 
 
 def _url_of(listener: socket.socket, scheme: str) -> str:
