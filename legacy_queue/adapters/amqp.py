@@ -111,9 +111,7 @@ class AmqpBroker(Broker):
         with self._failures_logged():
             link = _Link(self._address, self._names, self._timeout, _HEARTBEAT)
             try:
-                arrived = link.consume(names, pattern)
-                yield None
-                for message in arrived:
+                for message in link.consume(names, pattern):
                     event = message and self._event(message)
                     if event or not message:
                         yield event
@@ -231,15 +229,13 @@ class _Link:
             self._connection.drain_events(timeout=left)
 
     def consume(self, exchanges: Iterable[str], pattern: str) -> Iterator[Any]:
-        """Messages as they arrive, None about every second without any. The queue is bound on return."""
+        """None once the queue is bound, then messages as they arrive, None about every second without any."""
         arrived: deque[Any] = deque()
         queue = self._channel.queue_declare(exclusive=True).queue
         for exchange in exchanges:
             self._channel.queue_bind(queue, exchange, pattern)
         self._channel.basic_consume(queue, no_ack=True, callback=arrived.append)
-        return self._drain(arrived)
-
-    def _drain(self, arrived: deque[Any]) -> Iterator[Any]:
+        yield None
         while True:
             while arrived:
                 yield arrived.popleft()
