@@ -101,37 +101,35 @@ class Database:
         self._connection = None
 
     def _run(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
+        self._operations += 1
+        if not self._operations % _YIELD_AFTER:
+            time.sleep(0)
         begun = time.perf_counter()
         is_answered = True
         try:
-            return self._answer(act)
+            while True:
+                try:
+                    connection = self._connection if self._pid == os.getpid() else self._open()
+                    if self._is_closed or connection is None:
+                        raise ServiceUnavailable("storage is closed, try again")
+                    with self._lock:
+                        return act(connection)
+                except sqlite3.Error as error:
+                    code = error_code(error)
+                    if code == sqlite3.SQLITE_FULL and self._upkeep:
+                        self._upkeep.wake()
+                    if code != sqlite3.SQLITE_BUSY or time.perf_counter() > begun + _BUSY_TIMEOUT:
+                        log.error("storage-failed", error=error_name(error))
+                        raise ServiceUnavailable(
+                            "storage cannot be read or written now, try again"
+                        ) from error
+                # SQLite's own wait would be in C, and hold up all greenlets
+                time.sleep(_BUSY_PAUSE)
         except ServiceUnavailable:
             is_answered = False
             raise
         finally:
             self._observe("file", time.perf_counter() - begun, is_answered)
-
-    def _answer(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
-        self._operations += 1
-        if not self._operations % _YIELD_AFTER:
-            time.sleep(0)
-        end = 0.0
-        while True:
-            try:
-                connection = self._connection if self._pid == os.getpid() else self._open()
-                if self._is_closed or connection is None:
-                    raise ServiceUnavailable("storage is closed, try again")
-                with self._lock:
-                    return act(connection)
-            except sqlite3.Error as error:
-                code = error_code(error)
-                if code == sqlite3.SQLITE_FULL and self._upkeep:
-                    self._upkeep.wake()
-                end = end or time.monotonic() + _BUSY_TIMEOUT
-                if code != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                    log.error("storage-failed", error=error_name(error))
-                    raise ServiceUnavailable("storage cannot be read or written now, try again") from error
-            time.sleep(_BUSY_PAUSE)
 
     def _open(self) -> sqlite3.Connection | None:
         with self._lock:

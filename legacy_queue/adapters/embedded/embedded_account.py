@@ -17,7 +17,6 @@ from legacy_queue.ports import Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NAME = "embedded"
-_MAX_QUEUES = 500  # queues
 
 
 class EmbeddedAccount(StorageAccount):
@@ -65,14 +64,9 @@ class EmbeddedAccount(StorageAccount):
         return EmbeddedQueue(name, self._database, self._clock, UrlSigner(self.public_queues))
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """As the port promises; read page by page."""
-        where = "name > ? AND name BETWEEN ? AND ?"
-        sql = f"SELECT name, metadata FROM queues WHERE {where} ORDER BY name LIMIT ?"
-        found = [("", "")]
-        last = prefix + chr(0x10FFFF)
-        while found := self._database.rows(sql, (found[-1][0], prefix, last, _MAX_QUEUES)):
-            for name, metadata in found:
-                yield name, json.loads(metadata)
+        sql = "SELECT name, metadata FROM queues WHERE name BETWEEN ? AND ? ORDER BY name"
+        for name, metadata in self._database.rows(sql, (prefix, prefix + chr(0x10FFFF))):
+            yield name, json.loads(metadata)
 
     def check(self) -> None:
         self._database.check()

@@ -113,7 +113,7 @@ class EmbeddedQueue(Queue):
 
         while self._database.rows(_ANY_VISIBLE, (self.name, now)):  # an empty queue costs no write
             if taken := self._database.transaction(take):
-                return [_message(now, *message) for message in taken]
+                return [_message(now, message) for message in taken]
         self._require()
         return []
 
@@ -124,7 +124,7 @@ class EmbeddedQueue(Queue):
         sql = (
             f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND expires > ? ORDER BY visible, rank LIMIT ?"
         )
-        return [_message(now, *found) for found in self._database.rows(sql, (self.name, now, MAX_COUNT))]
+        return [_message(now, found) for found in self._database.rows(sql, (self.name, now, MAX_COUNT))]
 
     def peek(self) -> Sequence[QueuedMessage]:
         now = self._clock.now()
@@ -218,17 +218,9 @@ def _receipt() -> str:
     return base64.b64encode(os.urandom(6) + _PLUS_AND_SLASH + os.urandom(14)).decode()
 
 
-def _message(
-    now: int,
-    message_id: str,
-    receipt: str,
-    text: str,
-    inserted: int,
-    expires: int,
-    visible: int,
-    dequeued: int,
-) -> QueuedMessage:
+def _message(now: int, row: Sequence[Any]) -> QueuedMessage:
+    """The message of a row of ``_COLUMNS``."""
+    message_id, receipt, text, inserted, expires, visible, dequeued = row
     lease = MessageLease(message_id, receipt)
-    added = from_epoch(inserted)
     next_visible = from_epoch(visible or now)
-    return QueuedMessage(lease, text, added, from_epoch(expires), next_visible, dequeued)
+    return QueuedMessage(lease, text, from_epoch(inserted), from_epoch(expires), next_visible, dequeued)
