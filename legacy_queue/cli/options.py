@@ -56,17 +56,16 @@ def with_control(options: Mapping[str, str | None], environ: Mapping[str, str]) 
     return dict(options)
 
 
-def _watch_stdin(_ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
-    if is_given and sys.stdin is None:
+def watch_stdin() -> None:
+    """Do what --stop-with-stdin says. Under gevent, after it has patched."""
+    if sys.stdin is None:
         raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
-    if is_given:  # a Thread that gevent has patched would not survive a fork
-        _thread.start_new_thread(stop_with_stdin, ())
+    # a Thread that gevent has patched would not survive a fork
+    _thread.start_new_thread(stop_with_stdin, ())
 
 
 stop_with_stdin_option = click.option(
     "--stop-with-stdin",
     is_flag=True,
-    expose_value=False,
-    callback=_watch_stdin,
     help="End as by SIGTERM when standard input ends, as when the process that holds its pipe has ended.",
 )

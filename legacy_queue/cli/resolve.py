@@ -11,8 +11,9 @@ import click
 from flask import Flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option, watch_stdin
+from legacy_queue.config import Settings, SettingsError
+from legacy_queue.config.development import complete
 from legacy_queue.http.metrics import monitoring_app
 from legacy_queue.local_processes.azurite import find_running
 from legacy_queue.server.logs import log_to_standard_error
@@ -23,7 +24,7 @@ from legacy_queue.wiring import build, check_account, storage_file
 @click.command()
 @stop_with_stdin_option
 @setting_options
-def resolve(**options: str | None) -> None:
+def resolve(stop_with_stdin: bool, **options: str | None) -> None:
     """Fire timers, resolve dependencies and groups, sweep and expire, until SIGTERM or Ctrl-C.
 
     Any number of resolvers may run beside any number of servers, on the same storage, with the same settings.
@@ -32,6 +33,8 @@ def resolve(**options: str | None) -> None:
     /metrics over http at --host and --resolver-port. Logs are on standard error:
     lines of JSON, or text at a terminal.
     """
+    if stop_with_stdin:
+        watch_stdin()
     settings, _ = settings_of({**options, "resolvers": "true"})
     log_to_standard_error(settings.log_format, settings.log_level)
     if settings.storage == "memory":

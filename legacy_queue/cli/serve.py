@@ -1,11 +1,8 @@
 """legacy-queue serve: gunicorn with gevent workers on one of the storages."""
 
-from legacy_queue.server import serve as server  # first: gevent has to patch before anything else is imported
-
 import click
 
-from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.server.logs import log_to_standard_error
+from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option, watch_stdin
 
 
 @click.command()
@@ -17,7 +14,9 @@ from legacy_queue.server.logs import log_to_standard_error
 )
 @stop_with_stdin_option
 @setting_options
-def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None) -> None:
+def serve(
+    no_resolvers: bool, azurite_default_ports: bool, stop_with_stdin: bool, **options: str | None
+) -> None:
     """Serve the queue until SIGTERM or Ctrl-C. The exit code is then 0, also while it starts.
 
     It also fires timers, sweeps and expires, unless --no-resolvers leaves that to `legacy-queue resolve`.
@@ -29,5 +28,11 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
+    # here, since they take a second; first what has gevent patch before anything is imported that has a lock
+    from legacy_queue.server import serve as server
+    from legacy_queue.server.logs import log_to_standard_error
+
+    if stop_with_stdin:
+        watch_stdin()
     log_to_standard_error(settings.log_format, settings.log_level)
     server.serve(settings, has_default_ports=azurite_default_ports)

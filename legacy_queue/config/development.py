@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from legacy_queue.config import values
-from legacy_queue.config.settings import Settings, SettingsError
+from legacy_queue.config.settings import DEVELOPMENT_FILE, Settings, SettingsError
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.private_folder import NotOurs, make_private, private_opener, read_private, tighten
@@ -16,8 +16,6 @@ from legacy_queue.private_folder import NotOurs, make_private, private_opener, r
 log = structlog.get_logger()
 
 DEVELOPMENT = "development"  # the clientId
-DEVELOPMENT_FILE = "development.json"
-SERVER_FILE = "server.json"  # the ready line of a running server, for the commands of the same user
 
 
 def complete(settings: Settings) -> Settings:

@@ -23,6 +23,8 @@ from legacy_queue.domain.hosts import Network, is_loopback
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+DEVELOPMENT_FILE = "development.json"
+SERVER_FILE = "server.json"  # the ready line of a running server, for the commands of the same user
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 _CLIENT_VARIABLES = {"root-url", "base-url"}  # of the commands that call a queue

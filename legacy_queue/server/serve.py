@@ -20,7 +20,8 @@ import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, Ports
-from legacy_queue.config import SERVER_FILE, Settings, SettingsError, complete
+from legacy_queue.config import SERVER_FILE, Settings, SettingsError
+from legacy_queue.config.development import complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.config import Settings, SettingsError
+from legacy_queue.config.development import complete
 from legacy_queue.domain.authentication import Client
 from tests.other_user import give_away
 

@@ -72,6 +72,11 @@ def test_signed_urls_are_at_the_server_or_the_account_unless_a_public_url_is_set
     assert poll.startswith("https://poll.example.com/")
 
 
+def test_the_help_of_serve_waits_for_no_import_of_the_server() -> None:
+    code = "import legacy_queue.cli.serve, sys; sys.exit(not {'gevent', 'structlog'}.isdisjoint(sys.modules))"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     "left",
     ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock", "development.json"],
