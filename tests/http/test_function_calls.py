@@ -1,0 +1,15 @@
+import os
+import subprocess
+import sys
+
+CALLS = 3300  # docs/explanation/architecture.md#what-a-call-costs
+
+
+def test_a_task_costs_as_many_function_calls_as_the_documents_say() -> None:
+    program = [sys.executable, "-m", "gevent.monkey", "--module", "tests.http.function_calls"]
+    environ = {**os.environ, "PYTHONPATH": ""}  # whatever watches servers for tests makes calls, too
+    ran = subprocess.run(program, check=True, capture_output=True, text=True, timeout=120, env=environ)
+    calls = float(ran.stdout.split()[-1])
+    assert calls < CALLS * 1.05, ran.stdout
+    # Python 3.12 and later call no function for a comprehension
+    assert calls > CALLS * 0.95 or sys.version_info >= (3, 12), "fewer: say so here and in the docs"
