@@ -45,37 +45,26 @@ def read_page(
     ``read`` returns that number of rows behind a place, fewer only at the end. ``place`` is the place of a
     row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
     """
-    with _reading:
-        return _read_page(read, place, after, limit, render, concurrency)
-
-
-def _read_page(
-    read: Callable[[Place, int], Sequence[Listed]],
-    place: Callable[[Listed], Place],
-    after: Place,
-    limit: int,
-    render: Callable[[Listed], bytes | None],
-    concurrency: int,
-) -> Page[Place]:
     left = read_rows(read, place, after, limit + 1)
     ahead: deque[Listed] = deque()
     items: list[bytes] = []
     size = largest = count = 0
     end: Place | None = None
-    while count < limit and size + largest <= MAX_PAGE_BYTES:
-        ahead.extend(islice(left, min(concurrency, limit - count)))
-        if not ahead:
-            return Page(items, None)
-        for item in map_concurrently(render, list(ahead)):
-            if size + largest > MAX_PAGE_BYTES:
-                break
-            end = place(ahead.popleft())
-            count = count + 1
-            if item is not None:
-                items.append(item)
-                size = size + len(item)
-                largest = max(largest, len(item))
-    is_last = not ahead and next(left, None) is None
+    with _reading:
+        while count < limit and size + largest <= MAX_PAGE_BYTES:
+            ahead.extend(islice(left, min(concurrency, limit - count)))
+            if not ahead:
+                return Page(items, None)
+            for item in map_concurrently(render, list(ahead)):
+                if size + largest > MAX_PAGE_BYTES:
+                    break
+                end = place(ahead.popleft())
+                count = count + 1
+                if item is not None:
+                    items.append(item)
+                    size = size + len(item)
+                    largest = max(largest, len(item))
+        is_last = not ahead and next(left, None) is None
     return Page(items, None if is_last else end)
 
 

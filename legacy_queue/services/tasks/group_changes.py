@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from itertools import groupby, islice
+from operator import attrgetter
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
@@ -21,7 +23,7 @@ from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
-_MAX_TASKS = 100
+_task_id = attrgetter("task_id")
 
 Decide = Callable[[Task, datetime], Outcome]
 
@@ -89,18 +91,17 @@ class GroupChanges:
             return False
 
         changed: list[str] = []
-        for task_ids in self._unresolved(group.task_group_id):
+        left = self._unresolved(group.task_group_id)
+        while task_ids := list(islice(left, _PAGE)):
             answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
         return changed
 
-    def _unresolved(self, task_group_id: str) -> Iterator[Sequence[str]]:
-        """Tasks that may be unresolved, in pages: first the founder, which may have no member row."""
-        yield [task_group_id]
-        after = ""
-        while page := self._store.active(task_group_id, after, _MAX_TASKS):
-            yield list(dict.fromkeys(member.task_id for member in page if member.task_id != task_group_id))
-            after = page[-1].task_id
+    def _unresolved(self, task_group_id: str) -> Iterator[str]:
+        """Tasks that may be unresolved, each once: first the founder, which may have no member row."""
+        yield task_group_id
+        active = read_rows(partial(self._store.active, task_group_id), _task_id, "")
+        yield from (task_id for task_id, _ in groupby(active, _task_id) if task_id != task_group_id)
 
     def _change(self, task_id: str, task_group_id: str, decide: Decide) -> bool:
         has_changed = False
