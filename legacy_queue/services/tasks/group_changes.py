@@ -23,6 +23,7 @@ from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
+_MAX_TASKS = 100  # changed before the next are read
 _task_id = attrgetter("task_id")
 
 Decide = Callable[[Task, datetime], Outcome]
@@ -92,7 +93,7 @@ class GroupChanges:
 
         changed: list[str] = []
         left = self._unresolved(group.task_group_id)
-        while task_ids := list(islice(left, _PAGE)):
+        while task_ids := list(islice(left, _MAX_TASKS)):
             answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
         return changed
