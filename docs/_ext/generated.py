@@ -127,7 +127,9 @@ def _routes(endpoint: Endpoint) -> str:
     """The routes, with the prefix for a rootUrl if they are served under one."""
     prefix = "" if endpoint in (*BARE, *_OWN) else f"/api/{endpoint.service}/v1"
     return " or ".join(
-        f"`{endpoint.method} {prefix}{route}`" for route in (endpoint.route, endpoint.also) if route
+        f"`{endpoint.method} {prefix}{route}`"
+        for route in (endpoint.route, endpoint.task_queue_route)
+        if route
     )
 
 

@@ -47,13 +47,13 @@ class DeleteMessage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Once the task is written, ``events`` are published, ``after`` is done, and the caller gets the task, or
-    ``refusal`` as an error.
+    """Once the task is written, ``events`` are published, ``message_effect`` is applied, and the caller gets
+    the task, or ``refusal`` as an error.
     """
 
     task: Task
     hold: Hold | None = None
-    after: Offer | DeleteMessage | None = None
+    message_effect: Offer | DeleteMessage | None = None
     events: tuple[Event, ...] = ()
     refusal: QueueError | None = None
 
@@ -70,7 +70,7 @@ def task_pending(task: Task, held: MessageLease | None = None, before: tuple[Eve
     if task.state != "pending":
         return Outcome(task, events=before)
     events = (*before, task_event("task-pending", task))
-    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=events)
+    return Outcome(task, message_effect=Offer(len(task.runs) - 1, held), events=events)
 
 
 def task_retried(task: Task, held: MessageLease | None = None) -> Outcome:
@@ -81,7 +81,7 @@ def task_retried(task: Task, held: MessageLease | None = None) -> Outcome:
 def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
     """The task has ended, and does not need the held message."""
     after = DeleteMessage(held, task.work_queue) if held else None
-    return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
+    return Outcome(task, message_effect=after, events=(task_event(f"task-{task.state}", task),))
 
 
 def message_held(
@@ -99,4 +99,4 @@ def message_held(
     if timedelta(seconds=whole_seconds(until - now)) < rest:
         return Outcome(task, hold=Hold(run.run_id + 1, until, lease), events=events)
     after = DeleteMessage(lease, task.work_queue) if lease else None
-    return Outcome(replace(task, held=None), after=after, events=events)
+    return Outcome(replace(task, held=None), message_effect=after, events=events)

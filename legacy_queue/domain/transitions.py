@@ -256,7 +256,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     if task.state != "running":
         return replace(task_pending(changed), events=events)
     after = DeleteMessage(task.held, task.work_queue) if task.held else None
-    return replace(message_held(changed, None, now, events), after=after)
+    return replace(message_held(changed, None, now, events), message_effect=after)
 
 
 def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:

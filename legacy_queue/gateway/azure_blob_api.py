@@ -67,7 +67,7 @@ def azure_blob_api(
         request.max_content_length = _MAX_BODY + 1  # replaces that of the application
         name = unquote(path)
         permission = "r" if request.method in ("GET", "HEAD") else "w"
-        observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
+        observer.record_endpoint(request.environ, UPLOAD if request.method == "PUT" else "download")
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
         parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
         check_names(parameters, _PARAMETERS)

@@ -105,10 +105,10 @@ class AzureError(Exception):
 class Observer(Protocol):
     """Observes the requests of the gateway, and may cause faults; ``environ`` is that of WSGI."""
 
-    def begin(self, environ: dict[str, Any], endpoint: str) -> None:
+    def record_endpoint(self, environ: dict[str, Any], endpoint: str) -> None:
         """The request is for this endpoint."""
 
-    def concern(self, environ: dict[str, Any], queue: WorkQueue | None) -> None:
+    def record_queue(self, environ: dict[str, Any], queue: WorkQueue | None) -> None:
         """The request is about this queue."""
 
     def cause_fault(
@@ -121,10 +121,10 @@ class Observer(Protocol):
     ) -> Fault | None:
         """The fault of the request, which is about these runs, if any; raises InjectedError."""
 
-    def received(self, environ: dict[str, Any], messages: Sequence[QueuedMessage]) -> None:
+    def record_messages(self, environ: dict[str, Any], messages: Sequence[QueuedMessage]) -> None:
         """The request has received these messages."""
 
-    def refuse(self, environ: dict[str, Any], reason: str) -> None:
+    def record_refusal(self, environ: dict[str, Any], reason: str) -> None:
         """The request gets an error, for this reason."""
 
 
@@ -132,7 +132,7 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observe
     """A blueprint for all methods of the rule; it answers an AzureError as Azure does."""
 
     def refused(error: AzureError) -> Response:
-        observer.refuse(request.environ, error.reason)
+        observer.record_refusal(request.environ, error.reason)
         return _error(error.status, error.code, error.message, error.headers)
 
     blueprint = Blueprint(name, __name__)

@@ -65,13 +65,15 @@ def azure_queue_api(
         segments = [unquote(segment) for segment in path.split("/")]
         queue_name = "".join(segments[1:2])
         resource = segments[2:]
-        observer.begin(request.environ, _ENDPOINTS.get((request.method, len(resource)), "azure.other"))
+        observer.record_endpoint(
+            request.environ, _ENDPOINTS.get((request.method, len(resource)), "azure.other")
+        )
         if segments[0] != name or not queue_name:
             raise AzureError("AuthenticationFailed", reason="the URL is of another account")
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
         caller = _caller(parameters.pop("si", ""))
         polled = storage.work_queues.named(queue_name)
-        observer.concern(request.environ, polled)
+        observer.record_queue(request.environ, polled)
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
                 if polled and caller:

@@ -38,7 +38,7 @@ class FaultyMessages:
         delivered = [
             message for message in received if self._apply_fault(source, message, hidden_for) != "lose"
         ]
-        self._observer.received(request.environ, delivered)
+        self._observer.record_messages(request.environ, delivered)
         return delivered
 
     def delete(self, message_id: str) -> None:

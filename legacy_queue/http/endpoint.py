@@ -149,7 +149,7 @@ Handler = Callable[[Call[Any]], Reply]
 class Endpoint:
     """``query`` names parameters, ``input`` and ``output`` schemas. Without ``scopes`` it needs none.
 
-    ``also`` is the route of later clients: ``<taskQueueId>``, one escaped segment, replaces
+    ``task_queue_route`` is that of later clients: ``<taskQueueId>``, one escaped segment, replaces
     ``<provisionerId>/<workerType>``. If two endpoints have the same method and route, ``by_body`` of the
     first chooses the endpoint for a valid body. ``sign_in`` knows who sends a request
     without credentials.
@@ -169,7 +169,7 @@ class Endpoint:
     stability: str = "stable"
     service: str = "queue"  # its name is in the prefix
     disabled: str = ""  # if set, each call is a 404 with this message
-    also: str | None = None
+    task_queue_route: str | None = None
     sign_in: "Callable[[Environ], Identity | None] | None" = field(default=None, repr=False)
     by_body: "Callable[[Any], Endpoint] | None" = field(default=None, repr=False)
 
@@ -197,7 +197,7 @@ class Endpoint:
 
     @property
     def routes(self) -> list[str]:
-        return [self.route, self.also] if self.also else [self.route]
+        return [self.route, self.task_queue_route] if self.task_queue_route else [self.route]
 
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """The error for a caller that lacks these scopes."""

@@ -59,21 +59,21 @@ class FaultInjection:
             _record_answer(record_of(call.environ), call.endpoint.name, answer)
         return answer
 
-    def begin(self, environ: Environ, endpoint: str) -> None:
+    def record_endpoint(self, environ: Environ, endpoint: str) -> None:
         """Record which endpoint a signed URL is of."""
         record_of(environ).endpoint = endpoint
 
-    def concern(self, environ: Environ, queue: WorkQueue | None) -> None:
+    def record_queue(self, environ: Environ, queue: WorkQueue | None) -> None:
         """Record which queue a signed URL is of, and when it expires."""
         record = record_of(environ)
         record.queue = queue
         record.facts["expires"] = parse_qs(environ["QUERY_STRING"]).get("se", [None])[0]
 
-    def received(self, environ: Environ, messages: Sequence[QueuedMessage]) -> None:
+    def record_messages(self, environ: Environ, messages: Sequence[QueuedMessage]) -> None:
         """Record the messages that a signed URL has received."""
         record_of(environ).facts["messages"] = [*map(_received, messages)]
 
-    def refuse(self, environ: Environ, reason: str) -> None:
+    def record_refusal(self, environ: Environ, reason: str) -> None:
         """Record why a request of a signed URL was refused."""
         record_of(environ).reason = reason
 

@@ -49,7 +49,8 @@ def _entry(endpoint: Endpoint) -> dict[str, Any]:
         "name": endpoint.name,
         "stability": endpoint.stability,
         "title": endpoint.title,
-        "description": endpoint.description + (_ALSO.format(endpoint.also) if endpoint.also else ""),
+        "description": endpoint.description
+        + (_ALSO.format(endpoint.task_queue_route) if endpoint.task_queue_route else ""),
         **({"scopes": reference(endpoint.scopes)} if endpoint.scopes is not None else {}),
         **{kind: f"/schemas/queue/v1/{name}.json#" for kind, name in schemas.items() if name},
     }

@@ -167,7 +167,7 @@ def effects_of(outcome: Outcome) -> tuple[str, str]:
         names[:2] = ["retry"]
     events = ", ".join(names)
     messages = ["hold"] if outcome.hold else []
-    messages += {Offer: ["offer"], DeleteMessage: ["delete"], type(None): []}[type(outcome.after)]
+    messages += {Offer: ["offer"], DeleteMessage: ["delete"], type(None): []}[type(outcome.message_effect)]
     return events or "-", ", ".join(messages) or "-"
 
 

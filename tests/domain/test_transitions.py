@@ -96,10 +96,10 @@ def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message(
     assert outcome.task.runs[0].taken_until == DEADLINE - rest
     if is_held:
         assert outcome.hold == Hold(1, DEADLINE - rest, POLLED)
-        assert outcome.after is None
+        assert outcome.message_effect is None
     else:
         assert outcome.hold is None
-        assert outcome.after == DeleteMessage(POLLED, QUEUE)
+        assert outcome.message_effect == DeleteMessage(POLLED, QUEUE)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_reclaim_that_reaches_the_deadline_deletes_the_held_message() -> None:
     outcome = reclaim(task, NOW + 15 * MINUTE)
     assert outcome.task.runs[0].taken_until == NOW + 15 * MINUTE + CLAIM_TIMEOUT
     assert (outcome.hold, outcome.task.held) == (None, None)
-    assert outcome.after == DeleteMessage(HELD, QUEUE)
+    assert outcome.message_effect == DeleteMessage(HELD, QUEUE)
     assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
 
 
@@ -136,7 +136,7 @@ def test_a_retriable_exception_is_retried_while_retries_are_left(reason: str, cr
     assert (first.state, first.reason_resolved) == ("exception", reason)
     assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (0, None)
-    assert outcome.after == Offer(1, HELD)
+    assert outcome.message_effect == Offer(1, HELD)
     last = claim(outcome.task, 1, BOB, lease=None).task
     assert resolved(reason, last).state == "exception"
 
@@ -149,7 +149,7 @@ def test_a_task_with_50_runs_is_not_retried() -> None:
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     task = resolved("worker-shutdown")
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
-    assert (again.task, again.hold, again.after) == (task, None, Offer(1))
+    assert (again.task, again.hold, again.message_effect) == (task, None, Offer(1))
     claimed = claim(task, 1, BOB).task
     assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
     second = resolved("worker-shutdown", claimed)
@@ -174,16 +174,20 @@ def test_the_run_after_an_expired_claim_is_a_retry() -> None:
 def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
     outcome = change(running())
     assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
-    assert outcome.after == DeleteMessage(HELD, QUEUE)
+    assert outcome.message_effect == DeleteMessage(HELD, QUEUE)
     assert outcome.task.runs == running().runs
 
 
 def test_near_the_deadline_the_held_message_is_only_deleted() -> None:
     task = running(deadline=(NOW + CLAIM_TIMEOUT).isoformat().replace("+00:00", "Z"))
     outcome = change(task)
-    assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, DeleteMessage(HELD, QUEUE))
+    assert (outcome.hold, outcome.task.held, outcome.message_effect) == (
+        None,
+        None,
+        DeleteMessage(HELD, QUEUE),
+    )
     nothing_held = change(replace(task, held=None))
-    assert (nothing_held.hold, nothing_held.after) == (None, None)
+    assert (nothing_held.hold, nothing_held.message_effect) == (None, None)
 
 
 def test_the_last_fifty_changes_are_kept() -> None:
@@ -198,7 +202,7 @@ def test_a_released_retry_is_pending_and_its_message_offered() -> None:
     task = resolved("worker-shutdown")
     claimed = replace(claim(task, 1).task, held=HELD)
     released = transitions.release_claim(claimed, 1, ALICE, TAKEN_UNTIL)
-    assert (released.task, released.after) == (task, Offer(1, HELD))
+    assert (released.task, released.message_effect) == (task, Offer(1, HELD))
     earlier = transitions.release_claim(claimed, 0, ALICE, TAKEN_UNTIL)
     assert earlier == Outcome(claimed)
 

@@ -59,7 +59,7 @@ def poll_task_urls(call: Call[Polling]) -> Reply:
     scopes=AllOf((f"queue:claim-work:{_POOL}", _WORKER_ID)),
     input="claim-work-request",
     output="claim-work-response",
-    also="/claim-work/<taskQueueId>",
+    task_queue_route="/claim-work/<taskQueueId>",
 )
 def claim_work(call: Call[ClaimWork]) -> Reply:
     """Claim up to ``tasks`` pending tasks, highest priority first.

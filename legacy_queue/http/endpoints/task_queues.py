@@ -30,7 +30,7 @@ _listing = partial(endpoint, "GET", query=PAGED)
     "Get Number of Pending Tasks",
     scopes=f"queue:pending-count:{_POOL}",
     output="pending-tasks-response",
-    also="/pending/<taskQueueId>",
+    task_queue_route="/pending/<taskQueueId>",
 )
 def pending_tasks(call: Call[TaskQueues]) -> Reply:
     """How many tasks of a worker type are pending. The count includes the changes of this server process at

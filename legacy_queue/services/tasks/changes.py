@@ -146,7 +146,7 @@ class Changes:
             if not is_published:
                 # the timer keeps the order in this process alone; the row says it to the others
                 self.mark_unpublished(task.task_id)
-            self._messages.apply_effect(task, outcome.after)
+            self._messages.apply_effect(task, outcome.message_effect)
             task = register(task)
             is_done = is_published  # only the effects on other tasks are missing
         except ServiceUnavailable as error:
@@ -199,7 +199,7 @@ class Changes:
             self.mark_unpublished(task_id)
             self._timers.schedule(task_id, EVER)
             self._timers.retry_later(task_id)
-        self._messages.apply_effect(outcome.task, outcome.after)
+        self._messages.apply_effect(outcome.task, outcome.message_effect)
 
     def read(self, task_id: str) -> StoredTask:
         """The task as it is now; raises ResourceNotFound."""
@@ -229,7 +229,7 @@ class Changes:
         """The written task with its effects, None after a lost race: then nothing of it was written, or the
         timer has its effects.
         """
-        if outcome.events or outcome.after:
+        if outcome.events or outcome.message_effect:
             return self._write_transition(stored, outcome, began)
         task = self._hold(outcome)
         return task if self._replace(stored, task, outcome) == task else None

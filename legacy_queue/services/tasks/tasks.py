@@ -65,7 +65,8 @@ class Tasks:
             except AlreadyExists:
                 created = self._created_before(task)
                 if created.task != task:  # else only the answer was lost, and no other call offers it
-                    outcome = replace(created, after=None)  # the timer of that call offers what is missing
+                    # the timer of that call offers what is missing
+                    outcome = replace(created, message_effect=None)
                     task = outcome.task
             else:
                 if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
