@@ -137,6 +137,7 @@ class Database:
                 if self.file and not self.file.look():
                     raise ServiceUnavailable("the file of the storage was removed")
                 self._connection = connect(self.file.path if self.file else None, self._synchronous)
+                # not at exit: a fork must not close what its parent has opened
                 weakref.finalize(self, self._connection.close).atexit = False
                 if self.file:
                     self._upkeep = Upkeep(self.file, self._clock, self._synchronous)

@@ -132,6 +132,8 @@ class StorageFile:
             self._check_owner()
             if not self.is_missing:
                 self._check_wal()
+                # Without a WAL even a reader would make one, and change the file of another program; beside
+                # one, the file alone would be read as it was before its last changes.
                 with closing(read_only(self.path, alone=not self.wal.exists())) as connection:
                     self._check(connection)
             # SQLite gives its other files this mode
@@ -139,6 +141,7 @@ class StorageFile:
             tighten(self.path)
             with closing(connect(self.path, busy_timeout=_BUSY_TIMEOUT)) as connection:
                 create_tables(connection)
+                # closed, it writes the WAL back and removes it: the file needs none then
                 _begin(connection)
             make_private(self.artifacts)
             self._prepared = _identity(self.path)
@@ -175,6 +178,8 @@ class StorageFile:
 
     def finish(self) -> None:
         """Write the WAL back, once no process serves the file; raises UnusableStorage, as on a full disk."""
+        # SQLite opens by name: it would write into a backup that somebody has just put there. The WAL and the
+        # shared memory are no part of this: the last process that ended has removed both.
         if _identity(self.path) != self._prepared:
             raise UnusableStorage(
                 f"{self.path} was removed or replaced while it was served: {_RESTORE}, or start what is there"
@@ -229,7 +234,9 @@ class StorageFile:
                 names = _copy(file, new)
                 make_private(self.artifacts)
                 _copy_artifacts(names - _names(self.artifacts), artifacts_of(source), self.artifacts)
-                new.replace(self.path)  # as a backup, which a start refuses beside a WAL
+                # A crash behind this line leaves the new file beside the WAL of the old one, which SQLite
+                # would take for its own: by the mark of a backup a start refuses that.
+                new.replace(self.path)
                 for path in (self.wal, self._shm, self._journal):
                     path.unlink(missing_ok=True)
         found = _names(self.artifacts)
@@ -271,7 +278,9 @@ class StorageFile:
     def _check_wal(self) -> None:
         """Raises UnusableStorage if the file was left without its WAL, or beside that of another file."""
         names: list[str] = []
-        with suppress(sqlite3.Error), closing(read_only(self.path, alone=True)) as file:  # amid a checkpoint
+        # The marks are those of the file alone: in the WAL, the first change has taken them back. An error is
+        # that of a checkpoint that a kill has cut off: then the WAL is there.
+        with suppress(sqlite3.Error), closing(read_only(self.path, alone=True)) as file:
             names = [name for (name,) in file.execute("SELECT name FROM meta")]
         if not self.wal.exists() and NEEDS_WAL in names:
             raise UnusableStorage(

@@ -73,6 +73,7 @@ class Upkeep:
             raise ServiceUnavailable("the file of the storage was removed or replaced: restart the server")
         if self._has_failed:
             raise ServiceUnavailable("the disk of the storage fails, try again")
+        # SQLite's own checkpoint, after so many pages, is off: it would run in the loop
         self._changes += 1
         if not self._changes % _LOOK_AFTER and _length(self._file.wal) > self._due_at:
             self._wake.set()
@@ -101,7 +102,9 @@ class Upkeep:
             self._wake.clear()
         if self._connection:
             if self._file.look():
-                with suppress(sqlite3.Error):  # a process that was killed may have left it
+                # A process that was killed may have left the mark in file and WAL. The last close removes the
+                # WAL, and a start would miss it.
+                with suppress(sqlite3.Error):
                     self._connection.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
             self._connection.close()
 
