@@ -19,6 +19,7 @@ from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.browser_guard import ANY, BrowserGuard
+from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.endpoints import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS, ControlServices, control_endpoints
@@ -29,7 +30,6 @@ from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.flask_app import FlaskApp
-from legacy_queue.http.forwarded import TrustedProxies
 from legacy_queue.http.metrics import Metrics, add_monitoring
 from legacy_queue.http.page.page import page_endpoint
 from legacy_queue.http.page.sign_in import SignIn

@@ -12,7 +12,7 @@ from flask import Flask, Request
 from werkzeug.datastructures import ImmutableDict
 from werkzeug.routing import BaseConverter, Map, MapAdapter, Rule, RuleFactory
 
-from legacy_queue.http.forwarded import TrustedProxies
+from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.http.request_log import Environ, begin
 
 _compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a process has few

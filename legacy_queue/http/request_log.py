@@ -18,7 +18,7 @@ from werkzeug.wsgi import ClosingIterator
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
 from legacy_queue.domain.fault import RECEIVE, RunKey
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.http.body_timeout import TimedBody
+from legacy_queue.http.client_connection import TimedBody
 
 log = structlog.get_logger()
 

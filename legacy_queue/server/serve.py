@@ -173,7 +173,7 @@ class _Application(BaseApplication):
             "http_parser": http_parser(installed_c_parser()),
             "limit_request_line": 8190,
             "limit_request_field_size": 65536,  # a Hawk header may hold a certificate with many scopes
-            "forwarded_allow_ips": "",  # http.forwarded reads these headers
+            "forwarded_allow_ips": "",  # http.client_connection reads these headers
             "errorlog": None,  # gunicorn's warnings go to the root logger instead
             "loglevel": "warning",
             "post_worker_init": lambda worker: gevent.spawn(self._begin, worker),

@@ -90,7 +90,7 @@ class _BoundedRequest(Request):
     max_buffer_headers: Any = property(lambda _: _MAX_HEADERS, lambda *_: None)  # gunicorn sets 6.5 MB
 
     def _peer_is_trusted_proxy(self) -> bool:
-        return False  # http.forwarded knows the proxies: no address needs to be looked at here
+        return False  # http.client_connection knows the proxies: no address needs to be looked at here
 
     def set_body_reader(self) -> None:
         """Raises InvalidHeader for HTTP/1.1 without Host. Source: RFC 9112, 3.2."""

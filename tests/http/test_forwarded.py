@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from werkzeug.test import Client
 
-from legacy_queue.http.forwarded import TrustedProxies
+from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.wiring import build
 from tests.http.calls import Queue
 

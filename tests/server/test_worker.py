@@ -24,7 +24,7 @@ from gunicorn.glogging import Logger
 from gunicorn.sock import TCPSocket
 
 from legacy_queue.config import Settings
-from legacy_queue.http.body_timeout import disconnected
+from legacy_queue.http.client_connection import disconnected
 from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker, http_parser

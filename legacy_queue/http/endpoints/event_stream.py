@@ -12,7 +12,7 @@ from flask import Response
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.http.body_timeout import disconnected
+from legacy_queue.http.client_connection import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.ports import BrokerAway, Clock
 from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent

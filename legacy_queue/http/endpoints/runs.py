@@ -12,7 +12,7 @@ from werkzeug.http import parse_dict_header
 
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
-from legacy_queue.http.body_timeout import disconnected
+from legacy_queue.http.client_connection import disconnected
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.request_log import record_of
 from legacy_queue.services.claim_work.claim_work import ClaimWork
