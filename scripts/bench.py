@@ -78,16 +78,16 @@ INSERT = ("table", "POST", "/floor?", ROW.replace("}", f', "definition": "{"d" *
 MEMBER = ("table", "POST", "/floor?", ROW.replace("task", "member"))
 MERGE = ("table", "PATCH", "/floor(PartitionKey='KEY',RowKey='task')?", ROW)
 WORK = ("queue", "POST", "/floor/messages?", MESSAGE)
-TIMER = ("queue", "POST", "/floor/messages?visibilitytimeout=600&", MESSAGE)
+TIMERS = [("table", "POST", "/floor?", ROW.replace("task", f"timer{number}")) for number in range(3)]
 HOLD = ("queue", "POST", "/floor/messages?visibilitytimeout=1200&", MESSAGE)
 DELETE = ("queue", "DELETE", "/floor/messages/MessageId?popreceipt=PopReceipt&", "")
 MAKE = (("queue", "PUT", "/floor?", ""), ("table", "POST", "/Tables?", '{"TableName": "floor"}'))
 FLOOR = {
-    "createTask": (INSERT, WORK, TIMER, MEMBER),
-    "claimTask": (HOLD, MERGE, TIMER),
-    "reportCompleted": (MERGE, DELETE, TIMER),
+    "createTask": (INSERT, WORK, TIMERS[0], MEMBER),
+    "claimTask": (HOLD, MERGE, TIMERS[1]),
+    "reportCompleted": (MERGE, DELETE, TIMERS[2]),
 }
-SHARED = (TIMER, MEMBER)
+SHARED = (*TIMERS, MEMBER)
 VERSION = {"x-ms-version": "2019-02-02", "Accept": "application/json;odata=nometadata"}
 WRITE = {"Content-Type": "application/json", "Prefer": "return-no-content", "If-Match": "*"}
 HEADERS = {"queue": VERSION, "table": {**VERSION, **WRITE}}

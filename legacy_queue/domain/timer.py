@@ -1,24 +1,16 @@
-"""Timers: tasks that a process must look at, and when. Many share one message of an internal queue.
+"""Timers: tasks that a process must look at, and when.
 
-A timer is put *before* the write that makes it necessary. It has a time ``since`` until all effects of that
-write are applied: if the process dies, its message soon becomes visible, and the process that receives it
-repeats the effects. After that it waits until ``due``. The task alone decides what happens then. Source:
-docs/explanation/recovery.md.
+A timer is stored *before* the write that makes it necessary. It has a time ``since`` until all effects of
+that write are applied: if the process dies, another soon finds it and repeats the effects. After that it
+waits until ``due``. The task alone decides what happens then. Source: docs/explanation/recovery.md.
 """
 
-import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
 
-from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 
-MAX_TEXT = 40 * 1024  # characters of a message: Azure takes 48 KiB
 FIRST_LOOK = timedelta(minutes=10)
 
 
@@ -54,47 +46,6 @@ class Timer:
         """Whether this timer names all missing effects that the other names."""
         return self.plus(other) == self
 
-    def to_wire(self) -> list[Any]:
-        """Its fields in their order, times in milliseconds."""
-        since = None if self.since is None else epoch_milliseconds(self.since)
-        return [self.task_id, epoch_milliseconds(self.due), since, self.task_group_id, self.has_artifacts]
-
-    @classmethod
-    def from_wire(cls, wire: Sequence[Any]) -> Self:
-        """The inverse of ``to_wire``; raises a built-in exception."""
-        task_id, due, since, task_group_id, has_artifacts = wire
-        return cls(
-            _id(task_id),
-            from_epoch(due),
-            None if since is None else from_epoch(since),
-            _id(task_group_id) if task_group_id else "",
-            bool(has_artifacts),
-        )
-
-
-def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
-    """The texts of as few messages as possible, each with its timers."""
-    messages: list[list[Timer]] = []
-    left = 0
-    for timer in timers:
-        # with the comma before the next; the frame of the list is in what Azure takes beyond MAX_TEXT
-        length = len(_json(timer.to_wire())) + 1
-        if not messages or length > left:
-            messages.append([])
-            left = MAX_TEXT
-        messages[-1].append(timer)
-        left -= length
-    for message in messages:
-        yield _json({"timers": [timer.to_wire() for timer in message]}), message
-
-
-def timers_of(text: str) -> list[Timer]:
-    """The timers of a message, with keys that storage accepts; raises ValueError."""
-    try:
-        return [Timer.from_wire(wire) for wire in json.loads(text)["timers"]]
-    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"not timers: {type(error).__name__}") from None
-
 
 def next_due(task: Task) -> datetime | None:
     """When the claim or the task ends by time; None for a resolved task."""
@@ -121,13 +72,3 @@ def next_look(since: datetime, now: datetime) -> datetime:
 
 def _looks(age: timedelta) -> int:
     return 0 if age < FIRST_LOOK else 1 + math.floor(math.log2(age / FIRST_LOOK))
-
-
-def _json(wire: Any) -> str:
-    return json.dumps(wire, separators=(",", ":"))
-
-
-def _id(value: Any) -> str:
-    if not re.fullmatch(TASK_ID, value):
-        raise ValueError("not timers: an id is no slugid")
-    return str(value)

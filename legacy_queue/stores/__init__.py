@@ -16,7 +16,7 @@ from legacy_queue.stores.offer_store import Offers, OfferStore
 from legacy_queue.stores.open_tasks import OpenTasks
 from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
-from legacy_queue.stores.timer_store import TimerMessage, TimerStore
+from legacy_queue.stores.timer_store import TimerRow, TimerStore
 from legacy_queue.stores.work_queues import WorkQueues
 from legacy_queue.stores.worker_store import StoredWorkerRecord, WorkerStore
 
@@ -38,7 +38,7 @@ class Storage:
         self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))
         self.blobs = Blobs(account.container, clock)
         self.work_queues = WorkQueues(account, prefix, clock, shards)
-        self.timers = TimerStore(account, prefix)
+        self.timers = TimerStore(account.table(f"{prefix}timers"), clock)
         self.leases = LeaseStore(account.table(f"{prefix}leases"), clock)
         self.offers = OfferStore(account.table(f"{prefix}leases"))
         self.workers = WorkerStore(account.table(f"{prefix}workers"))

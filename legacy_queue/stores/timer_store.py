@@ -1,76 +1,165 @@
-"""Timers, stored in messages of the internal queue ``<prefix>-timers``."""
+"""Timers, in rows of the table ``<prefix>timers``, in the order of their times.
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+The partition is ``<bucket>-<owner>``: when the row is due, in units of 8 s, and the process that inserted it,
+so that no two processes fill one partition. The key is ``<taskId>.<owner><number>``. A row is inserted and
+deleted, never changed. Its times ``inserted`` and ``due`` are by the clock of the storage: those of the
+processes differ.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-
-import structlog
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.timer import Timer, texts, timers_of
-from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage, QueueNotFound
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.timer import Timer
+from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.ports import Changed, Clock, Corrupt
+from legacy_queue.ports.table import PARTITION, Change, Condition, Row, Table, Value
+from legacy_queue.stores.rows import properties, read, slugid_in, yielding
 
-log = structlog.get_logger()
+Item = TypeVar("Item")
 
-_MAX_MESSAGES = 8  # in a receive; each holds many timers
-_MAX_DEAD_TEXT = 8 * 1024  # characters; in JSON and XML each may take six bytes
+_BUCKET = 8_000  # milliseconds
+_BATCH = 100  # rows
+_PAGE = 1000
+_YIELD_AFTER = 50
+_GRACE = timedelta(seconds=1)  # in which the process that inserted a timer without missing effects handles it
+_SET_ASIDE = "unreadable"  # the partition of rows that are not read again: it is behind all digits
 
 
 @dataclass(frozen=True)
-class TimerMessage:
-    """A message as it was put or received, and its timers."""
+class TimerRow:
+    """A stored timer. Its times are by the clock of this process."""
 
-    lease: MessageLease
-    timers: Sequence[Timer]
+    partition: str
+    key: str
+    timer: Timer
 
 
 class TimerStore:
-    """Messages stay until they are removed. Unreadable messages go to the queue ``<prefix>-dead-letters``.
+    """Rows stay until they are removed, or taken by another process."""
 
-    A queue is created when a put finds it missing.
-    """
+    def __init__(self, table: Table, clock: Clock, owner: str = "") -> None:
+        """``owner`` names this process, a new name by default."""
+        self._table = table
+        self._clock = clock
+        self._owner = owner or slugid()[:8]
+        self._numbers = itertools.count()
 
-    def __init__(self, account: StorageAccount, prefix: str) -> None:
-        self._queue = account.queue(f"{prefix}-timers")
-        self._dead_letters = account.queue(f"{prefix}-dead-letters")
+    def put(self, timers: Sequence[Timer]) -> list[TimerRow]:
+        """Insert a row for each, in their order: one operation for up to 100 of one bucket."""
+        now = self._table.now()
+        # Where a process looks for rows is decided by the storage's clock. A bucket by the clock of a machine
+        # that is a minute ahead would be found a minute late.
+        skew = now - self._clock.now()
+        rows = [
+            TimerRow(f"{_bucket(timer.due + skew):010d}-{self._owner}", self._key(timer), timer)
+            for timer in timers
+        ]
+        for partition, batch in _by_partition(rows, lambda row: row.partition, _BATCH):
+            if len(batch) == 1:  # costs half of a batch
+                self._table.put(partition, batch[0].key, _values(batch[0].timer, skew, now))
+            else:  # safe to repeat, too
+                changes = [Change("put", row.key, _values(row.timer, skew, now)) for row in batch]
+                self._table.batch(partition, changes)
+        return rows
 
-    def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
-        """Put the timers in as few messages as possible, hidden for ``hidden_for``; yields each."""
-        for text, written in texts(timers):
-            yield TimerMessage(_put(self._queue, text, hidden_for), written)
+    def due(self, limit: int) -> list[TimerRow]:
+        """About ``limit`` rows of all processes whose time has come, those of the earliest buckets first.
 
-    def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
-        """Some of the visible messages, if there are any; they become hidden for ``hidden_for``."""
-        received = []
-        with suppress(QueueNotFound):
-            for message in self._queue.receive(_MAX_MESSAGES, hidden_for):
+        A row that cannot be read is set aside.
+        """
+        end = f"{_bucket(self._table.now()) + 1:010d}"
+        found: list[TimerRow] = []
+        after: str | None = ""
+        while after is not None and len(found) < limit:
+            page = self._table.page([Condition(PARTITION, "lt", end)], after, _PAGE)
+            now = self._table.now()
+            for row in yielding(page.rows, _YIELD_AFTER):
                 try:
-                    received.append(TimerMessage(message.lease, timers_of(message.text)))
-                except ValueError as error:
-                    self._dead_letter(message, str(error))
-        return received
+                    found_row, wait = read(row, stored)
+                except Corrupt:
+                    self._set_aside(row)
+                    continue
+                # both times are the storage's: by the clocks of two machines, a call that has just begun
+                # could be taken for dead
+                if now - row.changed >= wait:
+                    found.append(found_row)
+            after = page.after
+        return found
 
-    def remove(self, lease: MessageLease) -> None:
-        """Delete the message, if that is possible. A message that stays fires again, which is harmless."""
-        with suppress(LeaseLost, ServiceUnavailable):
-            self._queue.delete(lease)
+    def take(self, found: Sequence[tuple[TimerRow, Timer]]) -> list[tuple[TimerRow, TimerRow]]:
+        """Replace each row by a row of this process that says its timer; the rows, and the new rows.
 
-    def _dead_letter(self, message: QueuedMessage, why: str) -> None:
-        """Move it to the dead-letter queue: JSON ``{queue, text, why}``, a long text cut."""
-        text = json.dumps({"queue": self._queue.name, "text": message.text[:_MAX_DEAD_TEXT], "why": why})
-        _put(self._dead_letters, text, timedelta(0))
-        log.error(
-            "message-dead-lettered", queue=self._queue.name, message_id=message.lease.message_id, why=why
-        )
-        self.remove(message.lease)
+        The rows that another process has taken are left out, and with them up to 49 others, which are still
+        due. The new row is in the place of the old one, so that both are changed in one step: whoever handles
+        it may die at once.
+        """
+        now = self._table.now()
+        skew = now - self._clock.now()
+        taken: list[tuple[TimerRow, TimerRow]] = []
+        for partition, batch in _by_partition(found, lambda pair: pair[0].partition, _BATCH // 2):
+            pairs = [(row, TimerRow(partition, self._key(timer), timer)) for row, timer in batch]
+            deleted = [Change("delete", row.key, {}) for row, _ in pairs]
+            inserted = [Change("put", new.key, _values(new.timer, skew, now)) for _, new in pairs]
+            # Changed also where the adapter has repeated it: then the new rows are found when they are due
+            with suppress(Changed):
+                self._table.batch(partition, [*deleted, *inserted])
+                taken += pairs
+        return taken
+
+    def remove(self, rows: Sequence[TimerRow]) -> None:
+        """Delete the rows, if that is possible. A row that stays is handled again, which is harmless."""
+        with suppress(ServiceUnavailable):
+            for partition, batch in _by_partition(rows, lambda row: row.partition, _BATCH):
+                with suppress(Changed):  # another process has taken one
+                    if len(batch) > 1:
+                        self._table.batch(partition, [Change("delete", row.key, {}) for row in batch])
+                        continue
+                for row in batch:
+                    self._table.delete(partition, row.key)
+
+    def _key(self, timer: Timer) -> str:
+        return f"{timer.task_id}.{self._owner}{next(self._numbers)}"
+
+    def _set_aside(self, row: Row) -> None:
+        self._table.put(_SET_ASIDE, f"{row.partition}.{row.key}", row.values)
+        self._table.delete(row.partition, row.key)
 
 
-def _put(queue: Queue, text: str, hidden_for: timedelta) -> MessageLease:
-    with suppress(QueueNotFound):
-        return queue.put(text, hidden_for)
-    queue.create({})
-    return queue.put(text, hidden_for)
+def _bucket(time: datetime) -> int:
+    return epoch_milliseconds(time) // _BUCKET
+
+
+def _by_partition(
+    items: Iterable[Item], partition: Callable[[Item], str], limit: int
+) -> Iterator[tuple[str, list[Item]]]:
+    """The items of each partition, up to ``limit`` at a time."""
+    partitions = defaultdict(list)
+    for item in items:
+        partitions[partition(item)].append(item)
+    for name, found in partitions.items():
+        for start in range(0, len(found), limit):
+            yield name, found[start : start + limit]
+
+
+def _values(timer: Timer, skew: timedelta, now: datetime) -> dict[str, Value]:
+    since: dict[str, Value] = {"since": timer.since} if timer.since else {}
+    times = {"inserted": now, "due": timer.due + skew}
+    return {**times, **since, "taskGroupId": timer.task_group_id, "hasArtifacts": timer.has_artifacts}
+
+
+def stored(row: Row) -> tuple[TimerRow, timedelta]:
+    """The row, and how old it is when its time has come."""
+    inserted, due, group, has_artifacts = properties(
+        row, inserted=datetime, due=datetime, taskGroupId=str, hasArtifacts=bool
+    )
+    since = properties(row, since=datetime)[0] if "since" in row.values else None
+    group = slugid_in(group) if group else ""
+    timer = Timer(slugid_in(row.key.partition(".")[0]), due, since, group, has_artifacts)
+    return TimerRow(row.partition, row.key, timer), due - inserted + (timedelta(0) if since else _GRACE)

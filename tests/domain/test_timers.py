@@ -1,20 +1,16 @@
-"""Timers: their text in internal queues, how many share a message, when a task is due, and when the
-sweeper looks at it."""
+"""Timers: when a task is due, and when the sweeper looks at it."""
 
-import json
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import MAX_TEXT, Timer, is_due, next_due, texts, timers_of
+from legacy_queue.domain.timer import is_due, next_due
 from tests.domain.tasks import (
     ALICE,
     CLAIM_TIMEOUT,
     DAY,
-    HOUR,
     MINUTE,
     MS,
     NOW,
@@ -23,61 +19,6 @@ from tests.domain.tasks import (
     pending,
     running,
 )
-
-SHORT = Timer(TASK_ID, NOW)
-LONG = Timer(
-    TASK_ID,
-    NOW + HOUR,
-    since=NOW,
-    task_group_id="Zb0_Wh1pTLahDBzFxUqIyw",
-    has_artifacts=True,
-)
-EPOCH = replace(LONG, due=datetime(1970, 1, 1, tzinfo=UTC), since=datetime(1970, 1, 1, tzinfo=UTC))
-WIRE = SHORT.to_wire()
-
-
-@pytest.mark.parametrize("timer", [SHORT, LONG, replace(LONG, has_artifacts=False), EPOCH])
-def test_timers_are_read_as_written(timer: Timer) -> None:
-    ((text, some),) = texts([timer, SHORT])
-    assert timers_of(text) == some == [timer, SHORT]
-    assert text.isascii()
-
-
-def test_timers_share_as_few_messages_as_possible() -> None:
-    timers = [replace(LONG, task_id=f"{number:04}{TASK_ID[4:]}") for number in range(1000)]
-    written = list(texts(timers))
-    assert [timer for text, _ in written for timer in timers_of(text)] == timers
-    assert [timer for _, some in written for timer in some] == timers
-    assert all(len(text) <= MAX_TEXT + 20 for text, _ in written)
-    assert all(len(text) > MAX_TEXT - 200 for text, _ in written[:-1])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "[" * 100_000,
-        '{"timers": [[]]}',
-        f'{{"timers": [["{TASK_ID}", {"9" * 5000}, null, "", false]]}}',
-        *(
-            json.dumps({"timers": [[*WIRE[:place], value, *WIRE[place + 1 :]]]})
-            for place, value in (
-                (0, f"{TASK_ID[:-1]}'"),
-                (0, f"{TASK_ID}\n"),
-                (0, ["a"]),
-                (1, None),
-                (1, float("inf")),
-                (1, 10**15),
-                (2, "x"),
-                (3, "a'b"),
-            )
-        ),
-    ],
-)
-def test_a_malformed_text_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        timers_of(text)
 
 
 def unscheduled() -> Task:

@@ -17,7 +17,6 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.timer import Timer, timers_of
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker, Clock
 from legacy_queue.ports.account import StorageAccount
@@ -26,7 +25,8 @@ from legacy_queue.services.composition import Services
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
-from legacy_queue.stores import Storage, TaskStore
+from legacy_queue.stores import Storage, TaskStore, TimerRow
+from legacy_queue.stores.timer_store import stored
 from tests.memory_server import FakeClock, messages_in
 from tests.services.ports import (
     FakeBroker,
@@ -132,7 +132,7 @@ class Harness:
         self.clock = FakeClock(NOW)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, self.clock)
-        self.timer_queue = self.account.queue(f"{PREFIX}-timers")
+        self.timer_table = self.account.table(f"{PREFIX}timers")
         self.broker = broker or FakeBroker()
         self._required, self._secrets = frozenset(required), secrets
         self._events_read = 0
@@ -204,28 +204,20 @@ class Harness:
         self._events_read += len(new)
         return [published_event(event) for event in new]
 
-    def timers(self) -> list[tuple[Timer, timedelta]]:
-        """Each stored timer, and how long its message stays invisible. The next timer is first."""
-        now = self.clock.now()
-        return [
-            (timer, visible_at(message) - now)
-            for message in self.timer_messages()
-            for timer in timers_of(message.text)
-        ]
+    def timers(self) -> list[TimerRow]:
+        """The stored timers. The next is first."""
+        rows = (stored(row)[0] for row in self.timer_table.page([], "", 1000).rows)
+        return sorted(rows, key=lambda row: row.timer.due)
 
     def lose_timers(self) -> None:
-        """Delete all timer messages."""
-        for message in self.timer_messages():
-            self.timer_queue.delete(message.lease)
+        """Delete all timers."""
+        for row in self.timers():
+            self.timer_table.delete(row.partition, row.key)
 
     def kill_process(self) -> None:
-        """Lose the process and all timer messages. A new process serves from now on."""
+        """Lose the process and all timers. A new process serves from now on."""
         self.lose_timers()
         self.services = self.replica()
-
-    def timer_messages(self) -> list[QueuedMessage]:
-        """All timer messages, visible or not. Reading them leases none."""
-        return messages_in(self.account, self.timer_queue.name)
 
     def create(self, **changes: Any) -> str:
         task_id = slugid()

@@ -94,7 +94,7 @@ def _check_held(harness: Harness, task: Task, messages: Messages, *, after_fault
 
 def _has_urgent_timer(harness: Harness, task: Task) -> bool:
     """Whether a timer will put the missing message."""
-    return any(timer.task_id == task.task_id and timer.since for timer, _ in harness.timers())
+    return any(row.timer.task_id == task.task_id and row.timer.since for row in harness.timers())
 
 
 def check_runs(task: Task) -> None:

@@ -2,16 +2,13 @@
 
 import json
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, Future
 from copy import copy
-from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.stores import (
@@ -26,7 +23,6 @@ from legacy_queue.stores import (
     WorkerStore,
     WorkQueues,
 )
-from legacy_queue.stores.timer_store import TimerMessage
 from tests.topics import matches
 
 Port = TypeVar("Port")
@@ -137,22 +133,6 @@ class SequentialExecutor(Executor):
         return future
 
 
-class _EagerTimers(TimerStore):
-    """``put`` puts all messages before it returns, not as its result is iterated."""
-
-    def __init__(self, timers: TimerStore) -> None:
-        self._timers = timers
-
-    def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
-        return iter(list(self._timers.put(timers, hidden_for)))
-
-    def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
-        return self._timers.receive(hidden_for)
-
-    def remove(self, lease: MessageLease) -> None:
-        self._timers.remove(lease)
-
-
 def events_in(feed: EventFeed) -> list[tuple[str, Event]]:
     """The events in the memory of a feed without a broker, with their ids."""
     entries = feed.follow(None, "#", "0" * 16, is_endless=False)
@@ -178,7 +158,7 @@ def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
         groups=intercept_port(GroupStore, storage.groups, intercept),
         work_queues=intercept_port(WorkQueues, storage.work_queues, intercept),
         dependencies=intercept_port(DependencyStore, storage.dependencies, intercept, "dependency."),
-        timers=intercept_port(TimerStore, _EagerTimers(storage.timers), intercept, "timer."),
+        timers=intercept_port(TimerStore, storage.timers, intercept, "timer."),
         leases=intercept_port(LeaseStore, storage.leases, intercept, "lease."),
         artifacts=intercept_port(ArtifactStore, storage.artifacts, intercept, "artifact."),
         blobs=intercept_port(Blobs, storage.blobs, intercept, "blob."),

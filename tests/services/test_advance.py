@@ -9,7 +9,7 @@ import pytest
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.advance import Next
-from legacy_queue.services.recovery.timer_table import FiredTimer
+from legacy_queue.services.recovery.timers import FiredTimer
 from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.harness import (
     CLAIM_TIMEOUT,

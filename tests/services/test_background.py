@@ -131,7 +131,7 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
     harness = Harness()
-    fails, again = CallCounter("timer.receive", 2, error), CallCounter("timer.receive", 3)
+    fails, again = CallCounter("timer.due", 2, error), CallCounter("timer.due", 3)
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2

@@ -60,7 +60,7 @@ def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required:
     assert harness.storage.groups.load(group) is None
     assert [dependents(harness, task_id) for task_id in required] == [[] for _ in required]
     harness.run_timers()
-    assert task_id not in [timer.task_id for timer, _ in harness.timers()]
+    assert task_id not in [row.timer.task_id for row in harness.timers()]
     assert harness.events() == []
 
 

@@ -61,6 +61,19 @@ def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
+def test_a_create_that_stood_still_while_its_group_was_sealed_and_canceled_is_canceled(
+    harness: Harness,
+) -> None:
+    def meanwhile() -> None:
+        harness.run_timers(16 * SECOND)
+        harness.services.groups.seal(GROUP)
+        harness.services.group_changes.cancel(GROUP)
+
+    member(harness)
+    slow = harness.replica(FaultAt(0, of="insert", before=meanwhile))
+    assert slow.tasks.create(slugid(), task_body(taskGroupId=GROUP)).runs[-1].reason_resolved == "canceled"
+
+
 def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(harness: Harness) -> None:
     task_id, body = slugid(), task_body(taskGroupId=GROUP)
     with pytest.raises(Crash):

@@ -10,12 +10,24 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
+from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.advance import Advance, Next
 from legacy_queue.services.recovery.resolver import Resolver
-from legacy_queue.services.recovery.timer_table import FiredTimer
-from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Harness
+from tests.memory_server import FakeClock
+from tests.services.harness import (
+    CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    Crash,
+    FaultAt,
+    Harness,
+    failing,
+    task_body,
+)
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
@@ -131,3 +143,92 @@ def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(grou
     assert resolving.waits == [25 * SECOND]
     assert resolving.left == ([(TASK_ID, group)] if group else [])
     assert resolving.harness.timers() == []
+
+
+# several processes on one storage
+
+
+def look(*servers: Services) -> None:
+    """What the threads of these servers do at the same time."""
+    for act in (Timers.tick, Timers.receive):
+        for server in servers:
+            if server.periodic_jobs or act == Timers.tick:
+                act(server.timers)
+    for server in servers:
+        server.resolver.handle_all()
+
+
+@pytest.mark.parametrize("behind", [-60, 5, 21, 60])
+def test_a_call_of_a_process_whose_clock_is_wrong_is_not_taken_for_dead(behind: int) -> None:
+    """Another looks before the createTask has written its task: it must not leave its group."""
+    harness = Harness()
+    other = harness.replica()
+    slow = harness.replica(
+        FaultAt(0, of="insert", before=lambda: look(other)), clock=FakeClock(NOW - behind * SECOND)
+    )
+    group = slugid()
+    slow.tasks.create(TASK_ID, task_body(NOW, taskGroupId=group))
+    assert [active.task_id for active in harness.storage.groups.all_active("", 10)[0]] == [TASK_ID]
+    harness.events()
+    harness.clock.advance(SECOND)
+    look(other)
+    assert harness.events() == []
+
+
+def test_several_resolvers_repeat_the_events_of_a_dead_process_once() -> None:
+    harness = Harness()
+    dies = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
+    with pytest.raises(Crash):
+        dies.tasks.create(TASK_ID, task_body(NOW))
+    harness.clock.advance(16 * SECOND)
+    for _ in range(3):
+        look(*[harness.replica() for _ in range(3)])
+    assert harness.events() == [("task-defined", TASK_ID, None), ("task-pending", TASK_ID, 0)]
+
+
+def test_who_takes_a_timer_publishes_first_what_the_dead_process_would_have() -> None:
+    """The creator has not published: the process that cancels the task has to, and dies."""
+    harness = Harness()
+    harness.broker.capacity = 0
+    harness.services.tasks.create(TASK_ID, task_body(NOW))
+    harness.broker.capacity = None
+    harness.clock.advance(2 * MINUTE)
+    dies = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
+    with pytest.raises(Crash):
+        dies.tasks.cancel(TASK_ID)
+    harness.clock.advance(16 * SECOND)
+    look(harness.replica())
+    assert [name for name, *_ in harness.events()][:3] == ["task-defined", "task-pending", "task-exception"]
+
+
+@pytest.mark.parametrize("lives", [1, 20, 70, 200])
+def test_what_a_process_had_begun_goes_on_within_30_seconds_of_its_death(lives: int) -> None:
+    """Also while the broker is away, when it has been tried less and less often; and is not before."""
+    harness = Harness()
+    harness.broker.capacity = 0
+    dies, other = harness.replica(), harness.replica()
+    dies.tasks.create(TASK_ID, task_body(NOW))
+    for second in range(lives):
+        harness.clock.advance(SECOND)
+        look(dies)
+        if second % 5 == 0:
+            assert other.timers.receive() == 0
+    harness.broker.capacity = None
+    for _ in range(5):
+        harness.clock.advance(5 * SECOND)
+        look(other)
+    assert harness.events() == [("task-defined", TASK_ID, None), ("task-pending", TASK_ID, 0)]
+
+
+def test_a_resolver_alone_ends_the_claims_of_servers_without() -> None:
+    harness = Harness()
+    server, resolver = harness.replica(resolves=False), harness.replica()
+    harness.services = server
+    task_id = harness.claimed()
+    for _ in range((CLAIM_TIMEOUT + 2 * MINUTE) // (5 * SECOND)):
+        harness.clock.advance(5 * SECOND)
+        look(server)
+        if harness.clock.now() < NOW + CLAIM_TIMEOUT:
+            assert harness.states(task_id) == ["running by alice"]
+        look(resolver)
+    assert harness.states(task_id) == ["exception claim-expired", "pending"]

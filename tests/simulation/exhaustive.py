@@ -27,7 +27,7 @@ from tests.simulation.record import Record
 from tests.simulation.workload import PROTOCOLS, Scheduler, SimulatedWorker, Unanswered
 from tests.simulation.world import LATENCY, PREFIX, SETTINGS, Call, Process, World
 
-_PERIODIC = ("leases", "broker.check", "timers.receive", "account", "blob")  # calls that no task causes
+_PERIODIC = ("leases", "broker.check", "timers.page", "account", "blob")  # calls that no task causes
 # calls about what only the process itself uses meanwhile: their order makes no difference to the other
 _OWN = ("timers", "workers", "leases", "work.create", "broker.check")
 _MAX_SWITCHES = 3  # from one process to the other: a defect that needs more has not been seen

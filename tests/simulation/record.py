@@ -479,7 +479,7 @@ class Record:
 
     def check_nothing_left(self) -> None:
         """Check that what has expired left no row, message or timer."""
-        for name in ("tasks", "groups", "dependencies", "artifacts"):
+        for name in ("tasks", "groups", "dependencies", "artifacts", "timers"):
             rows = self._world.account.table(PREFIX + name).page([], "", 1000).rows
             if rows:
                 raise Broken("nothing-left-over", rows[0].partition, f"{len(rows)} rows in {name}")

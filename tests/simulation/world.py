@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from queue import Empty
 from typing import Any, TypeVar, cast
 
@@ -34,13 +34,14 @@ from legacy_queue.ports.table import RowPage, Table
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.background import Pace
 from legacy_queue.services.service_settings import ServiceSettings
-from legacy_queue.stores import Storage
+from legacy_queue.stores import Storage, TimerStore
+from tests.services.ports import with_stores
 from tests.simulation.virtual_time import VirtualClock, VirtualTime, VirtualWaiter
 
 Result = TypeVar("Result")
 
 PREFIX = "q"
-TABLES = ("tasks", "groups", "dependencies", "artifacts", "leases", "workers")
+TABLES = ("tasks", "groups", "dependencies", "artifacts", "timers", "leases", "workers")
 SETTINGS = ServiceSettings(
     secrets=[b"the-secret-of-all-processes"],
     issuer=Client("queue", "the-access-token-of-the-issuer", ("*",)),
@@ -284,8 +285,7 @@ class World:
                 delay = timedelta(seconds=self.random("late").randint(1, 20))
                 return call.port.put(text, hidden_for + delay, *rest, **call.named)
             lease = call.apply()
-            # with the process that keeps it, a timer would be lost for good: Azure loses no message
-            if call.name == "work.put" and self.happens("lost"):
+            if self.happens("lost"):
                 call.port.delete(lease)
                 task_id, run_id, _ = read_message(call.words[0])
                 self.lost.add((task_id, run_id))
@@ -316,9 +316,13 @@ class Process:
         self.is_dead = False
         self.frozen_until = float("-inf")
         self.clock = VirtualClock(world.time)
-        self.clock.skew = timedelta(seconds=world.random("skew").uniform(-1, 1) * world.faults.skew)
+        # by all of it for many, so that two processes often differ by twice as much
+        wrong = world.random("skew").choice((-1, -1, -0.3, 0, 0.3, 1, 1))
+        self.clock.skew = timedelta(seconds=wrong * world.faults.skew)
         self._requests: dict[AsyncResult[Any], None] = {}
         storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock, world.shards)
+        timers = TimerStore(storage.account.table(f"{PREFIX}timers"), self.clock, f"p{number}")
+        storage = with_stores(storage, timers=timers)  # whose rows have the same names in each run
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
         settings = replace(world.settings, tells_offers_as=lambda: f"p{number}")
@@ -380,7 +384,7 @@ class _Port:
     def __init__(self, process: Process, kind: type, port: Any, service: str, name: str, place: str) -> None:
         self._port = port
         methods = [name for name, method in vars(kind).items() if callable(method) and name[0] != "_"]
-        for method in set(methods) - {"signed_urls", "upload_url", "download_url", "close"}:
+        for method in set(methods) - {"now", "signed_urls", "upload_url", "download_url", "close"}:
 
             def call(*words: Any, method: str = method, **named: Any) -> Any:
                 at = f"{place}/{words[0]}" if service == "table" and isinstance(words[0], str) else place
@@ -388,6 +392,11 @@ class _Port:
                 return process.world.call(made)
 
             setattr(self, method, call)
+
+    def now(self) -> datetime:
+        """Of a table: as late as the Date of Azure's answers, which has whole seconds."""
+        found: datetime = self._port.now()
+        return found.replace(microsecond=0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
@@ -413,8 +422,7 @@ class _Account:
         return self._port(Table, self._account.table(name), "table", short, short)
 
     def queue(self, name: str) -> Any:
-        kind = "timers" if name.endswith("-timers") else "work"
-        return self._port(Queue, self._account.queue(name), "queue", kind, name)
+        return self._port(Queue, self._account.queue(name), "queue", "work", name)
 
     def _port(self, kind: type, port: Any, service: str, name: str, place: str) -> Any:
         if place not in self._ports:

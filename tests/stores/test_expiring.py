@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.domain.timer import Timer
 from legacy_queue.ports.table import Change
 from legacy_queue.stores import GroupStore, Storage
 from tests.memory_server import FakeClock, MemoryTable
@@ -71,8 +70,6 @@ def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
 
 def test_only_unused_work_queues_are_removed(storage: Storage, backend: Backend) -> None:
     names = queue_names(storage)
-    list(storage.timers.put([Timer(slugid(), EXPIRES)], NO_TIME))
-    storage.timers.receive(HOUR)
     queue = WorkQueue("provisioner", "type", "high")
     used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
     prefix = backend.prefix

@@ -1,67 +1,124 @@
-"""Timers in messages of one queue: as they were put, taken over when they are visible, gone when removed."""
+"""Timers in rows of a table: found by any process when they are due, taken by one, gone when removed."""
 
-import json
-from collections.abc import MutableMapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import Timer
-from legacy_queue.stores import Storage, TimerMessage
+from legacy_queue.ports.table import Table, Value
+from legacy_queue.stores import Storage
+from legacy_queue.stores.timer_store import TimerStore
+from tests.services.harness import CallRecorder, failing
+from tests.services.ports import intercept_port
 
 from .conftest import Backend
 
-NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
-DUE = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-
-
-def timer(**more: Any) -> Timer:
-    return Timer(slugid(), DUE, **more)
-
-
-def put(storage: Storage, *timers: Timer, hidden_for: timedelta = NO_TIME) -> list[TimerMessage]:
-    return list(storage.timers.put(timers, hidden_for))
-
-
-def received(storage: Storage, hidden_for: timedelta = HOUR) -> list[Timer]:
-    return [timer for message in storage.timers.receive(hidden_for) for timer in message.timers]
-
-
-def test_another_process_receives_timers_as_they_were_put(storage: Storage, other: Storage) -> None:
-    assert received(other) == []  # and the queue is not there yet
-    timers = [
-        timer(),
-        timer(since=DUE - HOUR),
-        timer(since=DUE, task_group_id=slugid()),
-        timer(since=DUE, has_artifacts=True),
-    ]
-    (message,) = put(storage, *timers)
-    assert list(message.timers) == timers
-    assert received(other) == timers
-    assert received(storage) == []
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+TASK_ID = "Zb0_Wh1pTLahDBzFxUqIyw"
 
 
 @pytest.fixture
-def logs() -> Any:
-    with capture_logs() as entries:
-        yield entries
+def table(backend: Backend) -> Table:
+    return backend.storage.account.table(f"{backend.prefix}timers")
 
 
-@pytest.mark.parametrize("text", ["", '{"timers": [["x"]]}', "<" * 40_000])
-def test_an_unreadable_message_goes_to_the_dead_letter_queue(
-    storage: Storage, other: Storage, backend: Backend, logs: list[MutableMapping[str, Any]], text: str
+def timers(backend: Backend, wait: timedelta = 15 * SECOND, count: int = 1, **more: Any) -> list[Timer]:
+    """Of so many tasks whose effects are missing, due after that time."""
+    now = backend.clock.now()
+    return [Timer(slugid(), now + wait, **{"since": now, **more}) for _ in range(count)]
+
+
+def due(storage: Storage) -> set[Timer]:
+    return {row.timer for row in storage.timers.due(1000)}
+
+
+def test_any_process_finds_a_timer_as_it_was_inserted_when_it_is_due(
+    storage: Storage, other: Storage, backend: Backend
 ) -> None:
-    good = timer()
-    put(storage, good)
-    queue = storage.account.queue(f"{backend.prefix}-timers")
-    queue.put(text, NO_TIME)
-    for store in (storage, other):
-        assert received(store) == ([good] if store is storage else [])
-    assert queue.count() == 1
-    (dead,) = storage.account.queue(f"{backend.prefix}-dead-letters").peek()
-    letter = json.loads(dead.text)
-    assert (letter["queue"], text.startswith(letter["text"])) == (queue.name, True)
-    assert [entry["event"] for entry in logs] == ["message-dead-lettered"]
+    stored = [
+        *timers(backend),
+        *timers(backend, task_group_id=slugid(), has_artifacts=True),
+        *timers(backend, HOUR, since=None),
+    ]
+    assert [row.timer for row in storage.timers.put(stored)] == stored
+    for passed, found in ((14, 0), (15, 2), (3600, 2), (3601, 3)):  # who inserted the last has a second
+        backend.clock.advance(stored[0].due + (passed - 15) * SECOND - backend.clock.now())
+        for each in (storage, other):
+            assert due(each) == {*stored[:found]}
+
+
+def test_timers_of_a_bucket_share_operations(table: Table, backend: Backend) -> None:
+    calls = CallRecorder()
+    store = TimerStore(intercept_port(Table, table, calls), backend.clock)
+    rows = store.put(timers(backend, count=150) + timers(backend, HOUR))
+    backend.clock.advance(15 * SECOND)
+    found = store.due(1000)
+    taken = store.take([(row, row.timer) for row in found])
+    store.remove([new for _, new in taken] + rows[150:])
+    names = [name for name in calls.names if name != "now"]
+    assert names == ["batch", "batch", "put", "page", *["batch"] * 3, *["batch"] * 2, "delete"]
+    assert table.page([], "", 10).rows == []
+
+
+def test_only_one_process_takes_a_row(storage: Storage, other: Storage, backend: Backend) -> None:
+    """Another leaves its whole batch out, and finds the rest of it at its next look."""
+    storage.timers.put(timers(backend, count=3))
+    backend.clock.advance(15 * SECOND)
+    found = other.timers.due(9)
+    first, *rest = taken = [(row, replace(row.timer, due=row.timer.due + HOUR)) for row in found]
+    ((_, own),) = storage.timers.take([first])
+    assert other.timers.take(taken) == []
+    assert other.timers.due(9) == found[1:]
+    assert [old for old, _ in other.timers.take(rest)] == found[1:]
+    storage.timers.remove([own, *found])
+    assert all_timers(backend) == {timer for _, timer in rest}
+
+
+def all_timers(backend: Backend) -> set[Timer]:
+    backend.clock.advance(HOUR)
+    return due(backend.storage)
+
+
+def test_a_row_that_cannot_be_deleted_stays(table: Table, backend: Backend) -> None:
+    def away(name: str, call: Any) -> Any:
+        return failing(ServiceUnavailable("storage is away"))() if name == "delete" else call()
+
+    store = TimerStore(intercept_port(Table, table, away), backend.clock)
+    store.remove(store.put(timers(backend)))
+    assert len(all_timers(backend)) == 1
+
+
+GOOD: Mapping[str, Value] = {"taskGroupId": "", "hasArtifacts": False}
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("no-task.0", GOOD),
+        (f"{TASK_ID}.0", {"hasArtifacts": False}),
+        (f"{TASK_ID}.0", {**GOOD, "taskGroupId": "no group"}),
+        (f"{TASK_ID}.0", {**GOOD, "since": "yesterday"}),
+        (f"{TASK_ID}.0", {**GOOD, "due": 1}),
+    ],
+)
+def test_an_unreadable_row_is_set_aside_and_not_read_again(
+    storage: Storage, other: Storage, table: Table, backend: Backend, key: str, values: Mapping[str, Value]
+) -> None:
+    good = storage.timers.put(timers(backend))
+    times = {"inserted": backend.clock.now(), "due": backend.clock.now()}
+    table.insert("0000000001-another", key, {**times, **values})
+    backend.clock.advance(15 * SECOND)
+    with capture_logs() as logs:
+        for each in (storage, other, storage):
+            assert due(each) == {row.timer for row in good}
+    assert [entry["event"] for entry in logs] == ["row-corrupt"]
+    aside = table.get("unreadable", f"0000000001-another.{key}")
+    assert aside
+    assert aside.values == {**times, **values}
+    assert len(table.page([], "", 10).rows) == 2

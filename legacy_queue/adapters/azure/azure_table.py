@@ -52,6 +52,7 @@ _KINDS: Mapping[str, tuple[str, Mapping[str, str], Refusals]] = {
 }
 _NEXT = "x-ms-continuation-next"
 _TYPE = "@odata.type"
+_TIMESTAMP = "Timestamp"  # by which Azure names the time of the last write
 _PART = re.compile(rb"\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 _ETAG = re.compile(rb"(?:^|\n)etag: *([^\r]+)\r", re.IGNORECASE)
 
@@ -65,6 +66,9 @@ class AzureTable(Table):
         self._service = service
         self._url = f"{url}/{name}"
         self._path = f"/{name}"
+
+    def now(self) -> datetime:
+        return self._service.now(Request("GET", self._path + _key_path("0", "0")))
 
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
@@ -95,7 +99,7 @@ class AzureTable(Table):
             return RowPage([], None)
         params = {"$filter": odata(conditions), "$top": str(limit)}
         if select is not None:
-            params["$select"] = ",".join((PARTITION, KEY, *select))
+            params["$select"] = ",".join((PARTITION, KEY, _TIMESTAMP, *select))
         if after:
             params |= {f"Next{name}": value for name, value in json.loads(after).items()}
         pairs = sorted((name, value) for name, value in params.items() if value)
@@ -130,8 +134,10 @@ def row(properties: Mapping[str, Any]) -> Row:
             continue
         edm_type = properties.get(name + _TYPE)
         values[name] = value if edm_type is None else _READERS[edm_type](value)
-    values.pop("Timestamp", None)
-    return Row(str(values.pop(PARTITION)), str(values.pop(KEY)), values, str(properties["odata.etag"]))
+    partition, key = str(values.pop(PARTITION)), str(values.pop(KEY))
+    changed = values.pop(_TIMESTAMP)  # a text, unless its type is told
+    changed = datetime.fromisoformat(changed) if isinstance(changed, str) else changed
+    return Row(partition, key, values, str(properties["odata.etag"]), changed)
 
 
 def odata(conditions: Sequence[Condition]) -> str:

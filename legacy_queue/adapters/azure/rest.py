@@ -12,7 +12,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from email.utils import formatdate
+from datetime import datetime, timedelta
+from email.utils import formatdate, parsedate_to_datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -23,6 +24,7 @@ from lxml import etree
 
 from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent, Response
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Observe, ignore
 
 log = structlog.get_logger()
@@ -157,6 +159,20 @@ class RestClient:
         self._sleep = sleep
         self._now = now
         self._observe = observe
+        # the Date of the last answer, and the seconds of the process's own clock then
+        self._dated: tuple[str, float] | None = None
+
+    def now(self, request: Request) -> datetime:
+        """The time of the service: the Date of its last answer, and what has passed since.
+
+        Where there is none yet, ``request`` asks for one.
+        """
+        if self._dated is None:
+            self.find(request, whole)
+        assert self._dated  # noqa: S101
+        date, received = self._dated
+        passed = timedelta(seconds=time.monotonic() - received)
+        return to_milliseconds(parsedate_to_datetime(date) + passed)
 
     def send(
         self,
@@ -211,6 +227,8 @@ class RestClient:
             try:
                 response = self._connections.exchange(method, target, self._headers(request, path), body)
                 status = response.status
+                if date := response.headers.get("date"):
+                    self._dated = date, time.monotonic()
             except (NotSent, NotAnswered) as error:
                 wait = _pause(delay)
                 if wait is None or (is_sent_once and isinstance(error, NotAnswered)):

@@ -5,6 +5,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -79,6 +80,10 @@ class Database:
         """Grows; between processes about as their clocks do."""
         self._last_rank = max(self._last_rank + 1, time.time_ns())
         return self._last_rank
+
+    def now(self) -> datetime:
+        """The time of the storage: all its processes are on one machine."""
+        return self._clock.now()
 
     def version(self) -> int:
         """Differs once another connection has changed the file."""

@@ -6,6 +6,7 @@ unresolved ``state`` or an ``expires`` of the past; otherwise many pages may be 
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
@@ -30,6 +31,7 @@ from legacy_queue.ports.table import (
 
 _Key = tuple[str, str]  # partition and key
 
+_ETAG = re.compile(r'W/"(\d+)\.')  # older rows have no time in their etags
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
 _INDEXED_STATES = ("unscheduled", "pending", "running")
@@ -59,11 +61,14 @@ class EmbeddedTable(Table):
         self._database = database
         self._name = name
 
+    def now(self) -> datetime:
+        return self._database.now()
+
     def get(self, partition: str, key: str) -> Row | None:
         found = self._database.rows(
             f"SELECT etag, content FROM rows WHERE {_AT}", (self._name, partition, key)
         )
-        return Row(partition, key, _decoded(found[0][1]), found[0][0]) if found else None
+        return _row(partition, key, _decoded(found[0][1]), found[0][0]) if found else None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
@@ -91,7 +96,7 @@ class EmbeddedTable(Table):
         read = 0
         for read, (place, partition, key, etag, content) in enumerate(found, 1):  # noqa: B007 - used below
             if content is not None:
-                rows.append(Row(partition, key, _decoded(content, select), etag))
+                rows.append(_row(partition, key, _decoded(content, select), etag))
             if len(rows) == limit:
                 break
         return RowPage(rows, None if read == len(found) < _MAX_READ else place)
@@ -113,7 +118,8 @@ class EmbeddedTable(Table):
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))
         if change.kind == "delete":
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
-        etag = f'W/"{os.urandom(12).hex()}"'
+        # it has the time of the change, as on Azure: a column for that would change the file's version
+        etag = f'W/"{epoch_milliseconds(self.now())}.{os.urandom(8).hex()}"'
         state = values.get("state")
         expires = values.get("expires")
         columns = {
@@ -200,6 +206,11 @@ def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
 
 def _values(condition: Condition) -> tuple[Value, ...]:
     return condition.value if isinstance(condition.value, tuple) else (condition.value,)
+
+
+def _row(partition: str, key: str, values: Mapping[str, Value], etag: str) -> Row:
+    timed = _ETAG.match(etag)
+    return Row(partition, key, values, etag, from_epoch(int(timed[1]) if timed else 0))
 
 
 def _encoded(values: Mapping[str, Value]) -> str:

@@ -17,7 +17,7 @@ from legacy_queue.domain.timer import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.pages import read_rows
-from legacy_queue.services.recovery.timer_table import FiredTimer
+from legacy_queue.services.recovery.timers import FiredTimer
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.groups import Groups

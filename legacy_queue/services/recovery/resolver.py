@@ -12,8 +12,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.recovery.advance import Advance
-from legacy_queue.services.recovery.timer_table import FiredTimer
-from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
 
 log = structlog.get_logger()

@@ -193,8 +193,10 @@ class Changes:
     def _repeat(self, stored: StoredTask, outcome: Outcome) -> None:
         """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
         task_id = outcome.task.task_id
-        # another process may have died between the write and its events, and those of the changes before
-        events = outcome.events if stored.is_own else events_since(outcome.task, EVER)
+        # another process may have died between the write and its events, and those of the changes before; a
+        # call of this one may not have published yet
+        is_behind = not stored.is_own or self._timers.has_other_calls(task_id, own=0)
+        events = events_since(outcome.task, EVER) if is_behind else outcome.events
         if outcome.events and not self._publish(task_id, events):
             self.mark_unpublished(task_id)
             self._timers.schedule(task_id, EVER)

@@ -100,10 +100,12 @@ class Groups:
         elif group and not self._groups.is_active(task_group_id) and self.members(task_group_id, "", 1):
             self._publish_unless_active(task_group_id, group.scheduler_id)
 
-    def join_again(self, task_id: str, definition: TaskDefinition) -> None:
-        """As ``join``, for a task that is stored: a group that was sealed meanwhile does without it."""
+    def join_again(self, task_id: str, definition: TaskDefinition) -> bool:
+        """As ``join``, for a task that is stored; false if its group was sealed meanwhile."""
         with suppress(RequestConflict):
             self.join(task_id, definition)
+            return True
+        return False
 
     def activate(self, task: Task, run_id: int) -> None:
         """The task will be active again, with this run."""

@@ -47,7 +47,8 @@ MESSAGE = (
     b"<MessageText>PHRlc3Q&#43;</MessageText></QueueMessage></QueueMessagesList>"
 )
 NO_MESSAGES = answer(200, b"<?xml version='1.0'?><QueueMessagesList/>")
-ROW = answer(200, b'{"odata.etag":"e","PartitionKey":"p","RowKey":"k","a":1}')
+ROW_BODY = b'{"odata.etag":"e","PartitionKey":"p","RowKey":"k","Timestamp":"2009-10-09T21:04:30.1234567Z"}'
+ROW = answer(200, ROW_BODY)
 
 
 def batched(*statuses: int) -> bytes:
@@ -250,6 +251,16 @@ def test_an_unreadable_answer_means_unavailable(name: str, body: bytes) -> None:
     with Stub(answer(200, body)) as stub, capture_logs() as logs, pytest.raises(ServiceUnavailable):
         ACTS[name][0](Client(stub.url))
     assert [line["event"] for line in logs] == ["storage-unreachable"]
+
+
+def test_the_time_of_the_storage_is_the_date_of_its_last_answer() -> None:
+    """Whatever time it is here."""
+    date = datetime(2009, 10, 9, 21, 4, 30, tzinfo=UTC)
+    with Stub(answer(200, ROW_BODY, "Date: Fri, 09 Oct 2009 21:04:30 GMT")) as stub:
+        table = Client(stub.url).table
+        for _ in range(2):
+            assert date <= table.now() < date + 60 * SECOND
+        assert stub.methods == ["GET"]
 
 
 def test_a_message_is_read_as_azure_documents_it() -> None:
