@@ -61,6 +61,18 @@ def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
+def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_group(harness: Harness) -> None:
+    def meanwhile() -> None:
+        harness.run_timers(16 * SECOND)
+        harness.services.tasks.cancel(task_id)
+        harness.run_timers()
+
+    task_id = slugid()
+    slow = harness.replica(FaultAt(0, of="insert", after=meanwhile))
+    slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    assert active(harness) == 0
+
+
 def test_a_create_that_stood_still_while_its_group_was_sealed_and_canceled_is_canceled(
     harness: Harness,
 ) -> None:

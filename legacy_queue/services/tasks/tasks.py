@@ -56,7 +56,7 @@ class Tasks:
         now = self._clock.now()
         definition = TaskDefinition.from_wire(task_id, body, now)
         waits_for = self._dependencies.waits_for(task_id, definition)
-        is_left_out = False
+        is_outside = False
         outcome = transitions.create(task_id, definition, waits_for, now)
         with self._changes.writing(task_id, now, definition.task_group_id):
             self._groups.join(task_id, definition)
@@ -71,7 +71,8 @@ class Tasks:
                     task = outcome.task
             else:
                 if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
-                    is_left_out = not self._groups.join_again(task_id, definition)
+                    is_outside = not self._groups.join_again(task_id, definition)
+                    self._end_again(task_id, self.load(task_id), definition.task_group_id)
 
         def register(task: Task) -> Task:
             self._dependencies.register(task)  # now: not pending before task-defined is published
@@ -79,7 +80,7 @@ class Tasks:
 
         task = self._changes.finish(task, outcome, register=register)
         # its group was sealed before it was written: who has canceled the group may rely on that
-        return self.cancel(task_id) if is_left_out else task
+        return self.cancel(task_id) if is_outside else task
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
