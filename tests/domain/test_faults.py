@@ -30,21 +30,6 @@ def never() -> str:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "wire"),
-    [
-        ("claimWork", {"status": 503, "message": "later", "times": 2}),
-        ("claimTask", {"drop": "before", "taskId": "t", "worker": "group/alice"}),
-        ("pollTaskUrls", {"sas": "8s"}),
-        ("azure.receive", {"double": True, "taskId": "t"}),
-        ("azure.receive", {"drop": "after", "taskId": "t"}),
-        ("claimTask", {"delay": "10m"}),
-    ],
-)
-def test_a_fault_keeps_its_request(endpoint: str, wire: dict[str, Any]) -> None:
-    assert fault(endpoint, **wire).wire == {"endpoint": endpoint, **wire}
-
-
-@pytest.mark.parametrize(
     ("endpoint", "wire", "message"),
     [
         ("claimTasks", {"status": 503}, "there is no 'claimTasks'; the nearest is claimTask"),

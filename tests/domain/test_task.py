@@ -10,31 +10,6 @@ from tests.domain.tasks import MINUTE, NOW, TASK_ID, definition, pending, runnin
 UNSCHEDULED = Task(TASK_ID, definition(), 5)
 
 
-def test_the_status_has_the_fields_of_the_contract() -> None:
-    assert pending(schedulerId="scheduler").status() == {
-        "taskId": TASK_ID,
-        "provisionerId": "provisioner",
-        "workerType": "worker-Type_1",
-        "taskQueueId": "provisioner/worker-Type_1",
-        "schedulerId": "scheduler",
-        "projectId": "none",
-        "taskGroupId": TASK_ID,
-        "deadline": "2030-01-03T03:04:05.678Z",
-        "expires": "2031-01-03T03:04:05.678Z",
-        "priority": "lowest",
-        "retriesLeft": 5,
-        "state": "pending",
-        "runs": [
-            {
-                "runId": 0,
-                "state": "pending",
-                "reasonCreated": "scheduled",
-                "scheduled": "2030-01-02T03:04:05.678Z",
-            }
-        ],
-    }
-
-
 def test_a_run_that_does_not_exist_is_not_found() -> None:
     with pytest.raises(ResourceNotFound, match=r"no run 1: its runs are 0\.\.0"):
         pending().run(1)

@@ -35,17 +35,6 @@ WITH_A_CLAIM: dict[str, Any] = {"reclaimTask": None, **REPORTS}
 PERMANENT = Credentials("worker/alice", "the-access-token-of-a-worker-of-2015")
 
 
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_the_credentials_of_a_claim_may_reclaim_and_report_its_run(queue: Queue, name: str) -> None:
-    queue.create(TASK_ID)
-    credentials = claimed(queue.claim(TASK_ID))
-    answer = succeeded(queue.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=0))
-    if name == "reclaimTask":
-        again = claimed(answer)
-        assert again != credentials
-        succeeded(queue.call("reportCompleted", None, again, taskId=TASK_ID, runId=0))
-
-
 @pytest.mark.parametrize(("name", "narrow"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
 def test_a_worker_keeps_its_claim_when_the_signing_secret_is_rotated(name: str, narrow: bool) -> None:
     """The credentials of claims are issued under a signing secret. The previous one stays valid."""

@@ -1,7 +1,6 @@
 """The life of a real Azurite: its folder, its ports, its key, its saves, its end."""
 
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -163,22 +162,6 @@ def test_an_azurite_takes_other_ports_where_its_own_are_busy_and_no_folder_of_an
         second = made().start()
         assert requests.get(second.queue_url, timeout=10).status_code == 400
         assert second.ports.queue != queue_port
-
-
-def test_what_is_missing_is_named_with_a_remedy(
-    made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnusableStorage, match=r"^There is no azurite on PATH: `npm install -g azurite` inst"):
-        made().start()
-    with pytest.raises(UnusableStorage, match=f"^There is no {tmp_path}/\\S+/azurite: run `npm"):
-        made(tmp_path).start()
-    with pytest.raises(UnusableStorage, match="start `legacy-queue serve` first"):
-        find_running(tmp_path)
-    shutil.rmtree(tmp_path / "data")
-    (tmp_path / "data").write_text("a file")
-    with pytest.raises(UnusableStorage, match=r"^The data folder \S+/data cannot be used: File exists\.$"):
-        made().start()
 
 
 def test_a_folder_or_key_of_another_user_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:

@@ -61,22 +61,6 @@ def in_parts_uploaded(harness: Harness, sent: Any = PARTS, **changes: Any) -> st
     return task_id
 
 
-def test_a_blob_is_found_once_it_is_complete() -> None:
-    harness = Harness()
-    task_id = uploaded(harness)
-    with pytest.raises(ResourceNotFound, match="is not complete"):
-        harness.services.artifacts.find(task_id, 0, NAME)
-    for _ in range(2):
-        complete(harness, task_id)
-        found = harness.services.artifacts.find(task_id, 0, NAME)
-        assert found.artifact.is_complete
-        assert found.url
-        ticket, _, signature = found.url.rpartition("/")[2].partition("?signature=")
-        services = harness.services
-        _, chunks = services.artifacts.content(services.uploads.verified(ticket, signature, "download"))
-        assert b"".join(chunks) == CONTENT
-
-
 def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name() -> None:
     harness = Harness()
     task_id = harness.claimed()

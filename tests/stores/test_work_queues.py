@@ -1,14 +1,13 @@
 import base64
-import uuid
 from datetime import timedelta
 
 import pytest
 import requests
 
-from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports.queue import LeaseLost
 from legacy_queue.stores import Storage
-from tests.memory_server import delete, delete_url, poll
+from tests.memory_server import delete_url, poll
 
 from .conftest import Backend
 from .paging import remove_all_expired
@@ -17,27 +16,6 @@ NO_TIME = timedelta(0)
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
-
-
-def test_workers_receive_and_delete_the_messages_of_each_priority_at_its_urls(served: Backend) -> None:
-    storage = served.storage
-    queues = work_queues("provisioner", "type")
-    texts = [base64.b64encode(queue.priority.encode()).decode() for queue in queues]
-    ids = [
-        storage.work_queues.put(queue, text, HOUR, NO_TIME).message_id
-        for queue, text in zip(queues, texts, strict=True)
-    ]
-    now = served.clock.now()
-    urls = storage.work_queues.signed_urls(queues, now - HOUR, now + HOUR, SECOND)
-    received = [message for url in urls for message in poll(url.poll, 32)]
-    assert [message.text for message in received] == texts
-    assert [message.lease.message_id for message in received] == ids
-    assert [str(uuid.UUID(message_id)) for message_id in ids] == ids
-    assert {message.dequeue_count for message in received} == {1}
-    leases = [message.lease for message in received]
-    assert [delete(url.delete, lease) for url, lease in zip(urls, leases, strict=True)] == [204] * 7
-    assert [storage.work_queues.count(queue) for queue in queues] == [0] * 7
-    assert delete(urls[0].delete, leases[0]) == 404
 
 
 def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, queue: WorkQueue) -> None:

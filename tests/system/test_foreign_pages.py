@@ -5,15 +5,12 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-import requests
-from azure.storage.queue import generate_queue_sas
 
-from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
-from tests.cli.test_up import WITH_RABBITMQ, create_task, found, root_url_in, up
+from legacy_queue.local_processes.azurite import ACCOUNT
+from tests.cli.test_up import WITH_RABBITMQ, create_task, root_url_in, up
 from tests.system.processes import LONG
 
 FOREIGN = "queue.evil.example"
@@ -89,15 +86,3 @@ def test_a_page_of_another_origin_may_not_read_the_answers_of_any_port(
             origin = f"Origin: http://{FOREIGN}\r\nAccess-Control-Request-Method: GET"
             head = f"{method} /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{origin}"
             assert b"access-control-" not in answered(port, head).lower()
-
-
-def test_the_gateway_refuses_the_key_that_everybody_knows(running: tuple[subprocess.Popen[str], str]) -> None:
-    _, text = running
-    queue = found(r"\n  lowest +(lq-\S+)", text)
-    now = datetime.now(UTC)
-    for account in (ACCOUNT, "gateway", "embedded"):
-        sas = generate_queue_sas(
-            account, queue, DEFAULT_KEY, permission="p", start=now, expiry=now + timedelta(hours=1)
-        )
-        url = f"{root_url_in(text)}/azure/{account}/{queue}/messages?{sas}"
-        assert requests.get(url, timeout=LONG).status_code == 403
