@@ -10,8 +10,9 @@ import requests
 from click.testing import Result
 
 from legacy_queue.cli.options import with_control
+from legacy_queue.domain.ids import slugid
 from tests.cli.asking import TIME, Asking, asking, from_json, printed
-from tests.system.http_queue import Queue, definition, slugid
+from tests.system.http_queue import Queue, definition
 from tests.system.processes import Server, client_env, run, serve, wait_until
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.domain.events import Event
+from legacy_queue.domain.ids import slugid
 from tests.cli.asking import TIME
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
-from tests.system.http_queue import Queue, definition, slugid
+from tests.system.http_queue import Queue, definition
 from tests.system.processes import Running, Server, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
+from legacy_queue.domain.ids import slugid
 from tests.cli.asking import Asking, asking, from_json, printed
-from tests.system.http_queue import Queue, definition, slugid
+from tests.system.http_queue import Queue, definition
 from tests.system.processes import Server, client_env, serve
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from legacy_queue.domain.ids import slugid
 from tests.clients.python import taskcluster
-from tests.system.http_queue import definition, in_time, slugid
+from tests.system.http_queue import definition, in_time
 from tests.system.processes import LONG, client_env, run, wait_until
 
 from .engine import IMAGE, Services, build_images, podman, said

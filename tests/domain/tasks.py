@@ -20,13 +20,13 @@ POLLED = MessageLease("message-1", "receipt-1")
 HELD = MessageLease("message-1", "receipt-2")
 
 
-def body(**changes: Any) -> dict[str, Any]:
-    """The body of a createTask at NOW with a deadline a day later."""
+def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
+    """The body of a createTask; the deadline is a day later."""
     return {
         "provisionerId": "provisioner",
         "workerType": "worker-Type_1",
-        "created": format_time(NOW),
-        "deadline": format_time(NOW + DAY),
+        "created": format_time(now),
+        "deadline": format_time(now + DAY),
         "payload": {"command": ["true"]},
         "metadata": {
             "name": "a name",
@@ -39,7 +39,7 @@ def body(**changes: Any) -> dict[str, Any]:
 
 
 def definition(**changes: Any) -> TaskDefinition:
-    return TaskDefinition.from_wire(TASK_ID, body(**changes), NOW)
+    return TaskDefinition.from_wire(TASK_ID, task_body(**changes), NOW)
 
 
 def pending(**changes: Any) -> Task:

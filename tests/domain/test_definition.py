@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.domain.definition import MAX_DEFINITION, MAX_SCOPES, TaskDefinition
 from legacy_queue.domain.errors import InputError, InputTooLarge
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, body, definition
+from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, definition, task_body
 
 
 def at(difference: timedelta) -> str:
@@ -25,7 +25,7 @@ def refusal(**changes: Any) -> InputError:
 
 def test_fields_that_are_left_out_have_defaults() -> None:
     assert definition().wire == {
-        **body(),
+        **task_body(),
         "schedulerId": "-",
         "taskGroupId": TASK_ID,
         "dependencies": [],
@@ -41,7 +41,7 @@ def test_fields_that_are_left_out_have_defaults() -> None:
 
 
 def test_both_ways_of_naming_the_pool_give_the_same_definition() -> None:
-    given = {**body(), "taskQueueId": "provisioner/worker-Type_1"}
+    given = {**task_body(), "taskQueueId": "provisioner/worker-Type_1"}
     assert TaskDefinition.from_wire(TASK_ID, given, NOW) == definition()
     for name in ("provisionerId", "workerType"):
         del given[name]
@@ -51,7 +51,7 @@ def test_both_ways_of_naming_the_pool_give_the_same_definition() -> None:
 def test_a_definition_that_names_two_pools_or_none_is_refused() -> None:
     assert "they must name the same pool" in str(refusal(taskQueueId="Provisioner/worker-Type_1"))
     for missing in ("provisionerId", "workerType"):
-        given = {name: value for name, value in body().items() if name != missing}
+        given = {name: value for name, value in task_body().items() if name != missing}
         with pytest.raises(InputError, match="names no pool"):
             TaskDefinition.from_wire(TASK_ID, given, NOW)
 

@@ -17,7 +17,6 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker, Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
@@ -27,6 +26,7 @@ from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import Storage, TaskStore, TimerRow
 from legacy_queue.stores.timer_store import stored
+from tests.domain.tasks import task_body as task_body
 from tests.memory_server import FakeClock, messages_in
 from tests.services.ports import (
     FakeBroker,
@@ -54,24 +54,6 @@ QUEUE = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
 HIGH = WorkQueue(PROVISIONER, WORKER_TYPE, "high")
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
-
-
-def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """The body of createTask. The deadline is a day away."""
-    return {
-        "provisionerId": PROVISIONER,
-        "workerType": WORKER_TYPE,
-        "created": format_time(now),
-        "deadline": format_time(now + timedelta(days=1)),
-        "payload": {"command": ["true"]},
-        "metadata": {
-            "name": "a name",
-            "description": "a description",
-            "owner": "owner@example.com",
-            "source": "https://example.com/source",
-        },
-        **changes,
-    }
 
 
 @dataclass(frozen=True)

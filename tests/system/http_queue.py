@@ -1,51 +1,35 @@
-"""A client of the queue that uses nothing but HTTP: requests, lxml, and mohawk's Hawk signatures."""
+"""A client of the queue that uses nothing but HTTP, with mohawk's Hawk signatures."""
 
 import base64
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-import mohawk
 import requests
-from lxml import etree
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.times import format_time
+from tests import memory_server
+from tests.domain.tasks import task_body
+from tests.http.calls import Credentials, hawk
 
 from .processes import LONG, Server
 
 Json = dict[str, Any]
 
 
-def slugid() -> str:
-    """A random version 4 UUID in base64url, like the slugid packages."""
-    raw = bytearray(secrets.token_bytes(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
 def in_time(**ahead: float) -> str:
-    return (datetime.now(UTC) + timedelta(**ahead)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_time(datetime.now(UTC) + timedelta(**ahead))
 
 
 def definition(worker_type: str, **changes: Any) -> Json:
     """A task definition for ``system/<worker_type>``."""
-    return {
-        "provisionerId": "system",
-        "workerType": worker_type,
-        "created": in_time(),
-        "deadline": in_time(hours=1),
-        "payload": {"command": ["true"]},
-        "metadata": {
-            "name": "a task",
-            "description": "for a test",
-            "owner": "owner@example.com",
-            "source": "https://example.com/source",
-        },
-        **changes,
-    }
+    pool = {"provisionerId": "system", "workerType": worker_type}
+    return task_body(datetime.now(UTC), **{**pool, "deadline": in_time(hours=1), **changes})
 
 
 @dataclass(frozen=True)
@@ -151,9 +135,15 @@ class Queue:
         return []
 
     def poll_one(self, urls: Json, count: int = 1) -> list[Message]:
-        answer = requests.get(f"{urls['signedPollUrl']}&numofmessages={count}", timeout=LONG)
-        assert answer.status_code == 200, answer.text
-        messages = [_message(element) for element in etree.fromstring(answer.content)]
+        messages = [
+            Message(
+                each.lease.message_id,
+                each.lease.receipt,
+                each.dequeue_count,
+                json.loads(base64.b64decode(each.text)),
+            )
+            for each in memory_server.poll(urls["signedPollUrl"], count)
+        ]
         for message in messages:
             self.server.secrets.update((message.receipt, message.content["signature"]))
         return messages
@@ -181,32 +171,11 @@ class Queue:
         return self.send("POST", f"/task/{run[0]}/runs/{run[1]}/{verb}", body)
 
     def _authorization(self, method: str, url: str, content: bytes, content_type: str) -> str:
-        credentials = {"id": self.credentials["clientId"], "key": self.credentials["accessToken"]}
-        ext = None
-        if certificate := self.credentials.get("certificate"):
-            ext = base64.b64encode(json.dumps({"certificate": json.loads(certificate)}).encode()).decode()
-        sender = mohawk.Sender(
-            {**credentials, "algorithm": "sha256"},
-            url,
-            method,
-            content=content,
-            content_type=content_type,
-            ext=ext,
-        )
-        return str(sender.request_header)
+        own = self.credentials
+        caller = Credentials(own["clientId"], own["accessToken"], own.get("certificate"))
+        return hawk(caller, method, url, datetime.now(UTC), content, content_type)
 
 
 def delete(urls: Json, message: Message) -> int:
     """DELETE the message as a worker of the deployed protocol does; returns the status."""
-    url = urls["signedDeleteUrl"].replace("{{messageId}}", message.message_id)
-    url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
-    return requests.delete(url, timeout=LONG).status_code
-
-
-def _message(element: etree._Element) -> Message:
-    return Message(
-        message_id=element.findtext("MessageId", ""),
-        receipt=element.findtext("PopReceipt", ""),
-        dequeue_count=int(element.findtext("DequeueCount", "")),
-        content=json.loads(base64.b64decode(element.findtext("MessageText", ""))),
-    )
+    return memory_server.delete(urls["signedDeleteUrl"], MessageLease(message.message_id, message.receipt))

@@ -12,8 +12,9 @@ from pathlib import Path
 import requests
 
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
+from legacy_queue.domain.ids import slugid
 
-from .http_queue import Queue, definition, slugid
+from .http_queue import Queue, definition
 from .processes import COMMAND, LONG, Server, environment, processes_of, run, serve, wait_until
 
 MIB = 1024 * 1024

@@ -1,7 +1,9 @@
 """Unchanged clients of 2015 to 2018 create, claim and report tasks."""
 
+from legacy_queue.domain.ids import slugid
+
 from .conftest import EACH_CLIENT
-from .http_queue import Json, Queue, definition, slugid
+from .http_queue import Json, Queue, definition
 from .real_clients import RealClient, refusal
 
 WORKER = {"workerGroup": "group", "workerId": "one"}

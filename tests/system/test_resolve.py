@@ -7,7 +7,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from .http_queue import Queue, definition, slugid
+from legacy_queue.domain.ids import slugid
+
+from .http_queue import Queue, definition
 from .processes import importing, resolve, run, serve, wait_until
 
 TYPE = "resolved"

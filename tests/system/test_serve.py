@@ -12,9 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
+from legacy_queue.domain.ids import slugid
 from tests.other_user import give_away
 
-from .http_queue import Queue, definition, slugid
+from .http_queue import Queue, definition
 from .processes import (
     LONG,
     Server,

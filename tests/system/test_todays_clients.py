@@ -2,8 +2,10 @@
 
 import requests
 
+from legacy_queue.domain.ids import slugid
+
 from .conftest import EACH_NEWEST_CLIENT
-from .http_queue import Json, Queue, definition, slugid
+from .http_queue import Json, Queue, definition
 from .processes import LONG, Server
 from .real_clients import RealClient
 
