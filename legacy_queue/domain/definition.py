@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
-from legacy_queue.domain.lazy import lazy
 from legacy_queue.domain.times import format_time, given, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
@@ -24,6 +23,20 @@ NO_PROJECT = "none"  # the projectId of a task without a project
 _TIMES = ("created", "deadline", "expires")
 
 Read = TypeVar("Read")
+
+
+class lazy(Generic[Read]):  # noqa: N801 - a decorator
+    """``functools.cached_property`` of a frozen value, without the lock that Python 3.11 has in it."""
+
+    def __init__(self, read: Callable[[Any], Read]) -> None:
+        self._read = read
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, value: Any, _owner: type) -> Read:
+        read = value.__dict__[self._name] = self._read(value)  # Python finds it there first, from now on
+        return read
 
 
 def _field(name: str, read: Callable[[Any], Read]) -> lazy[Read]:
@@ -54,14 +67,10 @@ class TaskDefinition:
     def project_id(self) -> str:
         return str(self.wire.get("projectId", NO_PROJECT))
 
-    @property
-    def task_queue_id(self) -> str:
-        """``<provisionerId>/<workerType>``."""
-        return f"{self.wire['provisionerId']}/{self.wire['workerType']}"
-
     def to_wire(self) -> dict[str, Any]:
         """The definition in answers: with projectId and taskQueueId."""
-        return {**self.wire, "projectId": self.project_id, "taskQueueId": self.task_queue_id}
+        pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
+        return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 
     def check_same(self, given: "TaskDefinition", task_id: str) -> None:
         """Raise RequestConflict for another definition of the task, as JSON: in Python, 1 equals true."""

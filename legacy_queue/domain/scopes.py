@@ -121,11 +121,10 @@ def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) 
         case AnyOf(parts):
             lacks = []
             for part in expanded(parts, params):
-                if not (lack := _lack(holds, *part)):
+                lacks.append(_lack(holds, *part))
+                if not lacks[-1]:
                     return ""  # what the other alternatives lack is not looked at
-                if lack != _NO_SCOPE:
-                    lacks.append(lack)
-            return _joined(" or ", lacks) or _NO_SCOPE
+            return _joined(" or ", [lack for lack in lacks if lack != _NO_SCOPE]) or _NO_SCOPE
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
 
 

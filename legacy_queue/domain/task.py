@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.definition import TaskDefinition, lazy
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import MAX_RUNS
-from legacy_queue.domain.lazy import lazy
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
@@ -227,15 +226,14 @@ class Task:
 
     def status(self) -> dict[str, Any]:
         """The task status structure of docs/explanation/http-contract.md#task-status."""
-        definition = self.definition
-        wire = definition.wire
+        wire = self.definition.wire
         return {
             "taskId": self.task_id,
             "provisionerId": wire["provisionerId"],
             "workerType": wire["workerType"],
-            "taskQueueId": definition.task_queue_id,
+            "taskQueueId": self.work_queue.task_queue_id,
             "schedulerId": wire["schedulerId"],
-            "projectId": definition.project_id,
+            "projectId": self.definition.project_id,
             "taskGroupId": wire["taskGroupId"],
             "deadline": wire["deadline"],
             "expires": wire["expires"],

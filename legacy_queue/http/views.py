@@ -39,7 +39,6 @@ _PREFIX_2018 = "/v1"
 _SEGMENT = re.compile(r"<(\w+)>")
 _REST = re.compile("<raw:(name|objectName)>")  # they may have slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
-_PIECE = 64 * 1024  # bytes of a body that are read at once: other requests go on after each
 
 
 class _JsonResponse(Response):
@@ -213,19 +212,16 @@ def _query(endpoint: Endpoint) -> dict[str, str]:
 def _body(environ: Environ) -> bytes:
     """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
     length = int(environ.get("CONTENT_LENGTH") or 0)
-    is_chunked = not length and "HTTP_TRANSFER_ENCODING" in environ
-    left = MAX_BODY + 1 if is_chunked else length
+    if not length and "HTTP_TRANSFER_ENCODING" not in environ:
+        return b""
     if length > MAX_BODY:
         raise RequestEntityTooLarge
-    pieces = []
-    while left and (piece := environ["wsgi.input"].read(min(left, _PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
-    if is_chunked and not left:
+    raw: bytes = environ["wsgi.input"].read(length or MAX_BODY + 1)  # one more of chunks, to see that it is
+    if len(raw) > MAX_BODY:
         raise RequestEntityTooLarge
-    if left and not is_chunked:
+    if len(raw) < length:
         raise MalformedPayload("the body ended before it had its content-length")
-    return b"".join(pieces)
+    return raw
 
 
 def _check_body(endpoint: Endpoint, body: Any, size: int, is_of_2018: bool) -> None:
