@@ -54,8 +54,8 @@ def workers(harness: Harness) -> Workers:
 
 def call(workers: Workers, worker: Worker = ALICE, *task_ids: str) -> None:
     """A claimWork that claims run 0 of these tasks, and is written."""
-    with workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as under_way:
-        under_way.claims += [(task_id, 0) for task_id in task_ids]
+    with workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as claims:
+        claims += [(task_id, 0) for task_id in task_ids]
     workers.flush()
 
 
@@ -120,8 +120,8 @@ def test_a_call_reads_a_record_that_is_five_seconds_old_for_its_quarantine(harne
     calls.names.clear()
     for _ in range(2):
         harness.clock.advance(5 * SECOND)
-        with workers.call(ALICES, (CLAIM_WORK, ())) as under_way:
-            assert under_way.quarantined_until() is None
+        with workers.call(ALICES, (CLAIM_WORK, ())):
+            assert workers.quarantined_until(ALICES) is None
     assert calls.names == ["worker.load"] * 2
 
 
@@ -230,8 +230,7 @@ def test_a_list_can_have_only_or_no_quarantined_workers(harness: Harness, worker
 
 def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness, workers: Workers) -> None:
     def until(worker: Worker) -> Any:
-        with harness.replica().workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as under_way:
-            return under_way.quarantined_until()
+        return harness.replica().workers.quarantined_until(worker_path(*POOL, worker))
 
     assert until(ALICE) is None
     call(workers)

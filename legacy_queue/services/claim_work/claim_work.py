@@ -10,13 +10,13 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.migration_report import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.domain.worker_record import RecordPath, worker_path
 from legacy_queue.ports import Clock
 from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest, WorkPoller
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.tasks.claims import Claims
-from legacy_queue.services.workers.workers import WorkerCall, Workers
+from legacy_queue.services.workers.workers import Workers
 
 log = structlog.get_logger()
 
@@ -69,12 +69,12 @@ class ClaimWork:
         poller = self._pollers.poller(provisioner_id, worker_type)
         wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
         path = worker_path(provisioner_id, worker_type, worker)
-        with self._workers.call(path, (method, ())) as call:
+        with self._workers.call(path, (method, ())) as claimed:
             now = self._clock.wall_time()
-            wanted = 0 if call.quarantined_until() else count
+            wanted = 0 if self._workers.quarantined_until(path) else count
             request = WaitingRequest(wanted, is_disconnected, now, polls_once=not wait)
-            claims = self._wait(poller, request, now + (wait or _FOR_ONE_POLL), worker, call)
-            call.claims += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
+            claims = self._wait(poller, request, now + (wait or _FOR_ONE_POLL), worker, path)
+            claimed += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return {"tasks": claims}
 
     def _wait(
@@ -83,7 +83,7 @@ class ClaimWork:
         request: WaitingRequest,
         end: datetime,
         worker: Worker,
-        call: WorkerCall,
+        path: RecordPath,
     ) -> Sequence[ClaimAnswer]:
         claims: list[ClaimAnswer] = []
         while not self._stopping.is_set():
@@ -95,7 +95,7 @@ class ClaimWork:
                 break  # the claims must reach the worker
             if not polled:
                 break
-            if request.is_disconnected() or call.quarantined_until():
+            if request.is_disconnected() or self._workers.quarantined_until(path):
                 for queue, message in polled:
                     self._pollers.release(queue, message)
                 break

@@ -24,13 +24,13 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.domain.worker_record import RecordPath, worker_path
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.work_messages import WorkMessages
-from legacy_queue.services.workers.workers import WorkerCall, Workers
+from legacy_queue.services.workers.workers import Workers
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
@@ -110,11 +110,11 @@ class Claims:
         """
         queue = task.work_queue
         path = worker_path(queue.provisioner_id, queue.worker_type, worker)
-        with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing)), client_id) as call:
+        with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing)), client_id) as claims:
             self._check(task, run_id, proof)
-            self._check_quarantine(task, run_id, call, worker, proof)
+            self._check_quarantine(task, run_id, path, proof)
             claim = self._claim(task.task_id, run_id, worker, proof)
-            call.claims.append((task.task_id, claim["runId"]))
+            claims.append((task.task_id, claim["runId"]))
         return claim
 
     def claim_polled(
@@ -228,15 +228,11 @@ class Claims:
                 "messageId, receipt and signature are accepted"
             )
 
-    def _check_quarantine(
-        self, task: Task, run_id: int, call: WorkerCall, worker: Worker, proof: ClaimProof
-    ) -> None:
-        queue = task.work_queue
-        until = call.quarantined_until()
-        if until:
+    def _check_quarantine(self, task: Task, run_id: int, path: RecordPath, proof: ClaimProof) -> None:
+        if until := self._workers.quarantined_until(path):
             self._offer_again(task.task_id, run_id, proof)
             raise RequestConflict(
-                f"worker {worker.worker_group}/{worker.worker_id} of {queue.task_queue_id} is quarantined "
+                f"worker {'/'.join(path[2:])} of {'/'.join(path[:2])} is quarantined "
                 f"until {format_time(until)}: it gets no work before"
             )
 

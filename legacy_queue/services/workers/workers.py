@@ -44,19 +44,6 @@ _MAX_NOTED = 1000  # calls of a worker
 _Change = Callable[[WorkerRecord], WorkerRecord]
 
 
-class WorkerCall:
-    """A call of a worker while it is under way. The runs in ``claims`` are recorded when it ends."""
-
-    def __init__(self, path: RecordPath, workers: "Workers") -> None:
-        self._path = path
-        self._workers = workers
-        self.claims: list[Claimed] = []
-
-    def quarantined_until(self) -> datetime | None:
-        """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
-        return self._workers.quarantined_until(self._path)
-
-
 class Workers:
     """Declarations and quarantines are written at once. Calls are noted, and written by ``flush``: a worker's
     calls of a second in one write. A quarantine by another process takes effect within five seconds.
@@ -75,19 +62,20 @@ class Workers:
         self._known = SharedLruCache(_MAX_KNOWN)
 
     @contextmanager
-    def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[WorkerCall]:
-        """A context for a call of the worker; at its end the call is noted, also if it fails.
+    def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[list[Claimed]]:
+        """A context for a call of the worker: a list for the runs that it claims.
 
-        ``client_id`` is that of a client that may have polled for the worker.
+        At its end they and the call are noted, also if it fails. ``client_id`` is that of a client that may
+        have polled for the worker.
         """
-        call = WorkerCall(worker, self)
+        claims: list[Claimed] = []
         self.record_activity(worker)
         try:
-            yield call
+            yield claims
         finally:
             now = self._clock.now()
             client = caller_name(client_id)
-            self._note(worker, lambda record: record.active(now, call.claims).called(kind, now, client))
+            self._note(worker, lambda record: record.active(now, claims).called(kind, now, client))
 
     def record_call(self, client: RecordPath, kind: CallKind) -> None:
         """Note a call of a client."""
