@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import (
@@ -48,7 +49,6 @@ _OF_ALL = f" ORDER BY partition, key LIMIT {_MAX_READ}"
 _COLUMNS = {PARTITION: "partition", KEY: "key", "expires": "expires"}
 _OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "in": "IN"}
 
-_dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _READERS: Mapping[str, Callable[[str], Value]] = {
     "s": str,
     "b": lambda text: text.encode("latin-1"),
@@ -214,7 +214,7 @@ def _row(partition: str, key: str, values: Mapping[str, Value], etag: str) -> Ro
 
 
 def _encoded(values: Mapping[str, Value]) -> str:
-    return str(_dumps(_written(values)))
+    return to_json(_written(values)).decode()
 
 
 def _written(values: Mapping[Any, Value]) -> dict[Any, Any]:
