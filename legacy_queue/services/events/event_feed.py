@@ -89,13 +89,14 @@ class EventFeed:
         self._tick = tick.total_seconds()
         self._max_streams = max_streams
         self._max_per_follower = max(_MIN_SHARE, max_streams // 10)
-        self._lock = threading.RLock()  # the garbage collector may close a stream while this thread holds it
+        self._lock = threading.Lock()
         # one stream at a time reads: other requests are served between
         self._read_lock = threading.Lock()
         self._events: deque[FedEvent] = deque()
         self._size = 0  # bytes of their payloads
         self._last_id = 0
         self._news = threading.Event()  # set when something is new; then another takes its place
+        # added to with the lock; discarded from without it, since a collection of garbage may end a stream
         self._streams: set[_EventStream] = set()
         self._reader: Future[None] | None = None  # of the broker; done once the broker sends events
 
@@ -145,7 +146,7 @@ class EventFeed:
     def end(self) -> None:
         """End all open streams, after the events so far."""
         with self._lock:
-            for stream in self._streams:
+            for stream in tuple(self._streams):
                 stream.last_id = self._last_id
             self._wake()
 
@@ -184,7 +185,7 @@ class EventFeed:
                 self._waiter.wait(news, self._tick)
                 yield None
         finally:
-            self._close(stream)
+            self._streams.discard(stream)
 
     def _begin(self) -> None:
         if not self._last_id:
@@ -194,10 +195,6 @@ class EventFeed:
         news = self._news
         self._news = threading.Event()
         news.set()
-
-    def _close(self, stream: _EventStream) -> None:
-        with self._lock:
-            self._streams.discard(stream)
 
     def _buffered(self, stream: _EventStream, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
         """The stream's events after one id up to another, if they are still in memory."""
@@ -227,7 +224,7 @@ class EventFeed:
             for other in tuple(self._streams):
                 if other.is_disconnected():
                     other.last_id = self._last_id
-                    self._close(other)
+                    self._streams.discard(other)
             self._wake()
         if refusal := self._refusal(stream):
             raise ServiceUnavailable(refusal)
@@ -252,10 +249,9 @@ class EventFeed:
             events = broker.follow(None, "#")
             reader.set_result(None)
             while True:
-                event = next(events)
+                if event := next(events):
+                    self.append([event])
                 with self._lock:
-                    if event:
-                        self.append([event])
                     if not self._streams:
                         self._reader = None
                         self._events.clear()
@@ -266,6 +262,6 @@ class EventFeed:
                 log.exception("event-feed-failed")
             with self._lock:
                 self._reader = None
-                self.end()
+            self.end()  # after that: a stream that opens in between has a new reader, and may end too
             if not reader.done():
                 reader.set_exception(error)
