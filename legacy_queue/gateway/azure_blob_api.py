@@ -64,7 +64,7 @@ def azure_blob_api(
     blobs = Blobs(container, clock)
 
     def serve(path: str) -> Response:
-        request.max_content_length = _MAX_BODY + 1  # replaces that of the application
+        request.max_content_length = _MAX_BODY + 1
         name = unquote(path)
         permission = "r" if request.method in ("GET", "HEAD") else "w"
         observer.record_endpoint(request.environ, UPLOAD if request.method == "PUT" else "download")

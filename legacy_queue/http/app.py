@@ -17,7 +17,6 @@ from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
-from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.browser_guard import ANY, BrowserGuard
 from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -116,8 +115,7 @@ def create_app(
     ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
     # its templates and static files are of the page
-    app = FlaskApp("legacy_queue.http.page.page", TrustedProxies(proxies))
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of a view that sets no limit of its own
+    app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
     events = events_endpoint(project, services.clock, services.stopping)
     page = page_endpoint(sign_in, control)
     bare = (events, migration, page, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))

@@ -40,10 +40,8 @@ class BrowserGuard:
             raise MisdirectedRequest(
                 f"the host is {host[:200]!r}: {known} are accepted; the setting allowed-hosts adds others"
             )
-        is_preflight = (
-            "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ and environ["REQUEST_METHOD"] == "OPTIONS"
-        )
-        if not is_preflight or not self._allowed_origin(environ):
+        preflight = "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ and environ["REQUEST_METHOD"] == "OPTIONS"
+        if not preflight or not self._allowed_origin(environ):
             return None
         response = Response(status=204)
         del response.headers["Content-Type"]

@@ -64,9 +64,7 @@ class EndpointViews:
         """``further`` are services that handlers may need beside ``services``; ``anonymous`` are the scopes
         of every caller, all of READS.
         """
-        self._tasks = services.tasks
-        self._groups = services.groups
-        self._clock = services.clock
+        self._services = services
         provided = [authenticator, *vars(services).values(), *further]
         # a service is known by its class and by what that implements
         self._by_type = {kind: service for service in provided for kind in type(service).__mro__}
@@ -75,7 +73,6 @@ class EndpointViews:
         self._anonymous = tuple(anonymous)
         # the names of the endpoints that need such scopes: do these suffice?
         self._helped: dict[str, bool] = {}
-        self._workers = services.workers
         self._injection = injection
 
     def add_to(self, app: Flask, endpoints: Iterable[Endpoint], *, has_prefix: bool) -> None:
@@ -111,7 +108,7 @@ class EndpointViews:
         call = self._checked(endpoint, needed, segments, environ, record)
         answer = self._injection.handle(call)
         if record.is_allowed_to_all:
-            self._workers.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
+            self._services.workers.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
         if isinstance(answer, Response):
             return answer
         body = to_json(call.shaped(answer), is_sorted=True) + b"\n"
@@ -135,8 +132,7 @@ class EndpointViews:
             raise ResourceNotFound(endpoint.disabled)
         params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
-        if "%" in record.target:
-            _check_escapes(record.target)
+        _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
         is_of_2018 = environ["PATH_INFO"].startswith(f"{_PREFIX_2018}/")
         is_todays = self._shape == "today" or (self._shape == BY_PATH and not is_of_2018)
@@ -172,8 +168,8 @@ class EndpointViews:
             identity,
             failure,
             () if is_open is None else self._anonymous,
-            self._tasks,
-            self._groups,
+            self._services.tasks,
+            self._services.groups,
             needed,
         )
 
@@ -182,14 +178,14 @@ class EndpointViews:
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw)
-            return self._authenticator.authenticate(signed, self._clock.wall_time()), None
+            return self._authenticator.authenticate(signed, self._services.clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
 
 
 def _check_escapes(target: str) -> None:
     """Raises InvalidRequestArguments for a ``%`` that is not a percent escape: it is ambiguous."""
-    if broken := re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
+    if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
         raise InvalidRequestArguments(
             f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
         )
