@@ -36,7 +36,7 @@ class Call(Generic[Needed]):
 
     A handler's signature says which services it needs: ``Call[Tasks]``, ``Call[tuple[Groups, Listing]]`` or
     ``Call[None]``. It gets them once the caller is authorized, and no others. ``is_todays``: the answer has
-    today's shape, else that of 2018. Trust the ``identity`` only once the call is authorized. ``_failure``
+    today's shape, else that of 2018. Trust the ``identity`` only once the call is authorized. ``failure``
     says why the credentials are invalid, if they are. ``_anonymous`` are the scopes of every caller, () if
     they cannot allow this call.
     """
@@ -48,7 +48,7 @@ class Call(Generic[Needed]):
     environ: Environ
     is_todays: bool
     identity: Identity | None
-    _failure: AuthenticationFailed | None
+    failure: AuthenticationFailed | None
     _anonymous: tuple[str, ...]
     _tasks: Tasks
     _groups: Groups
@@ -63,10 +63,6 @@ class Call(Generic[Needed]):
     def scopes(self) -> tuple[str, ...]:
         """The caller's scopes, expanded; () without credentials."""
         return self.identity.scopes if self.identity else ()
-
-    @property
-    def has_invalid_credentials(self) -> bool:
-        return self._failure is not None
 
     @property
     def task_id(self) -> str:
@@ -118,14 +114,14 @@ class Call(Generic[Needed]):
                 lacking = missing((*self.scopes, *self._anonymous), wanted, filled)
                 record_of(self.environ).is_allowed_to_all = lacking is None
             if lacking is not None:
-                raise self._failure or self.endpoint.refusal(self.identity, lacking)
-        if self._failure:
+                raise self.failure or self.endpoint.refusal(self.identity, lacking)
+        if self.failure:
             log.info(
                 "authentication-ignored",
                 request_id=record_of(self.environ).request_id,
                 endpoint=self.endpoint.name,
-                client_id=self._failure.client_id,
-                reason=self._failure.reason,
+                client_id=self.failure.client_id,
+                reason=self.failure.reason,
             )
         return self._needed
 

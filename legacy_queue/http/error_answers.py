@@ -21,7 +21,7 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.http.bodies import MAX_BODY, MAX_ECHO, cut, indented, shown
-from legacy_queue.http.request_log import RequestRecord
+from legacy_queue.http.request_log import RequestRecord, without_signature
 from legacy_queue.ports import Clock, Corrupt
 
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ def _logged(error: Exception, record: RequestRecord) -> str:
         "internal-error",
         incident=incident,
         method=record.method,
-        path=record.shown_path,
+        path=without_signature(record.path),
         request_id=record.request_id,
         exc_info=error,
     )

@@ -48,7 +48,7 @@ class FaultInjection:
 
         A call with invalid credentials has no faults. What was claimed is recorded.
         """
-        if call.has_invalid_credentials:
+        if call.failure:
             return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")
         fault = self._next(call.environ, call.endpoint.name, task_id, lambda: _worker(call))

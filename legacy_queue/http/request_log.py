@@ -93,11 +93,6 @@ class RequestRecord:
         """Whether a worker polled a queue by a signed URL, and there was no message."""
         return self.endpoint == RECEIVE and self.status == 200 and not self.runs
 
-    @property
-    def shown_path(self) -> str:
-        """The path without signatures."""
-        return without_signature(self.path)
-
     def write(self) -> None:
         """Write the log line."""
         refusal = self.refusal
@@ -106,7 +101,7 @@ class RequestRecord:
             reason = _without_values(reason)
         fields = {
             "method": self.method,
-            "path": self.shown_path,
+            "path": without_signature(self.path),
             "endpoint": self.endpoint_name,
             "status": self.status,
             "task_queue_id": self.queue and self.queue.task_queue_id,
