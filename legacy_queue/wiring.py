@@ -1,6 +1,6 @@
 """The only place that names both a port and its adapter.
 
-Import it only after gevent has patched: it imports the Azure SDK.
+Import it only after gevent has patched. Adapters that take long to import are imported where they are used.
 """
 
 import base64
@@ -14,13 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from flask import Flask
 
-from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure.connection import MAX_IDLE
-from legacy_queue.adapters.azure.entra import default_access
 from legacy_queue.adapters.clock import MovableClock, SystemClock, SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.config import DEVELOPMENT_FILE, SERVER_FILE, Settings, SettingsError
@@ -52,9 +50,12 @@ from legacy_queue.services.recovery.periodic_jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 
+if TYPE_CHECKING:
+    from legacy_queue.adapters.azure import AzureAccount
+
 _AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 _GATEWAY = "gateway"  # its account name
-MAX_TO_STORAGE = MAX_IDLE  # connections of a process that are kept
+MAX_TO_STORAGE = 128  # connections of a process to a service of Azure that are kept
 _MAX_STREAMS = 500  # event streams of a process
 _RETRY_INTERVAL = 0.5  # seconds, until storage answers
 _CONFIRM_TIMEOUT = timedelta(seconds=5)
@@ -271,7 +272,7 @@ def check_account(settings: Settings) -> None:
     """Raises UnusableStorage where Azure's account refuses this server. An account out of reach passes."""
     if not settings.is_embedded:
         with suppress(ServiceUnavailable):
-            _azure_account(settings, "").check_access()
+            _azure_account(settings, "", ignore).check_access()
 
 
 def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) -> StorageAccount:
@@ -293,22 +294,25 @@ def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) 
     return _azure_account(settings, root_url, observe)
 
 
-def _azure_account(settings: Settings, root_url: str, observe: Observe = ignore) -> AzureAccount:
+def _azure_account(settings: Settings, root_url: str, observe: Observe) -> "AzureAccount":
+    from legacy_queue.adapters.azure import AzureAccount  # here, since the SDK takes long to import
+    from legacy_queue.adapters.azure.access import default_access
+    from legacy_queue.adapters.azure.transport import Transport
+
     queues = settings.azure_queue_url
     tables = settings.azure_table_url
     blobs = settings.azure_blob_url
     access = settings.connection_string or ""
+    public = settings.public_queue_url, settings.public_blob_url
+    gateway = _gateway(settings, root_url) if settings.control else None
+    transport = partial(Transport, proxy=settings.azure_proxy, observe=observe, max_idle=MAX_TO_STORAGE)
     try:
-        public = settings.public_queue_url, settings.public_blob_url
-        gateway = _gateway(settings, root_url) if settings.control else None
         at = (
             default_access(settings.azure_account, queues, tables, blobs)
             if queues and tables and blobs
             else access
         )
-        return AzureAccount(
-            at, settings.queue_prefix, *public, gateway, settings.azure_proxy, observe=observe
-        )
+        return AzureAccount(at, settings.queue_prefix, *public, gateway, transport)
     except ValueError as error:
         named = "account's URLs" if queues else "connection string"
         raise SettingsError(f"the {named} cannot be used: {error}") from None

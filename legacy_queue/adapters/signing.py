@@ -1,39 +1,41 @@
-"""Signed URLs of queues and blobs: shared access signatures by the functions of Azure's SDK."""
+"""Signed URLs of queues and blobs: shared access signatures as Azure has them.
 
-from collections.abc import Callable, Mapping
+Those of this server's own key are made here, so that it needs no Azure SDK. Source: Azure's "Create a service
+SAS" (version 2015-04-05 and later for queues, 2020-12-06 and later for blobs).
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
-
-from azure.storage.blob import generate_blob_sas
-from azure.storage.queue import UserDelegationKey, generate_queue_sas
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 from legacy_queue.domain.poll_caller import poll_policy
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.queue import SignedUrls
 
+_VERSION = "2021-12-02"
+_RESOURCE = "/"  # where it stands among the signed fields
+_QUEUE_FIELDS = ("sp", "st", "se", _RESOURCE, "si", "sip", "spr", "sv")
+_BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
+
 
 @dataclass(frozen=True)
 class UrlSigner:
-    """Signs URLs at the endpoint: with the key for that expiry, or else with the endpoint's."""
+    """Signs URLs at the endpoint with its key."""
 
     endpoint: SigningEndpoint
-    delegation_key: Callable[[datetime], UserDelegationKey] | None = None
 
     def queue_urls(
         self, name: str, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str
     ) -> SignedUrls:
         """As ``Queue.signed_urls``."""
-        sas = generate_queue_sas(
-            self.endpoint.account,
-            name,
-            permission="p",  # to receive and delete, neither to put nor to peek
-            start=start,
-            expiry=expiry,
-            policy_id=poll_policy(caller) if caller and self.endpoint.is_own else None,
-            **self._common(expiry),
-        )
+        policy = poll_policy(caller) if caller and self.endpoint.is_own else ""
+        # "p": to receive and delete, neither to put nor to peek
+        sas = self._queue_sas(name, "p", start, expiry, policy)
         messages = f"{self._base}/{name}/messages"
         return SignedUrls(
             poll=f"{messages}?visibilitytimeout={whole_seconds(hidden_for)}&{sas}",
@@ -42,41 +44,42 @@ class UrlSigner:
 
     def upload_url(self, container: str, name: str, start: datetime, expiry: datetime) -> str:
         """As ``BlobContainer.upload_url``."""
-        return self._blob_url(container, name, start, expiry, "cw", None)
+        return f"{self._base}/{container}/{name}?{self._blob_sas(container, name, 'cw', start, expiry, '')}"
 
     def download_url(self, container: str, name: str, start: datetime, expiry: datetime) -> str:
         """As ``BlobContainer.download_url``."""
-        return self._blob_url(container, name, start, expiry, "r", "attachment")
-
-    def _blob_url(
-        self,
-        container: str,
-        name: str,
-        start: datetime,
-        expiry: datetime,
-        permission: str,
-        disposition: str | None,
-    ) -> str:
-        sas = generate_blob_sas(
-            self.endpoint.account,
-            container,
-            name,
-            permission=permission,
-            start=start,
-            expiry=expiry,
-            content_disposition=disposition,
-            **self._common(expiry),
-        )
+        sas = self._blob_sas(container, name, "r", start, expiry, "attachment")
         return f"{self._base}/{container}/{name}?{sas}"
 
     @property
     def _base(self) -> str:
         return self.endpoint.url.rstrip("/")
 
-    def _common(self, expiry: datetime) -> Mapping[str, Any]:
-        """The arguments that both functions of the SDK take."""
+    @property
+    def _protocol(self) -> str:
         # plain HTTP only where the URL is plain HTTP
-        protocol = "https" if self.endpoint.url.startswith("https:") else "https,http"
-        if self.delegation_key:
-            return {"protocol": protocol, "user_delegation_key": self.delegation_key(expiry)}
-        return {"protocol": protocol, "account_key": self.endpoint.key}
+        return "https" if self.endpoint.url.startswith("https:") else "https,http"
+
+    def _queue_sas(self, name: str, permission: str, start: datetime, expiry: datetime, policy: str) -> str:
+        signed = self._fields(permission, start, expiry) | {"si": policy}
+        return self._sas(f"/queue/{self.endpoint.account}/{name}", signed, _QUEUE_FIELDS)
+
+    def _blob_sas(
+        self, container: str, name: str, permission: str, start: datetime, expiry: datetime, disposition: str
+    ) -> str:
+        signed = self._fields(permission, start, expiry) | {"sr": "b", "rscd": disposition}
+        return self._sas(f"/blob/{self.endpoint.account}/{container}/{name}", signed, _BLOB_FIELDS)
+
+    def _fields(self, permission: str, start: datetime, expiry: datetime) -> dict[str, str]:
+        times = {"st": _text(start), "se": _text(expiry)}
+        return {**times, "sp": permission, "spr": self._protocol, "sv": _VERSION}
+
+    def _sas(self, resource: str, signed: Mapping[str, str], order: Sequence[str]) -> str:
+        text = "\n".join([resource if name == _RESOURCE else signed.get(name, "") for name in order])
+        mac = hmac.digest(base64.b64decode(self.endpoint.key), text.encode(), hashlib.sha256)
+        query = {**signed, "sig": base64.b64encode(mac).decode()}
+        return "&".join([f"{name}={quote(value)}" for name, value in query.items() if value])
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -25,12 +25,13 @@ def serve(
     When it is ready, it prints one line of JSON on standard output: its URLs, and the credentials of the
     development client if there is one. Logs are on standard error: lines of JSON, or text at a terminal.
     """
+    from legacy_queue.server import serve as server
+    from legacy_queue.server.logs import log_to_standard_error
+
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
     # here, since they take a second; first what has gevent patch before anything is imported that has a lock
-    from legacy_queue.server import serve as server
-    from legacy_queue.server.logs import log_to_standard_error
 
     if stop_with_stdin:
         watch_stdin()

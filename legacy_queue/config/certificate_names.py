@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from cryptography import x509
-
 
 def names_in(path: Path) -> tuple[str, ...]:
     """The DNS names and IP addresses of the first certificate in a file.
 
     Raises OSError, and ValueError for a file without a certificate.
     """
+    from cryptography import x509  # here, since it takes long to import, and many servers have no certificate
+
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import structlog
@@ -27,9 +27,11 @@ from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
-from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
+
+if TYPE_CHECKING:
+    from legacy_queue.server.tls import ServerTls
 
 log = structlog.get_logger()
 
@@ -67,7 +69,7 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         stack.enter_context(served_file(settings))
         settings = complete(settings)
         stack.callback(_remove, settings.data_dir / SERVER_FILE)
-        tls = ServerTls(settings) if settings.has_tls else None
+        tls = _tls(settings) if settings.has_tls else None
         listener = _listen(settings)
         azurite = None
         if settings.storage == "azurite":
@@ -90,6 +92,12 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         application = _Application(settings, root_url, server, listener, connections, tls)
         # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
         Arbiter(application, azurite, settings.storage == "memory").run()
+
+
+def _tls(settings: Settings) -> "ServerTls":
+    from legacy_queue.server.tls import ServerTls  # here, since it takes long to import
+
+    return ServerTls(settings)
 
 
 def _remove(path: Path) -> None:
@@ -145,7 +153,7 @@ class _Application(BaseApplication):
         server: Server,
         listener: socket.socket,
         connections: int,
-        tls: ServerTls | None,
+        tls: "ServerTls | None",
     ) -> None:
         self._tls = tls
         self.tls_context = tls.context if tls else None

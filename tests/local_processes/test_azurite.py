@@ -17,13 +17,12 @@ import requests
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
-from legacy_queue.adapters.azure.rest import QUEUE
 from legacy_queue.local_processes.azurite import DEFAULT_KEY, Azurite, find_running
 from legacy_queue.ports.account import UnusableStorage
 from tests.other_user import give_away
 from tests.system.processes import wait_until
 
-API_VERSION = QUEUE.version
+API_VERSION = "2021-12-02"
 ROOT = Path(__file__).parents[2]
 
 # An owner with a fork, as a gunicorn arbiter has its workers.

@@ -1,42 +1,46 @@
-"""Azure Storage or Azurite, behind the ports.
+"""Azure Storage or Azurite by Microsoft's SDK, behind the ports.
 
-Import this only after gevent has patched: the SDK creates locks when it is imported.
+Import this only where the storage is Azure, since it takes long, and after gevent has patched, since the SDK
+creates locks.
 """
 
-import base64
-import ssl
+import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from azure.core.settings import settings
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.azure_blob import AzureBlobContainer
-from legacy_queue.adapters.azure.azure_queue import AzureQueue, listed_queues
-from legacy_queue.adapters.azure.azure_table import AzureTable, existing_tables
-from legacy_queue.adapters.azure.connection import Connections
-from legacy_queue.adapters.azure.entra import DelegationKey, EntraAccess, EntraToken
-from legacy_queue.adapters.azure.rest import (
-    BLOB,
-    QUEUE,
-    TABLE,
-    RestClient,
-    Service,
-    SharedKey,
-    StorageRefused,
-)
-from legacy_queue.adapters.signing import UrlSigner
-from legacy_queue.ports import AlreadyExists, Observe, ignore
+from legacy_queue.adapters.azure.access import Access, AzureUrlSigner, DelegationKey, parsed
+from legacy_queue.adapters.azure.azure_blob import DOWNLOADED, AzureBlobContainer
+from legacy_queue.adapters.azure.azure_queue import AzureQueue
+from legacy_queue.adapters.azure.azure_table import AzureTable
+from legacy_queue.adapters.azure.errors import StorageRefused, call
+from legacy_queue.adapters.azure.transport import Transport
+from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 
+_KEY_VERSION = "2026-02-06"  # of the API: the first with user delegation keys for queues
+_OPTIONS = {
+    "retry_total": 0,  # the transport sends again
+    "permit_redirects": False,
+    "audience": "https://storage.azure.com",  # in every cloud; tables on localhost are no Cosmos DB
+    "max_single_get_size": DOWNLOADED,
+    "max_chunk_get_size": DOWNLOADED,
+}
 _NEEDED = (
     "with Microsoft Entra ID the account must have user delegation keys for queues and blobs, and this "
     "server's identity the roles that docs/how-to/real-azure.md names; a connection string needs neither"
 )
+settings.tracing_enabled = False  # otherwise the SDK reads the environment several times for each request
+# it warns of answers without a body; with more, it would also show requests
+for _name in ("azure.core", "azure.data", "azure.storage"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
 
 
 class AzureAccount(StorageAccount):
@@ -46,81 +50,84 @@ class AzureAccount(StorageAccount):
 
     def __init__(
         self,
-        access: str | EntraAccess,
+        access: str | Access,
         prefix: str,
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
         gateway: SigningEndpoint | None = None,
-        proxy: str | None = None,
-        context: ssl.SSLContext | None = None,
-        observe: Observe = ignore,
+        transport: Callable[..., Transport] = Transport,
     ) -> None:
         """The account, whose container is ``<prefix>-artifacts``. Sends nothing.
 
         ``access`` is a connection string, or that of an identity. ``public_queue_url`` and
         ``public_blob_url`` are for workers, by default ``gateway``, whose key is another: that of an Azurite
-        may be public; or else the endpoints. ``proxy`` and ``context`` are as those of Connections. Raises
+        may be public; or else the endpoints. ``transport`` makes the Transport of a service. Raises
         ValueError for an invalid connection string or URL, or without an account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
-        urls: Sequence[str]
-        signer: SharedKey | EntraToken
-        if isinstance(access, str):
-            account, key, urls = _parsed(access)
-            signer = SharedKey(account, key)
-        else:
-            account, urls, credential = access
-            key = ""
-            signer = EntraToken(credential)
-        queue_url, self._table_url, blob_url = (url.rstrip("/") for url in urls)
-        endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
-        self.endpoints = endpoints
-        self._connections = {
-            name: Connections(url, context=context, proxy=proxy) for name, url in endpoints.items()
+        account, urls, credential, key = parsed(access) if isinstance(access, str) else access
+        self.endpoints: Mapping[str, str] = {
+            name: url.rstrip("/") for name, url in zip(("queue", "table", "blob"), urls, strict=True)
+        }
+        self._transports = {
+            name: transport(name, url, self.operations) for name, url in self.endpoints.items()
         }
 
-        def client(service: Service) -> RestClient:
-            connections = self._connections[service.name]
-            return RestClient(service, connections, signer, self.operations, observe=observe)
+        def client(kind: Any, name: str, version: str) -> Any:
+            options = {**_OPTIONS, "transport": self._transports[name], "api_version": version}
+            return kind(self.endpoints[name], credential=credential, **options)
 
-        self._queue_requests = client(QUEUE)
-        self._table_requests = client(TABLE)
-        self.public_queues, self.public_blobs = (
-            gateway if gateway and not public else SigningEndpoint(public or own, account, key)
-            for public, own in ((public_queue_url, queue_url), (public_blob_url, blob_url))
-        )
-        self._delegation_keys: Mapping[str, DelegationKey] = {}
-        if isinstance(signer, EntraToken):
-            publics = (QUEUE, self.public_queues), (BLOB, self.public_blobs)
-            self._delegation_keys = {
-                service.name: DelegationKey(service, client)
-                for service, public in publics
-                if public is not gateway
-            }
+        # versions of the API that Azurite knows, and of tables the first that takes tokens
+        self._queues: QueueServiceClient = client(QueueServiceClient, "queue", "2021-12-02")
+        self._tables: TableServiceClient = client(TableServiceClient, "table", "2020-12-06")
+        blobs: BlobServiceClient = client(BlobServiceClient, "blob", "2021-12-02")
+        keyed: QueueServiceClient = client(QueueServiceClient, "queue", _KEY_VERSION)
+        fetches: Mapping[str, Callable[[datetime, datetime], Any]] = {
+            "queue": lambda start, end: keyed.get_user_delegation_key(start=start, expiry=end),
+            "blob": blobs.get_user_delegation_key,
+        }
+
+        def signer(name: str, public: str | None) -> AzureUrlSigner:
+            if gateway and not public:
+                return AzureUrlSigner(gateway)
+            endpoint = SigningEndpoint(public or self.endpoints[name], account, key)
+            return AzureUrlSigner(endpoint, None if key else DelegationKey(name, fetches[name]))
+
+        self._signer = signer("queue", public_queue_url)
+        blob_signer = signer("blob", public_blob_url)
+        self.public_queues = self._signer.endpoint
+        self.public_blobs = blob_signer.endpoint
+        self._keys = [one.delegation_key for one in (self._signer, blob_signer) if one.delegation_key]
         self._prefix = prefix
         self._tables_by_name: dict[str, AzureTable] = {}
-        self.container = AzureBlobContainer(
-            client(BLOB), f"{prefix}-artifacts", self._signer("blob", self.public_blobs)
-        )
+        container = blobs.get_container_client(f"{prefix}-artifacts")
+        self.container = AzureBlobContainer(container, blob_signer)
 
     def table(self, name: str) -> AzureTable:
-        return self._tables_by_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
+        if name not in self._tables_by_name:
+            client = self._tables.get_table_client(name)
+            self._tables_by_name.setdefault(name, AzureTable(client, self._transports["table"]))
+        return self._tables_by_name[name]
 
     def queue(self, name: str) -> AzureQueue:
-        return AzureQueue(self._queue_requests, name, self._signer("queue", self.public_queues))
+        return AzureQueue(self._queues.get_queue_client(name), self._signer)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""
-        return listed_queues(self._queue_requests, prefix)
+        pages = self._queues.list_queues(prefix, include_metadata=True).by_page()
+        while page := call(lambda: list(next(pages, ()))):
+            for queue in page:
+                yield queue.name, queue.metadata or {}
 
     def check(self) -> None:
         # not the properties of the service: roles for data do not allow that
         next(self.queues(f"{self._prefix}-timers"), None)
         self.container.create()
+        # an account may have thousands of other tables
         wanted = sorted(self._tables_by_name) or [""]
-        for name in self._tables_by_name.keys() - existing_tables(
-            self._table_requests, wanted[0], wanted[-1]
-        ):
+        between = {"first": wanted[0], "last": wanted[-1]}
+        tables = self._tables.query_tables("TableName ge @first and TableName le @last", parameters=between)
+        for name in self._tables_by_name.keys() - call(lambda: {table.name for table in tables}):
             with suppress(AlreadyExists):  # another process was faster
                 self._tables_by_name[name].create()
 
@@ -130,11 +137,11 @@ class AzureAccount(StorageAccount):
         Raises UnusableStorage.
         """
         try:
-            for key in self._delegation_keys.values():
+            for key in self._keys:
                 key.until(datetime.now(UTC))
             self.check()
         except StorageRefused as error:
-            needed = f": {_NEEDED}" if self._delegation_keys else ""
+            needed = f": {_NEEDED}" if self._keys else ""
             raise UnusableStorage(
                 f"{self.endpoints['queue']} refuses this server ({error}){needed}"
             ) from error
@@ -152,23 +159,5 @@ class AzureAccount(StorageAccount):
 
     def close(self) -> None:
         """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""
-        for connections in self._connections.values():
-            connections.close()
-
-    def _signer(self, service: str, endpoint: SigningEndpoint) -> UrlSigner:
-        key = self._delegation_keys.get(service)
-        return UrlSigner(endpoint, key.until if key else None)
-
-
-def _parsed(connection_string: str) -> tuple[str, str, Sequence[str]]:
-    """The account's name, its key, and the URLs of queues, tables and blobs; raises ValueError."""
-    kinds: list[Any] = [QueueServiceClient, TableServiceClient, BlobServiceClient]
-    queues, *others = (kind.from_connection_string(connection_string) for kind in kinds)
-    key = getattr(queues.credential, "account_key", None)
-    if not key:
-        raise ValueError("it has no AccountKey, with which poll URLs are signed")
-    try:
-        base64.b64decode(key, validate=True)
-    except ValueError:
-        raise ValueError("its AccountKey is not base64") from None
-    return queues.account_name, key, [client.url for client in (queues, *others)]
+        for transport in self._transports.values():
+            transport.close()

@@ -4,13 +4,16 @@ import base64
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from email.utils import parsedate_to_datetime
-from urllib.parse import quote
+from functools import partial
+from typing import Any
 
-from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Missing, Request, RestClient, StorageRefused, elements, whole
+from azure.core import MatchConditions
+from azure.storage.blob import BlobLeaseClient, ContainerClient, ContentSettings
+
+from legacy_queue.adapters.azure.errors import Missing, StorageRefused, call, find
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,
     BlobContainer,
@@ -22,7 +25,7 @@ from legacy_queue.ports.blob import (
     Written,
 )
 
-_DOWNLOADED = 1024 * 1024  # bytes in one request: as much waits in memory for a slow client
+DOWNLOADED = 1024 * 1024  # bytes in one request: as much waits in memory for a slow client
 _PIECE = 256 * 1024  # bytes
 _NO_CONTAINER = {"ContainerNotFound": Missing}
 _REFUSALS = {
@@ -33,86 +36,74 @@ _REFUSALS = {
 }
 
 
-class _Exists(Exception):
-    """The container exists."""
-
-
-class _Empty(Exception):
-    """The blob has no bytes, and so no range of them."""
-
-
 class AzureBlobContainer(BlobContainer):
     """Each operation is one request, but a read, which is one for each MiB."""
 
     max_blocks = 50_000
 
-    def __init__(self, service: RestClient, name: str, signer: UrlSigner) -> None:
-        self._service = service
+    def __init__(self, client: ContainerClient, signer: UrlSigner) -> None:
+        self._client: Any = client
         self._signer = signer
-        self.name = name
+        self.name = client.container_name
 
     def create(self) -> None:
         """Create the container where it is missing."""
-        params = [("restype", "container")]
-        if not self._service.find(Request("GET", f"/{self.name}", params), whole, _NO_CONTAINER):
-            with suppress(_Exists):  # another process was faster
-                request = Request("PUT", f"/{self.name}", params, body=b"")
-                self._service.send(request, whole, {"ContainerAlreadyExists": _Exists})
+        if not find(self._client.get_container_properties, _NO_CONTAINER):
+            with suppress(AlreadyExists):  # another process was faster
+                call(self._client.create_container, {"ContainerAlreadyExists": AlreadyExists})
 
     def remove(self) -> None:
         """Delete the container and everything in it."""
-        request = Request("DELETE", f"/{self.name}", [("restype", "container")])
-        self._service.find(request, whole, _NO_CONTAINER)
+        find(self._client.delete_container, _NO_CONTAINER)
 
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        request = Request("PUT", self._path(name), headers={"x-ms-blob-type": "BlockBlob"}, body=content)
-        return self._write(request, content_type, encoding, is_new)
+        settings = ContentSettings(content_type, encoding)
+        upload = self._client.get_blob_client(name).upload_blob
+        return _written(lambda: upload(content, overwrite=not is_new, content_settings=settings))
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        params = [("blockid", _encoded(block_id)), ("comp", "block")]
-        self._service.send(Request("PUT", self._path(name), params, body=content), whole, _REFUSALS)
+        call(lambda: self._client.get_blob_client(name).stage_block(block_id, content), _REFUSALS)
 
     def put_block_list(
         self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        ids = [f"<{kind}>{_encoded(block_id)}</{kind}>" for kind, block_id in blocks]
-        body = f"<?xml version='1.0' encoding='utf-8'?><BlockList>{''.join(ids)}</BlockList>".encode()
-        headers = {"content-type": "application/xml"}
-        request = Request("PUT", self._path(name), [("comp", "blocklist")], headers, body)
-        return self._write(request, content_type, encoding, is_new)
+        ids = [(kind, base64.b64encode(block_id.encode()).decode()) for kind, block_id in blocks]
+        body = "".join([f"<{kind}>{block_id}</{kind}>" for kind, block_id in ids])
+
+        def replace_body(request: Any) -> None:  # the SDK loses the kinds, and the order of different ones
+            request.http_request.set_bytes_body(f"<BlockList>{body}</BlockList>".encode())
+
+        settings = ContentSettings(content_type, encoding)
+        options = {"etag": "*", "match_condition": MatchConditions.IfMissing} if is_new else {}
+        commit = self._client.get_blob_client(name).commit_block_list
+        return _written(lambda: commit([], settings, raw_request_hook=replace_body, **options))
 
     def block_list(self, name: str) -> BlockList | None:
-        params = [("blocklisttype", "all"), ("comp", "blocklist")]
-        return self._service.find(Request("GET", self._path(name), params), _block_list)
+        found = find(lambda: self._client.get_blob_client(name).get_block_list("all"))
+        return found and BlockList(*([block.id for block in blocks] for blocks in found))
 
     def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:  # noqa: ARG002
         return None
 
     def properties(self, name: str) -> BlobProperties | None:
-        return self._service.find(Request("HEAD", self._path(name)), _properties)
+        return find(lambda: _properties(self._client.get_blob_client(name).get_blob_properties()))
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        path = self._path(name)
-        try:
-            found = self._service.find(_part(path, 0), _first_part, {"InvalidRange": _Empty})
-        except _Empty:
-            empty = self.properties(name)
-            return (empty, iter(())) if empty else None
-        return (found[0], self._chunks(path, *found)) if found else None
+        stream = find(self._client.get_blob_client(name).download_blob)
+        return None if stream is None else (_properties(stream.properties), _pieces(stream.chunks()))
 
     def delete(self, name: str) -> None:
-        path = self._path(name)
-        delete = Request("DELETE", path, headers={"x-ms-delete-snapshots": "include"})
+        blob = self._client.get_blob_client(name)
+        delete = partial(blob.delete_blob, delete_snapshots="include")
         try:
-            self._service.find(delete, whole)
+            find(delete)
         except StorageRefused as error:
             if error.code != "LeaseIdMissing":
                 raise
-            headers = {"x-ms-lease-action": "break", "x-ms-lease-break-period": "0"}
-            self._service.find(Request("PUT", path, [("comp", "lease")], headers, b""), whole)
-            self._service.find(delete, whole)
+            find(lambda: BlobLeaseClient(blob).break_lease(0))
+            find(delete)
 
     def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
         return self._signer.upload_url(self.name, name, start, expiry)
@@ -120,68 +111,24 @@ class AzureBlobContainer(BlobContainer):
     def download_url(self, name: str, start: datetime, expiry: datetime) -> str:
         return self._signer.download_url(self.name, name, start, expiry)
 
-    def _path(self, name: str) -> str:
-        return f"/{self.name}/{quote(name)}"
 
-    def _write(self, request: Request, content_type: str, encoding: str | None, is_new: bool) -> Written:
-        headers = {
-            **request.headers,
-            "x-ms-blob-content-type": content_type,
-            **({"x-ms-blob-content-encoding": encoding} if encoding else {}),
-            **({"if-none-match": "*"} if is_new else {}),
-        }
-        return self._service.send(request._replace(headers=headers), _written, _REFUSALS)
-
-    def _chunks(self, path: str, properties: BlobProperties, content: bytes) -> Iterator[bytes]:
-        """The first part, and the others as they are asked for."""
-        start = 0
-        while content:
-            # in small pieces: each waits for its client as a whole
-            for at in range(0, len(content), _PIECE):
-                yield content[at : at + _PIECE]
-            start += len(content)
-            if start == properties.length:
-                return
-            request = _part(path, start, properties.etag)
-            content = self._service.find(request, lambda answer: answer.body, {412: Missing}) or b""
-        raise ServiceUnavailable("the blob changed while it was read, try again")
+def _written(write: Callable[[], Any]) -> Written:
+    answer = call(write, _REFUSALS)
+    return Written(answer["etag"], answer["last_modified"])
 
 
-def _written(response: Response) -> Written:
-    return Written(response.headers["etag"], parsedate_to_datetime(response.headers["last-modified"]))
+def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The parts of a blob, each downloaded when it is asked for."""
+    while (chunk := find(lambda: next(chunks, b""), {412: Missing})) != b"":
+        if chunk is None:
+            raise ServiceUnavailable("the blob changed while it was read, try again")
+        # in small pieces: each waits for its client as a whole
+        for at in range(0, len(chunk), _PIECE):
+            yield chunk[at : at + _PIECE]
 
 
-def _encoded(block_id: str) -> str:
-    """Azure requires ids in base64."""
-    return base64.b64encode(block_id.encode()).decode()
-
-
-def _block_list(response: Response) -> BlockList:
-    found = elements(response, "BlockList")
-    committed, uncommitted = (
-        [base64.b64decode(name.text).decode() for name in found.iterfind(f"{kind}Blocks/Block/Name")]
-        for kind in ("Committed", "Uncommitted")
-    )
-    return BlockList(committed, uncommitted)
-
-
-def _part(path: str, start: int, etag: str | None = None) -> Request:
-    """The request for a part of the blob, which must have that etag."""
-    headers = {"x-ms-range": f"bytes={start}-{start + _DOWNLOADED - 1}"}
-    return Request("GET", path, headers={**headers, "if-match": etag} if etag else headers)
-
-
-def _first_part(response: Response) -> tuple[BlobProperties, bytes]:
-    return _properties(response), response.body
-
-
-def _properties(response: Response) -> BlobProperties:
-    headers = response.headers
-    whole = headers.get("content-range", "").partition("/")[2] or headers["content-length"]
+def _properties(found: Any) -> BlobProperties:
+    settings = found.content_settings
     return BlobProperties(
-        int(whole),
-        headers.get("content-type", ""),
-        headers.get("content-encoding"),
-        parsedate_to_datetime(headers["last-modified"]),
-        headers["etag"],
+        found.size, settings.content_type or "", settings.content_encoding, found.last_modified, found.etag
     )

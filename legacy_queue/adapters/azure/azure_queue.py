@@ -1,17 +1,18 @@
 """A queue of Azure Queue Storage."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
-from xml.sax.saxutils import escape
+from typing import Any
 
-from legacy_queue.adapters.azure.connection import Response
-from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient, elements, whole
+from azure.storage.queue import QueueClient
+
+from legacy_queue.adapters.azure.errors import Refusals, call, find
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import whole_seconds
+from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.queue import (
     LeaseLost,
     MessageNotFound,
@@ -23,151 +24,87 @@ from legacy_queue.ports.queue import (
     check_text,
 )
 
-_MAX_PEEKED = "32"
-_METADATA = "x-ms-meta-"
+_MAX_PEEKED = 32
 _NEVER = -1  # a time to live
-_NOT_FOUND = {404: QueueNotFound}
+_EXISTS = dict.fromkeys((409, "204"), AlreadyExists)  # with other metadata, or with the same
+_NOT_FOUND = dict.fromkeys((404, "404"), QueueNotFound)
 _LEASE_LOST: Refusals = {
     **{error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)},
-    400: LeaseLost,
-    404: LeaseLost,  # some of Azurite's refusals have no body and so no code
+    **dict.fromkeys((400, 404, "400", "404"), LeaseLost),  # some of Azurite's refusals have no name
 }
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-_XML = {"content-type": "application/xml"}
-
-
-class _Exists(Exception):
-    """The queue exists, with other metadata."""
 
 
 class AzureQueue(Queue):
     """Each operation is one request, but ``create`` of a new queue, which is two. Cheap to create."""
 
-    def __init__(self, service: RestClient, name: str, signer: UrlSigner) -> None:
-        self._service = service
+    def __init__(self, client: QueueClient, signer: UrlSigner) -> None:
+        self._client: Any = client
         self._signer = signer
-        self.name = name
-        self._messages = f"/{name}/messages"
+        self.name = client.queue_name
 
     def create(self, metadata: Mapping[str, str]) -> None:
-        headers = {f"{_METADATA}{name}": value for name, value in metadata.items()}
-        path = f"/{self.name}"
-        change = Request("PUT", path, [("comp", "metadata")], headers, b"")
-        while not self._service.find(change, whole):
-            with suppress(_Exists):  # another process created it meanwhile
-                self._service.send(Request("PUT", path, (), headers, b""), whole, {409: _Exists})
+        while find(lambda: self._client.set_queue_metadata(dict(metadata))) is None:
+            with suppress(AlreadyExists):  # another process created it meanwhile
+                call(lambda: self._client.create_queue(metadata=dict(metadata)), _EXISTS)
                 return
 
     def metadata(self) -> Mapping[str, str]:
-        return self._service.send(self._properties, _metadata, _NOT_FOUND)
+        return dict(call(self._client.get_queue_properties, _NOT_FOUND).metadata)
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
+        check_text(text)
         lives = _NEVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
-        params = [("messagettl", str(lives)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
-        request = Request("POST", self._messages, params, _XML, _body(text))
-        return self._service.send(request, _lease_of_put, _NOT_FOUND)
+        times = {"visibility_timeout": whole_seconds(hidden_for), "time_to_live": lives}
+        message = call(lambda: self._client.send_message(text, **times), _NOT_FOUND)
+        return MessageLease(message.id, message.pop_receipt)
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        params = [("numofmessages", str(count)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
-        request = Request("GET", self._messages, params)
-        return self._service.send(request, received_messages, _NOT_FOUND, is_sent_once=True)
+        messages = self._client.receive_messages(
+            messages_per_page=count, visibility_timeout=whole_seconds(hidden_for), is_sent_once=True
+        )
+        return call(lambda: [_message(message) for message in next(messages.by_page(), ())], _NOT_FOUND)
 
     def peek(self) -> Sequence[QueuedMessage]:
-        params = [("numofmessages", _MAX_PEEKED), ("peekonly", "true")]
-        return self._service.send(Request("GET", self._messages, params), received_messages, _NOT_FOUND)
+        return call(lambda: [_message(one) for one in self._client.peek_messages(_MAX_PEEKED)], _NOT_FOUND)
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        params = [("popreceipt", lease.receipt), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
-        request = Request("PUT", self._path(lease), params, _XML, _body(text))
-        receipt = self._service.send(request, lambda answer: answer.headers["x-ms-popreceipt"], _LEASE_LOST)
-        return MessageLease(lease.message_id, receipt)
+        check_text(text)
+        message_id, receipt = _checked(lease)
+        seconds = whole_seconds(hidden_for)
+        update = self._client.update_message
+        message = call(lambda: update(message_id, receipt, text, visibility_timeout=seconds), _LEASE_LOST)
+        return MessageLease(message_id, message.pop_receipt)
 
     def delete(self, lease: MessageLease) -> None:
-        request = Request("DELETE", self._path(lease), [("popreceipt", lease.receipt)])
-        self._service.send(request, lambda _: None, _LEASE_LOST)
+        message_id, receipt = _checked(lease)
+        call(lambda: self._client.delete_message(message_id, receipt), _LEASE_LOST)
 
     def count(self) -> int:
-        return self._service.send(self._properties, _count, _NOT_FOUND)
+        return int(call(self._client.get_queue_properties, _NOT_FOUND).approximate_message_count)
 
     def remove(self) -> None:
-        self._service.find(Request("DELETE", f"/{self.name}"), whole)
+        find(self._client.delete_queue)
 
     def signed_urls(
         self, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str = ""
     ) -> SignedUrls:
         return self._signer.queue_urls(self.name, start, expiry, hidden_for, caller)
 
-    @property
-    def _properties(self) -> Request:
-        return Request("GET", f"/{self.name}", [("comp", "metadata")])
 
-    def _path(self, lease: MessageLease) -> str:
-        # workers supply these: a messageId such as ".." would address another resource
-        if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
-            raise LeaseLost
-        return f"{self._messages}/{lease.message_id}"
+def _checked(lease: MessageLease) -> tuple[str, str]:
+    """Id and receipt; raises LeaseLost. Workers supply them: an id such as ".." is another resource."""
+    if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
+        raise LeaseLost
+    return lease.message_id, lease.receipt
 
 
-def listed_queues(service: RestClient, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """The queues with that prefix and their metadata, read page by page."""
-    marker = ""
-    while True:
-        params = [("comp", "list"), ("include", "metadata"), ("marker", marker), ("prefix", prefix)]
-        request = Request("GET", "/", [(name, value) for name, value in params if value])
-        found = service.send(request, lambda answer: elements(answer, "EnumerationResults"))
-        for queue in found.iter("Queue"):
-            fields = queue.findall("Metadata/*")
-            yield queue.findtext("Name"), {str(field.tag): field.text or "" for field in fields}
-        marker = found.findtext("NextMarker")
-        if not marker:
-            return
-
-
-def _metadata(response: Response) -> Mapping[str, str]:
-    headers = response.headers.items()
-    return {name.removeprefix(_METADATA): value for name, value in headers if name.startswith(_METADATA)}
-
-
-def _count(response: Response) -> int:
-    return int(response.headers["x-ms-approximate-messages-count"])
-
-
-def _body(text: str) -> bytes:
-    check_text(text)
-    escaped = escape(text, {"\r": "&#13;"})
-    return f"<QueueMessage><MessageText>{escaped}</MessageText></QueueMessage>".encode()
-
-
-def received_messages(response: Response) -> Sequence[QueuedMessage]:
-    return [
-        QueuedMessage(
-            MessageLease(fields["MessageId"], fields.get("PopReceipt", "")),
-            fields["MessageText"],
-            _time(fields["InsertionTime"]),
-            _time(fields["ExpirationTime"]),
-            _time(fields["TimeNextVisible"]) if "TimeNextVisible" in fields else None,
-            int(fields["DequeueCount"]),
-        )
-        for fields in message_fields(response)
-    ]
-
-
-def _lease_of_put(response: Response) -> MessageLease:
-    (fields,) = message_fields(response)
-    return MessageLease(fields["MessageId"], fields["PopReceipt"])
-
-
-def message_fields(response: Response) -> list[dict[str, str]]:
-    """The texts of each message's elements; raises ValueError."""
-    messages = elements(response, "QueueMessagesList")
-    return [{str(field.tag): field.text or "" for field in message} for message in messages]
-
-
-@lru_cache(maxsize=1024)  # messages of a batch share most times
-def _time(text: str) -> datetime:
-    """Parses ``Sun, 22 Nov 2026 01:02:03 GMT``, much faster than a general parser."""
-    if text[25:] != " GMT":
-        raise ValueError("no HTTP date")
-    month = _MONTHS.index(text[8:11]) + 1
-    return datetime.fromisoformat(f"{text[12:16]}-{month:02}-{text[5:7]}T{text[17:25]}+00:00")
+def _message(message: Any) -> QueuedMessage:
+    return QueuedMessage(
+        MessageLease(message.id, message.pop_receipt or ""),
+        message.content or "",
+        message.inserted_on,
+        message.expires_on,
+        message.next_visible_on,
+        message.dequeue_count,
+    )

@@ -1,4 +1,4 @@
-"""Azurite over https, as Microsoft Entra ID needs it, with a token that it takes."""
+"""Azurite over https at localhost, as Microsoft Entra ID needs it, with a token that it takes."""
 
 import base64
 import json
@@ -8,25 +8,22 @@ from typing import Any
 
 from azure.core.credentials import AccessToken
 
-from legacy_queue.adapters.azure.entra import EntraAccess
+from legacy_queue.adapters.azure.access import Access
 from legacy_queue.local_processes.azurite import ACCOUNT, Azurite, Ports
 
 SECRET = "never-shown"
 
 
 class SecureAzurite(Azurite):
-    """Its certificate is for localhost."""
+    """``certificate`` is a file with its key too."""
 
     def __init__(self, data_dir: Path, certificate: Path) -> None:
         self._certificate = certificate
         super().__init__(data_dir)
 
-    def access(self, credential: Any) -> EntraAccess:
-        queue, table, blob = (
-            f"https://localhost:{port}/{ACCOUNT}"
-            for port in (self.ports.queue, self.ports.table, self.ports.blob)
-        )
-        return EntraAccess(ACCOUNT, (queue, table, blob), credential)
+    def access(self, credential: Any) -> Access:
+        ports = self.ports.queue, self.ports.table, self.ports.blob
+        return Access(ACCOUNT, [f"https://localhost:{port}/{ACCOUNT}" for port in ports], credential)
 
     def _command(self, ports: Ports) -> tuple[list[str], dict[str, str]]:
         command, environment = super()._command(ports)
@@ -38,11 +35,9 @@ class StaticCredential:
     """Tokens of an identity, as Microsoft Entra ID makes them, but without a signature."""
 
     def __init__(self, audience: str = "https://storage.azure.com") -> None:
-        self.fetched: list[tuple[str, ...]] = []  # the scopes of each call
         self._audience = audience
 
-    def get_token(self, *scopes: str, **_options: Any) -> AccessToken:
-        self.fetched.append(scopes)
+    def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         now = int(time.time())
         claims = {
             "aud": self._audience,

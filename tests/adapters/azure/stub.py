@@ -122,5 +122,8 @@ def read_request(connection: socket.socket) -> bytes:
     lines = [line.partition(b": ") for line in head.lower().split(b"\r\n")[1:]]
     length = int({name: value for name, _, value in lines}.get(b"content-length", b"0"))
     while len(body) < length:
-        body += connection.recv(65536)
+        received = connection.recv(65536)
+        if not received:
+            return b""
+        body += received
     return head + b"\r\n\r\n" + body

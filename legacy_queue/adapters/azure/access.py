@@ -1,0 +1,134 @@
+"""How this server reaches an account, by its key or by a Microsoft Entra identity, and signs URLs for it.
+
+azure-identity and the SDK keep tokens, user delegation keys are kept here. Neither is ever logged.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import structlog
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient, generate_blob_sas
+from azure.storage.queue import QueueServiceClient, generate_queue_sas
+
+from legacy_queue.adapters.azure.errors import StorageRefused, call
+from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.domain.errors import ServiceUnavailable
+
+log = structlog.get_logger()
+
+_LIFE = timedelta(days=6, hours=12)  # Azure allows 7 days
+_MARGIN = timedelta(hours=12)
+_CLOCK_SKEW = timedelta(minutes=15)  # a key is valid from this time before now
+_PAUSE = timedelta(seconds=5)  # between two fetches
+_MAX_WAIT = 7.0  # seconds that a call waits for the fetch of another
+
+
+class Access(NamedTuple):
+    """``urls`` are those of queues, tables and blobs; ``key`` is empty for an identity."""
+
+    account: str
+    urls: Sequence[str]
+    credential: Any
+    key: str = ""
+
+
+def parsed(connection_string: str) -> Access:
+    """The access that the connection string describes; raises ValueError, also without an account key."""
+    kinds: list[Any] = [QueueServiceClient, TableServiceClient, BlobServiceClient]
+    clients = [kind.from_connection_string(connection_string) for kind in kinds]
+    credential = clients[1].credential
+    if not isinstance(credential, AzureNamedKeyCredential):
+        raise ValueError("it has no AccountKey, with which poll URLs are signed")
+    account, key = credential.named_key
+    try:
+        base64.b64decode(key, validate=True)
+    except ValueError:
+        raise ValueError("its AccountKey is not base64") from None
+    return Access(account, [client.url for client in clients], credential, key)
+
+
+def default_access(account: str | None, queue_url: str, table_url: str, blob_url: str) -> Access:
+    """With the identity that DefaultAzureCredential finds; ``account`` is by default how the URLs begin."""
+    from azure.identity import DefaultAzureCredential  # here, since it takes long to import
+
+    name = account or (urlsplit(queue_url).hostname or "").partition(".")[0]
+    credential = DefaultAzureCredential(connection_timeout=3, read_timeout=5, retry_total=0)
+    return Access(name, (queue_url, table_url, blob_url), credential)
+
+
+class DelegationKey:
+    """The user delegation key of queues or blobs, fetched again before it expires, by one call at a time.
+
+    A key that is still valid serves while another call fetches the next, and where that fails.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fetch: Callable[[datetime, datetime], Any],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """``fetch`` returns a key that is valid between the times."""
+        self._name = f"user delegation key of {name}s"
+        self._fetch = fetch
+        self._now = now
+        self._key: Any = None
+        self._expiry = self._next_fetch = datetime.min.replace(tzinfo=UTC)
+        self._lock = Lock()
+
+    def until(self, expiry: datetime) -> Any:
+        """A key for URLs that are valid until then; raises ServiceUnavailable, StorageRefused."""
+        wait = 0 if expiry < self._expiry else _MAX_WAIT
+        if self._expiry < expiry + _MARGIN and self._lock.acquire(timeout=wait):
+            try:
+                self._renew(expiry)
+            finally:
+                self._lock.release()
+        if expiry < self._expiry:
+            return self._key
+        raise ServiceUnavailable(f"there is no {self._name}, try again")
+
+    def _renew(self, expiry: datetime) -> None:
+        """Fetch it, unless another call just did: a call may wait for another, not for many."""
+        now = self._now()
+        if now < self._next_fetch or expiry + _MARGIN <= self._expiry:
+            return
+        self._next_fetch = now + _PAUSE
+        try:
+            self._key = call(lambda: self._fetch(now - _CLOCK_SKEW, now + _LIFE))
+            self._expiry = now + _LIFE
+        except (ServiceUnavailable, StorageRefused) as error:
+            log.error("storage-access-not-renewed", what=self._name, error=type(error).__name__)
+            if isinstance(error, StorageRefused) and self._expiry <= expiry:
+                raise
+
+
+@dataclass(frozen=True)
+class AzureUrlSigner(UrlSigner):
+    """Signs by the functions of the SDK: with the user delegation key, or else with the endpoint's."""
+
+    delegation_key: DelegationKey | None = None
+
+    def _queue_sas(self, name: str, permission: str, start: datetime, expiry: datetime, policy: str) -> str:
+        common = self._common(permission, start, expiry)
+        return generate_queue_sas(self.endpoint.account, name, policy_id=policy or None, **common)
+
+    def _blob_sas(
+        self, container: str, name: str, permission: str, start: datetime, expiry: datetime, disposition: str
+    ) -> str:
+        common = {**self._common(permission, start, expiry), "content_disposition": disposition or None}
+        return generate_blob_sas(self.endpoint.account, container, name, **common)
+
+    def _common(self, permission: str, start: datetime, expiry: datetime) -> Mapping[str, Any]:
+        """The arguments that both functions take."""
+        common = {"permission": permission, "start": start, "expiry": expiry, "protocol": self._protocol}
+        if self.delegation_key:
+            return {**common, "user_delegation_key": self.delegation_key.until(expiry)}
+        return {**common, "account_key": self.endpoint.key}

@@ -1,0 +1,256 @@
+"""The SDK's requests over keep-alive connections of http.client, the same on threads and under gevent.
+
+The SDK's own transport, requests, costs several times as much, and urllib3 below it still half as much again.
+No redirects, cookies or netrc, and a proxy only where it is given: the settings alone say where storage is. A
+failed request is sent again, and may have succeeded the first time. This module never logs: requests hold
+signatures.
+"""
+
+import os
+import random
+import ssl
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from traceback import clear_frames
+from typing import Any
+from urllib.parse import urlsplit
+
+from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+from azure.core.pipeline.transport import HttpResponse, HttpTransport
+from azure.core.rest import HttpRequest
+from azure.core.utils import case_insensitive_dict
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+from legacy_queue.domain.times import to_milliseconds
+from legacy_queue.ports import Observe, ignore
+
+_MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
+_DELAYS = {"queue": (0.1, 1), "table": (0.1, 0.2), "blob": (0.1, 1)}  # seconds before each retry, at least
+_MAX_RETRY_AFTER = 2.0  # seconds
+
+
+class Transport(HttpTransport[HttpRequest, HttpResponse]):
+    """Sends the requests of one service, whose endpoint is ``url``."""
+
+    def __init__(
+        self,
+        service: str,
+        url: str,
+        counts: Counter[tuple[str, str]],
+        context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        observe: Observe = ignore,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+        timeout: float = 7,
+        max_idle: int = 128,
+    ) -> None:
+        """``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy.
+
+        ``context`` is by default one with the authorities of the system and of requests. ``timeout``, in
+        seconds, is for each step: a call gives up before a client with a timeout of 30 s. Connections beyond
+        ``max_idle`` are closed after their request. Raises ValueError.
+        """
+        at = urlsplit(url)
+        if at.scheme not in ("http", "https") or not at.hostname:
+            raise ValueError(f"{at.scheme}://{at.hostname} is not a URL of a storage endpoint")
+        if proxy and at.scheme != "https":
+            raise ValueError(f"a proxy is used for https only, and this is {at.scheme}://{at.netloc}")
+        self._service = service
+        self._address = (at.hostname, at.port or (443 if at.scheme == "https" else 80))
+        self._context = (context or default_context()) if at.scheme == "https" else None
+        self._proxy = urlsplit(proxy) if proxy else None
+        self._counts = counts
+        self._observe = observe
+        self._sleep = sleep
+        self._now = now
+        self._timeout = timeout
+        self._max_idle = max_idle
+        # with the time of the last use; the newest last
+        self._idle: deque[tuple[HTTPConnection, float]] = deque()
+        # the Date of the last answer, and when it came
+        self._dated: tuple[str, float] | None = None
+        self._is_closed = False
+        weakref.finalize(self, _close_all, self._idle)
+
+    def open(self) -> None: ...
+
+    def close(self) -> None:
+        """Send nothing from now on."""
+        self._is_closed = True
+        _close_all(self._idle)
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def service_time(self, ask: Callable[[], object]) -> datetime:
+        """The time of the service: the Date of its last answer, and what has passed since.
+
+        Where there is no answer yet, ``ask`` gets one.
+        """
+        if self._dated is None:
+            ask()
+        assert self._dated  # noqa: S101
+        date, received = self._dated
+        return to_milliseconds(parsedate_to_datetime(date) + timedelta(seconds=self._now() - received))
+
+    def send(self, request: HttpRequest, *, is_sent_once: bool = False, **_: object) -> HttpResponse:
+        """The last answer to up to three requests; raises ServiceRequestError, ServiceResponseError.
+
+        With ``is_sent_once``, it is not sent again once storage may have received it. The other options are
+        what is left over of the SDK's policies.
+        """
+        delays = iter(_DELAYS[self._service])
+        while True:
+            delay = next(delays, None)
+            self._counts[self._service, request.method] += 1
+            begun = time.perf_counter()
+            status = 0
+            try:
+                response = self._exchange(request)
+                status = response.status_code
+                if date := response.headers.get("date"):
+                    self._dated = date, self._now()
+                wait = _pause(delay, response) if helps_to_retry(status) and not is_sent_once else None
+                if wait is None:
+                    return response
+            except (ServiceRequestError, ServiceResponseError) as error:
+                wait = _pause(delay)
+                if wait is None or (is_sent_once and isinstance(error, ServiceResponseError)):
+                    raise
+            finally:
+                self._observe(self._service, time.perf_counter() - begun, 0 < status < 500)
+            self._sleep(wait)
+
+    def _exchange(self, request: HttpRequest) -> "Response":
+        """The answer to the request.
+
+        Raises ServiceRequestError: storage did not get the whole request, and so cannot have acted on it.
+        Raises ServiceResponseError: it was sent, but no complete answer came; storage may have acted on it.
+        """
+        if self._is_closed:
+            raise ServiceRequestError("closed")
+        url = urlsplit(request.url)
+        target = f"{url.path or '/'}?{url.query}" if url.query else url.path
+        connection = self._take()
+        is_sent = False
+        try:
+            connection.request(request.method, target, request.content, request.headers)
+            is_sent = True
+            answer = connection.getresponse()
+            response = Response(request, answer)
+            if answer.length is None and not answer.chunked:
+                raise HTTPException("its end could not be noticed")
+        except (OSError, UnicodeError, HTTPException) as error:  # UnicodeError: an invalid host name
+            connection.close()
+            clear_frames(error.__traceback__)  # of a proxy's answer, which keeps the socket open
+            if is_sent:
+                raise ServiceResponseError(type(error).__name__) from error
+            is_refused = type(error) is OSError and str(error).startswith("Tunnel connection failed")
+            raise ServiceRequestError("ProxyRefused" if is_refused else type(error).__name__) from error
+        except BaseException:  # the greenlet is killed
+            connection.close()
+            raise
+        if len(self._idle) < self._max_idle and not self._is_closed:
+            self._idle.append((connection, self._now()))
+        else:
+            connection.close()
+        return response
+
+    def _take(self) -> HTTPConnection:
+        """A connection that is open, or connects when it is used."""
+        try:
+            connection, since = self._idle.pop()
+        except IndexError:
+            return self._new()
+        if self._now() - since < _MAX_IDLE_TIME and _is_open(connection):
+            connection.sock.settimeout(self._timeout)
+        else:
+            connection.close()
+        return connection
+
+    def _new(self) -> HTTPConnection:
+        host, port = self._address
+        if self._context is None:
+            return HTTPConnection(host, port, timeout=self._timeout)
+        if self._proxy is None:
+            return HTTPSConnection(host, port, timeout=self._timeout, context=self._context)
+        at, by = self._proxy.hostname or "", self._proxy.port or 80
+        connection = HTTPSConnection(at, by, timeout=self._timeout, context=self._context)
+        connection.set_tunnel(host, port)
+        return connection
+
+
+class Response(HttpResponse):
+    """An answer that was read whole. The SDK streams a blob from it, and gives it the ``properties``."""
+
+    def __init__(self, request: Any, answer: HTTPResponse) -> None:
+        super().__init__(request, None)
+        self.status_code = answer.status
+        self.headers = case_insensitive_dict(answer.getheaders())
+        self.content_type = self.headers.get("content-type")
+        self._content = answer.read()
+        self.content_length = len(self._content)
+
+    def body(self) -> bytes:
+        return self._content
+
+    read = body
+
+    @property
+    def response(self) -> "Response":
+        return self
+
+    def stream_download(self, *_: object, **__: object) -> Any:
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._content
+
+
+def helps_to_retry(status: int) -> bool:
+    return status in (408, 429) or (status >= 500 and status not in (501, 505))
+
+
+def _pause(delay: float | None, response: Response | None = None) -> float | None:
+    """Seconds to wait before the next try, half as much more by chance, so that servers do not retry at once.
+
+    ``delay`` is the least, None after the last try. None: do not try again, also where the response asks for
+    more time than a call has.
+    """
+    asked = response.headers.get("retry-after", "") if response else ""
+    least = max(delay or 0, float(asked) if asked.isdecimal() else 0)
+    if delay is None or least > _MAX_RETRY_AFTER:
+        return None
+    return least * random.uniform(1, 1.5)  # noqa: S311
+
+
+def _is_open(connection: HTTPConnection) -> bool:
+    """Whether nothing was received since the last answer, not even the end of the connection."""
+    if connection.sock is None:  # the last answer ended it
+        return False
+    connection.sock.settimeout(0)
+    try:
+        connection.sock.recv(1)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
+@cache
+def default_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.load_verify_locations(os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH)
+    return context
+
+
+def _close_all(idle: deque[tuple[HTTPConnection, float]]) -> None:
+    while idle:
+        idle.pop()[0].close()

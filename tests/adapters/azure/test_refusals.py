@@ -1,0 +1,215 @@
+"""What is sent again, how often, and what a failure or refusal becomes."""
+
+import logging
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azure.errors import StorageRefused
+from legacy_queue.adapters.azure.transport import Transport
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.local_processes.azurite import DEFAULT_KEY
+from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports.queue import LeaseLost, PopReceiptMismatch, QueueNotFound
+from legacy_queue.ports.table import Change
+
+from .stub import NO_CONTENT, Reply, Stub, answer, connection_string, hang_up, refused, reset, then_hang_up
+
+SECOND = timedelta(seconds=1)
+LEASE = MessageLease("00000000-0000-0000-0000-000000000000", "receipt")
+XML = "Content-Type: application/xml"
+PUT = b"<QueueMessagesList><QueueMessage><MessageId>i</MessageId></QueueMessage></QueueMessagesList>"
+UNREADABLE = PUT.replace(b"<MessageId>i</MessageId>", b"<DequeueCount>two</DequeueCount>")
+NO_MESSAGE = b"<QueueMessagesList/>"
+NO_MESSAGES = answer(200, NO_MESSAGE, XML)
+ROW_BODY = b'{"odata.etag":"e","PartitionKey":"p","RowKey":"k","Timestamp":"2009-10-09T21:04:30.1234567Z"}'
+ROW = answer(200, ROW_BODY)
+
+
+def batched(status: int) -> bytes:
+    error = '{"odata.error":{"code":"ACode","message":{"value":"said"}}}'
+    part = f"HTTP/1.1 {status} Word\r\nETag: e\r\nContent-Type: application/json\r\n\r\n{error}"
+    changes = f"--c\r\nContent-Type: application/http\r\n\r\n{part}\r\n--c--"
+    whole = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{changes}\r\n--b--"
+    return answer(202, whole.encode(), "Content-Type: multipart/mixed; boundary=b")
+
+
+class Client:
+    """An account at ``url``, a table and a queue of it, and how long was waited for before each retry."""
+
+    def __init__(self, url: str) -> None:
+        self.slept: list[float] = []
+        transport = partial(Transport, sleep=self.slept.append, timeout=60)
+        self.account = AzureAccount(connection_string(url), "t", transport=transport)
+        self.table = self.account.table("tasks")
+        self.queue = self.account.queue("claims")
+
+    def has_paused(self, *least: float) -> bool:
+        """Whether it waited so many seconds before the retries, or up to half as much more."""
+        return len(self.slept) == len(least) and all(
+            seconds <= slept <= 1.5 * seconds for seconds, slept in zip(least, self.slept, strict=True)
+        )
+
+
+ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
+    "get": (lambda at: at.table.get("p", "k"), "GET", ROW),
+    "insert": (lambda at: at.table.insert("p", "k", {}), "POST", NO_CONTENT),
+    "put a row": (lambda at: at.table.put("p", "k", {}), "PUT", NO_CONTENT),
+    "merge": (lambda at: at.table.merge("p", "k", {}), "PATCH", NO_CONTENT),
+    "delete a row": (lambda at: at.table.delete("p", "k"), "DELETE", NO_CONTENT),
+    "batch": (lambda at: at.table.batch("p", [Change("put", "k", {})]), "POST", batched(204)),
+    "page": (lambda at: at.table.page([], "", 10), "GET", answer(200, b'{"value":[]}')),
+    "put a message": (lambda at: at.queue.put("text", SECOND), "POST", answer(201, PUT, XML)),
+    "peek": (lambda at: at.queue.peek(), "GET", NO_MESSAGES),
+    "update": (lambda at: at.queue.update(LEASE, "text", SECOND), "PUT", NO_CONTENT),
+    "delete a message": (lambda at: at.queue.delete(LEASE), "DELETE", NO_CONTENT),
+    "upload": (lambda at: at.account.container.put_block("n", "id", b"."), "PUT", answer(201)),
+}
+FAILURES: dict[str, Reply] = {
+    "reset": reset,
+    "half an answer": then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Le"),
+    "408": refused(408),
+    "429": refused(429),
+    "503": refused(503, "ServerBusy"),
+    "504": answer(504, b"<html>a proxy's</html>"),
+}
+each_failure = pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+
+
+@pytest.mark.parametrize(("act", "method", "good"), ACTS.values(), ids=ACTS)
+def test_a_failed_request_is_sent_again_twice(act: Callable[[Client], Any], method: str, good: bytes) -> None:
+    with Stub(hang_up, refused(503, "ServerBusy"), good) as stub:
+        client = Client(stub.url)
+        act(client)
+    assert stub.methods == [method] * 3
+    assert client.has_paused(0.1, 0.2) or client.has_paused(0.1, 1)
+    assert [(counted[1], count) for counted, count in client.account.operations.items()] == [(method, 3)]
+
+
+@each_failure
+def test_after_three_failures_storage_is_unavailable(failure: Reply) -> None:
+    with Stub(failure) as stub:
+        client = Client(stub.url)
+        for name in ("insert", "put a message"):
+            with pytest.raises(ServiceUnavailable):
+                ACTS[name][0](client)
+    assert stub.methods == ["POST"] * 6
+    assert client.has_paused(0.1, 0.2, 0.1, 1)
+
+
+@each_failure
+def test_a_failed_receive_is_not_sent_again(failure: Reply) -> None:
+    with Stub(failure, NO_MESSAGES) as stub:
+        client = Client(stub.url)
+        with pytest.raises(ServiceUnavailable):
+            client.queue.receive(32, SECOND)
+        assert stub.methods == ["GET"]
+        assert client.queue.receive(32, SECOND) == []
+
+
+@pytest.mark.parametrize(("retry_after", "least"), [("2", 2), ("0", 0.1), ("soon", 0.1)])
+def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) -> None:
+    with Stub(answer(503, b"", f"Retry-After: {retry_after}"), NO_CONTENT) as stub:
+        client = Client(stub.url)
+        client.table.put("p", "k", {})
+    assert client.has_paused(least)
+
+
+def test_storage_that_asks_for_more_than_two_seconds_is_unavailable_at_once() -> None:
+    with Stub(answer(503, b"", "Retry-After: 3"), NO_CONTENT) as stub, pytest.raises(ServiceUnavailable):
+        Client(stub.url).table.put("p", "k", {})
+    assert len(stub.heard) == 1
+
+
+def named(place: str, status: int, code: str) -> bytes:
+    """A refusal that has its code in that place."""
+    xml = f"<Error><Code>{code}</Code><Message>said</Message></Error>".encode()
+    json = f'{{"odata.error":{{"code":"{code}","message":{{"value":"said"}}}}}}'.encode()
+    return {"header": refused(status, code), "XML": answer(status, xml, XML), "JSON": answer(status, json)}[
+        place
+    ]
+
+
+REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
+    "an existing row": ("insert", refused(409, "EntityAlreadyExists"), AlreadyExists),
+    "a merge of another version": ("merge", refused(412, "UpdateConditionNotSatisfied"), Changed),
+    "no row, says another server": ("get", refused(404), StorageRefused),
+    "another version, says another server": ("merge", refused(412), StorageRefused),
+    "a batch that loses a race": ("batch", batched(412), Changed),
+    "a batch that is refused at once": ("batch", refused(409, "EntityAlreadyExists"), Changed),
+    "a batch that is too large": ("batch", refused(413, "RequestBodyTooLarge"), StorageRefused),
+    "a batch that fails": ("batch", batched(500), ServiceUnavailable),
+    "a message of a queue of none": ("update", refused(404, "QueueNotFound"), QueueNotFound),
+    "a stale receipt": ("delete a message", refused(400, "PopReceiptMismatch"), PopReceiptMismatch),
+    "a receipt that is none": ("delete a message", refused(400, "InvalidQueryParameterValue"), LeaseLost),
+    "a lease without a code": ("delete a message", refused(400), LeaseLost),
+    "a peek where there is no queue": ("peek", refused(404), QueueNotFound),
+    "what is not allowed": ("update", refused(403, "AuthorizationPermissionMismatch"), StorageRefused),
+    "a redirect": ("get", answer(302, b"", "Location: /elsewhere"), StorageRefused),
+    "a wrong key": ("get", refused(403, "AuthenticationFailed"), ServiceUnavailable),
+    "a batch with a wrong key": ("batch", named("JSON", 403, "AuthenticationFailed"), ServiceUnavailable),
+    "a disabled account": ("get", named("XML", 403, "AccountIsDisabled"), ServiceUnavailable),
+    "no table": ("get", named("JSON", 404, "TableNotFound"), ServiceUnavailable),
+    "a table that is being deleted": ("merge", named("JSON", 409, "TableBeingDeleted"), ServiceUnavailable),
+    "no container": ("upload", refused(404, "ContainerNotFound"), ServiceUnavailable),
+    "what storage cannot do": ("update", named("XML", 501, "NotImplemented"), ServiceUnavailable),
+    "a proxy's page": ("get", answer(200, b"<html>a proxy's"), ServiceUnavailable),
+    "a proxy's page for messages": ("peek", answer(200, b"<html>a proxy's", XML), ServiceUnavailable),
+    "a message that cannot be read": ("peek", answer(200, UNREADABLE, XML), ServiceUnavailable),
+    "a row without keys": ("page", answer(200, b'{"value":[{}]}'), ServiceUnavailable),
+    "an insert without an etag": ("insert", answer(201, b"{}"), ServiceUnavailable),
+    "a put that returns no message": ("put a message", answer(201, NO_MESSAGE, XML), ServiceUnavailable),
+    "a batch without parts": ("batch", answer(202, b"none"), ServiceUnavailable),
+}
+
+
+@pytest.mark.parametrize(("name", "refusal", "raised"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_raises_its_error(name: str, refusal: bytes, raised: type[Exception]) -> None:
+    with Stub(refusal) as stub, capture_logs() as logs:
+        client = Client(stub.url)
+        with pytest.raises(raised) as caught:
+            ACTS[name][0](client)
+    assert type(caught.value) is raised
+    assert len(stub.heard) == 1
+    assert [line["log_level"] for line in logs] == (["error"] if raised is ServiceUnavailable else [])
+
+
+def test_logs_and_errors_hold_neither_key_nor_signature(caplog: pytest.LogCaptureFixture) -> None:
+    """Not even logs of the SDK at any level, the cause of an error, or what a table looks like.
+
+    Of a wrong signature Azure says which it expected.
+    """
+    wrong = b"<Error><Code>AuthenticationFailed</Code><Detail>expected hush</Detail></Error>"
+    with Stub(answer(403, wrong, XML), hang_up) as stub, caplog.at_level(logging.DEBUG):
+        client = Client(stub.url)
+        with capture_logs() as logs:
+            shown = [repr(client.table), repr(client.queue)]
+            for name in ("get", "peek", "upload"):
+                with pytest.raises(ServiceUnavailable) as caught:
+                    ACTS[name][0](client)
+                error: BaseException | None = caught.value
+                while error:
+                    shown.append(repr(error))
+                    error = error.__cause__ or error.__context__
+        shown += [str(logs), caplog.text]
+    signatures = {*re.findall(r"(?i)authorization: SharedKey \w+:(\S+)", b"".join(stub.heard).decode())}
+    assert len(signatures) >= 3
+    for secret in (DEFAULT_KEY, *signatures, "SharedKey ", "hush"):
+        assert not [text for text in shown if secret in text]
+
+
+def test_the_time_of_the_storage_is_the_date_of_its_last_answer() -> None:
+    """Whatever time it is here."""
+    date = datetime(2009, 10, 9, 21, 4, 30, tzinfo=UTC)
+    with Stub(answer(200, ROW_BODY, "Date: Fri, 09 Oct 2009 21:04:30 GMT")) as stub:
+        table = Client(stub.url).table
+        for _ in range(2):
+            assert date <= table.now() < date + 60 * SECOND
+        assert stub.methods == ["GET"]

@@ -1,0 +1,223 @@
+"""Kept connections: what is sent on which, what becomes of it where they fail, and how a proxy is used."""
+
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+from azure.core.rest import HttpRequest
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azure.transport import Transport, default_context
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.server.local_authority import LocalAuthority
+
+from .stub import (
+    NO_CONTENT,
+    Reply,
+    Stub,
+    answer,
+    connection_string,
+    hang_up,
+    read_request,
+    reset,
+    then_hang_up,
+)
+
+OK = answer(200, b"body")
+LARGE = b"." * 50_000_000
+
+
+class Sender:
+    """Sends requests to ``url``, none again that was sent."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._url = url
+        self._transport = Transport("table", url, Counter(), sleep=lambda _: None, **options)
+
+    def send(self, method: str = "GET", content: bytes | None = None) -> bytes:
+        """The body of the answer."""
+        request = HttpRequest(method, self._url, content=content)
+        return self._transport.send(request, is_sent_once=True).body()
+
+
+def test_a_connection_is_kept_and_used_again() -> None:
+    with Stub(OK) as stub:
+        sender = Sender(stub.url)
+        assert [sender.send() for _ in range(3)] == [b"body"] * 3
+    assert (stub.connections, len(stub.heard)) == (1, 3)
+
+
+def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
+    closed = threading.Event()
+
+    def answer_and_close(connection: socket.socket) -> None:
+        connection.sendall(OK)
+        hang_up(connection)
+        closed.set()
+
+    with Stub(answer_and_close) as stub:
+        sender = Sender(stub.url)
+        for _ in range(3):
+            closed.clear()
+            assert sender.send() == b"body"
+            assert closed.wait(10)
+    assert (stub.connections, len(stub.heard)) == (3, 3)
+
+
+def test_a_request_that_storage_does_not_read_in_time_was_not_sent() -> None:
+    with Stub(None) as stub, pytest.raises(ServiceRequestError, match="TimeoutError"):
+        Sender(stub.url, timeout=0.05).send("PUT", LARGE)  # which the stub does not read
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        hang_up,
+        reset,
+        then_hang_up(OK[:20]),
+        then_hang_up(OK[:-1]),
+        then_hang_up(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"),
+        then_hang_up(b"HTTP/1.1 200 OK\r\n\r\nbody"),
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+    ],
+    ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no length", "no HTTP"],
+)
+def test_an_incomplete_answer_is_no_answer(reply: Reply) -> None:
+    with Stub(reply, OK) as stub:
+        sender = Sender(stub.url)
+        with pytest.raises(ServiceResponseError):
+            sender.send()
+        assert sender.send() == b"body"
+    assert stub.connections == 2
+
+
+def test_an_answer_that_is_too_slow_is_no_answer() -> None:
+    with Stub(None) as stub, pytest.raises(ServiceResponseError, match="TimeoutError"):
+        Sender(stub.url, timeout=0.05).send()
+
+
+def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept() -> None:
+    together = threading.Barrier(5)
+
+    def wait_for_all(connection: socket.socket) -> None:
+        together.wait(60)
+        connection.sendall(OK)
+
+    with Stub(wait_for_all) as stub, ThreadPoolExecutor(5) as threads:
+        sender = Sender(stub.url, max_idle=3)
+        for _ in range(2):
+            answers = [threads.submit(sender.send) for _ in range(5)]
+            assert [answer.result() for answer in answers] == [b"body"] * 5
+        assert stub.connections == 5 + 2
+
+
+def test_a_connection_that_was_idle_for_a_minute_is_replaced() -> None:
+    """A firewall may have forgotten it without a word."""
+    times = iter([0.0, 59.0, 59.0, 120.0, 120.0])
+    with Stub(OK) as stub:
+        sender = Sender(stub.url, now=lambda: next(times))
+        made = []
+        for _ in range(3):
+            sender.send()
+            made.append(stub.connections)
+    assert made == [1, 1, 2]
+
+
+def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> None:
+    """Storage, which did not get all of it, cannot have acted on it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        listener.settimeout(30)
+        sender = Sender(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        first = threads.submit(sender.send)
+        connection, _ = listener.accept()
+        connection.recv(65536)
+        connection.sendall(OK)
+        assert first.result() == b"body"
+        second = threads.submit(sender.send, "PUT", LARGE)
+        connection.recv(1)
+        reset(connection)
+        connection, _ = listener.accept()
+        with connection:
+            left = len(LARGE)
+            while left > 0:
+                left -= len(connection.recv(1 << 20))
+            connection.sendall(OK)
+            assert second.result() == b"body"
+
+
+@pytest.fixture
+def secure(serving: ssl.SSLContext) -> Iterator[Stub]:
+    with Stub(OK, context=serving) as stub:
+        yield stub
+
+
+def test_nothing_is_sent_to_an_untrusted_certificate(secure: Stub) -> None:
+    with pytest.raises(ServiceRequestError, match="SSLCertVerificationError"):
+        Sender(secure.url).send()
+    assert secure.heard == []
+
+
+def test_the_ca_bundle_of_requests_is_trusted(
+    secure: Stub, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
+    assert Sender(secure.url, context=default_context.__wrapped__()).send() == b"body"
+
+
+def account_through(proxy: Stub, trusting: ssl.SSLContext) -> AzureAccount:
+    """An account without a path in its URLs, as Azure's."""
+    transport = partial(Transport, proxy=proxy.url, context=trusting, sleep=lambda _: None)
+    return AzureAccount(connection_string("https://localhost:1"), "t", transport=transport)
+
+
+def test_storage_is_reached_through_the_proxy(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+    reached = []
+
+    def tunnel(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 Connection established\r\nVia: 1.1 proxy\r\n\r\n")
+        with serving.wrap_socket(connection, server_side=True) as storage:
+            while request := read_request(storage):
+                reached.append(request)
+                storage.sendall(NO_CONTENT)
+
+    with Stub(tunnel) as proxy:
+        account = account_through(proxy, trusting)
+        for _ in range(2):
+            account.queue("q").remove()
+        with pytest.raises(ServiceUnavailable):
+            list(account.queues("q"))
+        account.close()
+    (connect,) = proxy.heard
+    assert connect.startswith(b"CONNECT localhost:1 HTTP/1.")
+    assert [request.partition(b"?")[0] for request in reached[2:]] == [b"GET /"]
+    assert [request.split()[:2] for request in reached[:2]] == [[b"DELETE", b"/q"]] * 2
+
+
+def test_a_proxy_that_refuses_means_unavailable_and_is_named(trusting: ssl.SSLContext) -> None:
+    with Stub(answer(407)) as proxy, capture_logs() as logs, pytest.raises(ServiceUnavailable):
+        account_through(proxy, trusting).queue("q").remove()
+    assert proxy.methods == ["CONNECT"] * 3
+    assert [line["error"] for line in logs] == ["ProxyRefused"]
+
+
+def test_a_proxy_for_plain_http_is_refused() -> None:
+    with pytest.raises(ValueError, match="a proxy is used for https only, and this is http://storage:1"):
+        Transport("table", "http://storage:1/account", Counter(), proxy="http://proxy:3128")
+
+
+def test_nothing_is_sent_by_a_closed_account() -> None:
+    with Stub(OK) as stub:
+        account = AzureAccount(connection_string(stub.url), "t")
+        account.close()
+        for act in (account.table("tasks").create, account.queue("q").peek, account.container.create):
+            with pytest.raises(ServiceUnavailable):
+                act()
+    assert stub.heard == []

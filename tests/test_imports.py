@@ -1,0 +1,31 @@
+"""What a process imports only where it uses it: each takes long, and megabytes."""
+
+import subprocess
+import sys
+
+BUILD = """
+import legacy_queue.server.serve, sys
+from legacy_queue.config import Settings
+from legacy_queue.wiring import build
+build(Settings(storage="memory", signing_secrets=("a secret",)), "http://localhost")
+"""
+NOT_OF_EMBEDDED = ("azure", "boto3", "cryptography", "kombu", "requests", "urllib3")
+
+
+def imported(*words: str) -> set[str]:
+    """The packages that Python imports for these words."""
+    command = [sys.executable, "-X", "importtime", *words]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in output.splitlines()}
+
+
+def test_a_server_of_embedded_storage_imports_neither_the_sdk_of_azure_nor_an_http_client() -> None:
+    packages = imported("-c", BUILD)
+    assert {"flask", "gevent", "gunicorn"} <= packages
+    assert packages.isdisjoint(NOT_OF_EMBEDDED)
+
+
+def test_help_of_serve_imports_no_server() -> None:
+    packages = imported("-m", "legacy_queue", "serve", "--help")
+    assert "click" in packages
+    assert packages.isdisjoint({"flask", "gevent", "gunicorn", *NOT_OF_EMBEDDED})
