@@ -1,7 +1,7 @@
 """Timers, in rows of the table ``<prefix>timers``, in the order of their times.
 
 The partition is ``<bucket>-<owner>``: when the row is due, in units of 8 s, and the process that inserted it,
-so that no two processes fill one partition. The key is ``<taskId>.<owner><number>``. A row is inserted and
+so that no two processes fill one partition. The key is ``<taskId>.<owner>.<number>``. A row is inserted and
 deleted, never changed. Its times ``inserted`` and ``due`` are by the clock of the storage: those of the
 processes differ.
 """
@@ -125,7 +125,7 @@ class TimerStore:
                     self._table.delete(partition, row.key)
 
     def _key(self, timer: Timer) -> str:
-        return f"{timer.task_id}.{self._owner}{next(self._numbers)}"
+        return f"{timer.task_id}.{self._owner}.{next(self._numbers)}"
 
     def _set_aside(self, row: Row) -> None:
         self._table.put(_SET_ASIDE, f"{row.partition}.{row.key}", row.values)

@@ -24,7 +24,7 @@ from legacy_queue.services.composition import Services
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
-from legacy_queue.stores import Storage, TaskStore, TimerRow
+from legacy_queue.stores import Storage, TaskStore, TimerRow, TimerStore
 from legacy_queue.stores.timer_store import stored
 from tests.domain.tasks import task_body as task_body
 from tests.memory_server import FakeClock, messages_in
@@ -118,6 +118,7 @@ class Harness:
         self.broker = broker or FakeBroker()
         self._required, self._secrets = frozenset(required), secrets
         self._events_read = 0
+        self._replicas = 0
         self.services = self.replica()
 
     def replica(
@@ -142,7 +143,11 @@ class Harness:
         """
         secrets = secrets or self._secrets
         storage = Storage(account or self.account, PREFIX, clock or self.clock, shards)
-        storage = intercept_storage(storage, intercept)
+        self._replicas += 1  # so that rows have the same names in each run
+        timers = TimerStore(
+            storage.account.table(f"{PREFIX}timers"), clock or self.clock, f"p{self._replicas}"
+        )
+        storage = intercept_storage(with_stores(storage, timers=timers), intercept)
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(Broker, self.broker, intercept, "broker.")

@@ -106,7 +106,7 @@ class ClockControl:
         if self._stopping.is_set():
             raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
         clock.move_to(target)
-        self._timers.tick()  # the messages of timers are visible by now
+        self._timers.tick()  # rows about missing effects are due by now
         if self._periodic_jobs:
             self._periodic_jobs.do_due(self._stopping)
             self._resolver.handle_all()

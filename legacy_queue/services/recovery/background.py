@@ -32,7 +32,7 @@ class Pace:
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)  # of the calls of workers
     check: timedelta = timedelta(seconds=1)  # of the broker
-    receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
+    receive: timedelta = timedelta(seconds=5)  # of due timers: those of a killed process go on within 30 s
 
 
 class Background:
