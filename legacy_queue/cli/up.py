@@ -39,7 +39,7 @@ _DEMO_CLAIM = "6s"  # short, so that the demonstration shows a reclaim
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
 _LINK_LIFE = timedelta(minutes=60)
 _PROGRESS_INTERVAL = 2  # seconds
-_REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the end
+_REPORT_TIMEOUT = 1  # seconds for the sample worker to report its task at the end
 
 
 @click.command()

@@ -6,7 +6,7 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 import click
 import structlog
@@ -33,7 +33,7 @@ def _default_worker_id() -> str:
 @click.option("--worker-id", callback=identifier, show_default="the host's name and the process id")
 @click.option(
     "--protocol",
-    type=click.Choice([p.value for p in Protocol]),
+    type=click.Choice(get_args(Protocol)),
     default="draft",
     show_default=True,
     help="How to find work: poll Azure queues, as in the draft or as deployed workers do, or call claimWork.",
@@ -59,7 +59,6 @@ def worker(
     queue: CalledQueue,
     pool: str,
     worker_id: str | None,
-    protocol: str,
     log_format: str,
     **settings: Any,
 ) -> None:
@@ -74,7 +73,6 @@ def worker(
         credentials=queue.credentials,
         pool=pool,
         worker_id=worker_id or _default_worker_id(),
-        protocol=Protocol(protocol),
         **settings,  # the other options have the names of the fields
     )
     log_to_standard_error(log_format)

@@ -86,8 +86,6 @@ class QueueClient:
         self._settings = settings
         self._name = {"workerGroup": settings.worker_group, "workerId": settings.worker_id}
         self._give_up = give_up
-        self._session = requests.Session()
-        self.close = self._session.close
 
     def poll_task_urls(self) -> tuple[Sequence[Mapping[str, str]], datetime]:
         """The signed URLs of the pool's queues, the highest priority first, and when they expire."""
@@ -133,18 +131,17 @@ class QueueClient:
     def _call(self, path: str, claim: Claim | None = None, method: str = "POST", **options: Any) -> Any:
         """The JSON of the answer to a request that the claim's credentials sign, or else the worker's own."""
         own = Credentials.from_wire(claim["credentials"]) if claim else self._settings.credentials
-        return self._send(
-            path, method, self._settings.base_url.rstrip("/") + path, auth=own.sign, **options
-        ).json()
+        url = self._settings.base_url.rstrip("/") + path
+        return self._send(path, method, url, own.sign, **options).json()
 
     def _send(
-        self, name: str, method: str, url: str, pauses: Sequence[float] = PAUSES, **options: Any
+        self, name: str, method: str, url: str, auth: Any = unsigned, pauses: Any = PAUSES, **options: Any
     ) -> requests.Response:
         """The answer with a 2xx. Each attempt is signed again; errors have the name in place of the URL."""
-        options = {"auth": unsigned, "timeout": TIMEOUT, "allow_redirects": False, **options}
+        options = {"auth": auth, "allow_redirects": False, **options}
         for pause in (*pauses, None):
             try:
-                answer = self._session.request(method, url, **options)
+                answer = requests.request(method, url, timeout=TIMEOUT, **options)
             except requests.RequestException as broken:
                 failure = f"no answer ({type(broken).__name__}; for an SSLError see legacy-queue ca)"
             else:

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event, Lock
 
 from legacy_queue.worker.queue_client import Claim, Message, QueueClient, Refused, Unavailable, run_path
 from legacy_queue.worker.task_run import TaskRun
-from legacy_queue.worker.worker_settings import Protocol, WorkerSettings
+from legacy_queue.worker.worker_settings import WorkerSettings
 
-REFRESH_MARGIN = timedelta(minutes=5)
 PAUSE = 1.0  # seconds, after a search that has found no work
 
 
@@ -37,7 +35,7 @@ class SampleWorker:
 
         Raises Refused if the queue refuses this worker, after the running tasks have ended.
         """
-        with closing(self._client), ThreadPoolExecutor(self._settings.capacity) as threads:
+        with ThreadPoolExecutor(self._settings.capacity) as threads:
             for ended in [threads.submit(self._work) for _ in range(self._settings.capacity)]:
                 ended.result()
 
@@ -49,8 +47,8 @@ class SampleWorker:
         while claim := self._next_claim():
             notify = partial(self._notify, task_id=claim["status"]["taskId"], run_id=claim["runId"])
             notify("claim", taken_until=claim["takenUntil"])
-            with closing(QueueClient(self._settings, give_up=Event())) as client:  # reports after a stop too
-                TaskRun(client, claim, notify, self._stopping, self._finding).run()
+            client = QueueClient(self._settings, give_up=Event())  # it reports after a stop too
+            TaskRun(client, claim, notify, self._stopping, self._finding).run()
             self._running.remove(run_path(claim))
 
     def _next_claim(self) -> Claim | None:
@@ -58,7 +56,7 @@ class SampleWorker:
         with self._finding:
             while self._started != self._settings.max_tasks and not self._stopping.is_set():
                 try:
-                    is_polling = self._settings.protocol is not Protocol.CLAIMWORK
+                    is_polling = self._settings.protocol != "claimwork"
                     claim = self._poll() if is_polling else self._client.claim_work()
                 except Unavailable as failure:
                     claim = None
@@ -76,7 +74,7 @@ class SampleWorker:
         if now >= self._refresh_at:
             self._queues, expires = self._client.poll_task_urls()
             # five minutes before the URLs expire, or half way if that is later
-            self._refresh_at = expires - min(REFRESH_MARGIN, (expires - now) / 2)
+            self._refresh_at = expires - min(timedelta(minutes=5), (expires - now) / 2)
             self._notify("poll-urls", queues=len(self._queues), expires=expires)
         for number, urls in enumerate(self._queues, start=1):
             try:
@@ -96,7 +94,7 @@ class SampleWorker:
         deletes it after the claim, and after a refused claim (the task is missing, not scheduled or already
         claimed); it keeps it if the queue does not answer.
         """
-        is_draft = self._settings.protocol is Protocol.DRAFT
+        is_draft = self._settings.protocol == "draft"
         claim = None
         try:
             claim = self._client.claim_task(message, message.proof if is_draft else {})

@@ -21,7 +21,6 @@ from typing import IO
 from legacy_queue.worker.queue_client import Claim, QueueClient, Refused, Unavailable
 
 LOG = "public/logs/live.log"  # the artifact
-RECLAIM_MARGIN = timedelta(minutes=3)
 LOOK = 0.1  # seconds
 
 NO_PROGRAM = (FileNotFoundError, NotADirectoryError, PermissionError)
@@ -91,9 +90,9 @@ class TaskRun:
             return [f"malformed payload: {type(error).__name__}: {error}"], "malformed-payload"
         problems = self._wait(process, max_run_time)
         for name, path in files.items():
-            content_type, encoding = mimetypes.guess_type(name)
-            if encoding or not content_type:  # a compressed file does not have the type of its content
-                content_type = "application/octet-stream"
+            guessed, encoding = mimetypes.guess_type(name)
+            # a compressed file does not have the type of its content
+            content_type = guessed if guessed and not encoding else "application/octet-stream"
             try:
                 problems += self._upload(name, (directory / path).read_bytes(), content_type)
             except (OSError, ValueError) as error:  # ValueError: no file has such a name
@@ -152,4 +151,4 @@ def reclaim_time(claim: Claim) -> datetime:
     """
     now = datetime.now(UTC)
     left = datetime.fromisoformat(claim["takenUntil"]) - now
-    return now + max(left - min(RECLAIM_MARGIN, left / 3), timedelta(seconds=1))
+    return now + max(left - min(timedelta(minutes=3), left / 3), timedelta(seconds=1))

@@ -1,23 +1,19 @@
 """What a worker is given."""
 
 import base64
-import json
 import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import requests
 
 from legacy_queue.domain import hawk
 
-
-class Protocol(StrEnum):
-    DRAFT = "draft"  # claims with the message's id, receipt and signature; the queue holds the message
-    DEPLOYED = "deployed"  # claims with the worker's name alone, and deletes the message itself
-    CLAIMWORK = "claimwork"  # requests claims; uses no Azure queue
+# A worker of the draft claims with the message's id, receipt and signature, and the queue holds the message.
+# A deployed one claims with its name alone, and deletes the message. The last asks for claims alone.
+Protocol = Literal["draft", "deployed", "claimwork"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +30,9 @@ class Credentials:
 
     @property
     def ext(self) -> str:
-        """The ``ext`` of Hawk; raises ValueError if the certificate is not JSON."""
-        if not self.certificate:
-            return ""
-        as_object = json.dumps({"certificate": json.loads(self.certificate)})
-        return base64.b64encode(as_object.encode()).decode()
+        """The ``ext`` of Hawk, without which a certificate is not used."""
+        as_object = f'{{"certificate": {self.certificate}}}'
+        return base64.b64encode(as_object.encode()).decode() if self.certificate else ""
 
     def sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Sign the target and the body as they go over the wire: an ``auth`` of requests."""
@@ -66,6 +60,6 @@ class WorkerSettings:
     pool: str
     worker_group: str
     worker_id: str
-    protocol: Protocol = Protocol.DRAFT
+    protocol: Protocol = "draft"
     capacity: int = 1  # tasks at the same time
     max_tasks: int | None = None  # after which the worker ends

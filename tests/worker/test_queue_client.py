@@ -2,7 +2,6 @@
 
 import base64
 import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,7 @@ def test_a_refused_request_is_not_repeated_and_its_error_has_the_queues_sentence
         worker_id="id",
     )
     legacy_queue.fault("claimWork", status=409, message="Not for you.", times=1)
-    with closing(QueueClient(settings, threading.Event())) as client, pytest.raises(Refused) as refused:
-        client.claim_work()
+    with pytest.raises(Refused) as refused:
+        QueueClient(settings, threading.Event()).claim_work()
     assert str(refused.value).startswith("/claim-work/p/w: 409 Not for you.")
     assert [request["endpoint"] for request in legacy_queue.requests()] == ["claimWork"]

@@ -11,7 +11,7 @@ import requests
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing import LegacyQueue
-from legacy_queue.worker import Credentials, Protocol, SampleWorker, WorkerSettings
+from legacy_queue.worker import Credentials, SampleWorker, WorkerSettings
 from legacy_queue.worker.task_run import LOG, reclaim_time
 from tests.system.processes import LONG, leaks, wait_until
 
@@ -158,17 +158,15 @@ def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_re
         wait_until(lambda: asks in requests.get(f"{legacy_queue.root_url}/metrics", timeout=LONG).text)
         worker.stop()
 
-    work(legacy_queue, {"run": stop}, protocol=Protocol.CLAIMWORK, capacity=2, max_tasks=2)
+    work(legacy_queue, {"run": stop}, protocol="claimwork", capacity=2, max_tasks=2)
     first, retry = legacy_queue.status(task_id)["runs"]
     assert first["reasonResolved"] == "worker-shutdown"
     assert retry["state"] == "pending"
     assert has_ended(*written(pid))
 
 
-@pytest.mark.parametrize("protocol", [Protocol.DRAFT, Protocol.DEPLOYED])
-def test_the_message_of_an_unanswered_claim_is_not_deleted(
-    legacy_queue: LegacyQueue, protocol: Protocol
-) -> None:
+@pytest.mark.parametrize("protocol", ["draft", "deployed"])
+def test_the_message_of_an_unanswered_claim_is_not_deleted(legacy_queue: LegacyQueue, protocol: str) -> None:
     legacy_queue.create_task(payload={"command": "true"})
     legacy_queue.fault("claimTask", status=503, times=1)
     work(legacy_queue, {"poll": SampleWorker.stop}, protocol=protocol)
@@ -227,6 +225,6 @@ def test_no_step_contains_a_secret(legacy_queue: LegacyQueue) -> None:
         ("upload", 403),
     ):
         legacy_queue.fault(endpoint, status=status, times=1)
-    steps = work(legacy_queue, protocol=Protocol.DEPLOYED, max_tasks=2)
+    steps = work(legacy_queue, protocol="deployed", max_tasks=2)
     assert len([fields for name, fields in steps if name == "failure"]) >= 5
     assert leaks(repr(steps), {"s3cret", legacy_queue.credentials["accessToken"]}) == []
