@@ -7,8 +7,10 @@ Expected signatures come from openssl, which signs ``<taskId>/<runId>`` with the
 import base64
 import json
 import subprocess
+from collections.abc import MutableMapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,9 @@ from tests.services.harness import (
     POLL_VISIBILITY,
     SECRET,
     CallRecorder,
+    FaultAt,
     Harness,
+    failing,
 )
 
 MS = timedelta(milliseconds=1)
@@ -142,3 +146,18 @@ def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
         harness.claim(message, ALICE)
     assert harness.states(task_id) == ["running by bob"]
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
+
+
+def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    harness = Harness()
+    task_id = harness.create(retries=0)
+    harness.claim(harness.receive_one())
+    harness.clock.advance(CLAIM_TIMEOUT)
+    message = harness.receive_one()
+    services = harness.replica(FaultAt(0, of="remove", before=failing(ValueError("a defect"))))
+    with pytest.raises(RequestConflict):
+        harness.claim(message, BOB, services=services)
+    assert harness.states(task_id) == ["exception claim-expired"]
+    assert "stale-message-not-deleted" in [entry["event"] for entry in logs]
