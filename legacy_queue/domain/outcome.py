@@ -84,9 +84,7 @@ def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
     return Outcome(task, message_effect=after, events=(task_event(f"task-{task.state}", task),))
 
 
-def message_held(
-    task: Task, lease: MessageLease | None, now: datetime, events: tuple[Event, ...] = ()
-) -> Outcome:
+def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outcome:
     """The message for the next run is held until takenUntil.
 
     A message ends at the deadline, and Azure hides no message up to its end. If takenUntil is about as late,
@@ -97,6 +95,6 @@ def message_held(
     rest = task.definition.deadline - now - _EXPIRY_MARGIN
     # rounded up, as Azure rounds the time for which it hides the message
     if timedelta(seconds=whole_seconds(until - now)) < rest:
-        return Outcome(task, hold=Hold(run.run_id + 1, until, lease), events=events)
+        return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
     after = DeleteMessage(lease, task.work_queue) if lease else None
-    return Outcome(replace(task, held=None), message_effect=after, events=events)
+    return Outcome(replace(task, held=None), message_effect=after)

@@ -186,7 +186,7 @@ def claim(
     task = _with_last_run(
         task, task.held, state="running", worker=worker, taken_until=taken_until, started=now
     )
-    return message_held(task, proof, now, events=(*retried, task_event("task-running", task)))
+    return replace(message_held(task, proof, now), events=(*retried, task_event("task-running", task)))
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -256,7 +256,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     if task.state != "running":
         return replace(task_pending(changed), events=events)
     after = DeleteMessage(task.held, task.work_queue) if task.held else None
-    return replace(message_held(changed, None, now, events), message_effect=after)
+    return replace(message_held(changed, None, now), message_effect=after, events=events)
 
 
 def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:

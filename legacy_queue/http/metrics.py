@@ -61,7 +61,7 @@ class Metrics:
 
     def answered(self, record: RequestRecord) -> None:
         """Count a request. Without an endpoint its label is ``none``."""
-        name = record.endpoint_name or "none"
+        name = record.endpoint or "none"
         self._answered_of(name, record.status).inc()
         self._seconds_of(name).observe(record.ms / 1000)
 

@@ -38,13 +38,14 @@ WsgiApp = Callable[[Environ, Any], Iterable[bytes]]
 class RequestRecord:
     """What the log line, the error and the journal say of a request.
 
-    ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the name of the declared
-    endpoint and its parameters; ``endpoint`` is the name of the view of any other path. ``payload`` is the
-    body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and ``reason`` are those of Azure's
-    errors. ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it gets no
-    answer. ``queue`` is the work queue that the request is about, ``runs`` are taskId and runId of the runs
-    that a signed URL or claimWork is about, as far as they are known. It ``is_allowed_to_all`` if the
-    anonymous role allows it, and the caller's own scopes do not. ``facts`` are fields of the journal alone.
+    ``target`` (path and query) and ``path`` are as they were sent. ``endpoint`` is the name of the
+    endpoint or view that served the request; ``call`` is that of a declared endpoint, and its parameters.
+    ``payload`` is the body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and
+    ``reason`` are those of Azure's errors. ``fault`` is the id of the fault that happened to the request.
+    If it ``is_dropped``, it gets no answer. ``queue`` is the work queue that the request is about,
+    ``runs`` are taskId and runId of the runs that a signed URL or claimWork is about, as far as they are
+    known. It ``is_allowed_to_all`` if the anonymous role allows it, and the caller's own scopes do not.
+    ``facts`` are fields of the journal alone.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -78,11 +79,6 @@ class RequestRecord:
         self._begun = time.monotonic()
 
     @property
-    def endpoint_name(self) -> str | None:
-        """The name of the endpoint or view that served the request."""
-        return self.call[0] if self.call else self.endpoint
-
-    @property
     def error(self) -> tuple[str | None, str | None]:
         """The code of the error, and its reason, which may quote what was sent."""
         refusal = self.refusal
@@ -102,7 +98,7 @@ class RequestRecord:
         fields = {
             "method": self.method,
             "path": without_signature(self.path),
-            "endpoint": self.endpoint_name,
+            "endpoint": self.endpoint,
             "status": self.status,
             "task_queue_id": self.queue and self.queue.task_queue_id,
             "priority": self.queue and self.queue.priority,
@@ -158,8 +154,7 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
     @app.after_request
     def log_request(response: Response) -> Response:
         record = record_of(request.environ)
-        if not (record.call or record.endpoint):
-            record.endpoint = request.endpoint
+        record.endpoint = record.endpoint or request.endpoint
 
         def end() -> None:
             record.write()

@@ -131,6 +131,7 @@ class EndpointViews:
         if endpoint.disabled:
             raise ResourceNotFound(endpoint.disabled)
         params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
+        record.endpoint = endpoint.name
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
@@ -157,6 +158,7 @@ class EndpointViews:
             _check_body(endpoint, body, len(raw), is_of_2018)
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
+            record.endpoint = endpoint.name
             record.call = endpoint.name, params
         return Call(
             endpoint,

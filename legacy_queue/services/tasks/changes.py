@@ -69,9 +69,8 @@ class Changes:
             is_fresh = remembered is None
             stored = remembered or self.read(task_id)
             remembered = None  # it may be old: any further round reads
-            now = self._clock.now() if is_fresh else began
             try:
-                outcome = decide(stored.task, now)
+                outcome = decide(stored.task, self._clock.now() if is_fresh else began)
             except QueueError as refusal:
                 if is_fresh:
                     self._delete_refused(stored.task, message, refusal)
