@@ -111,7 +111,7 @@ def untraced() -> Iterator[None]:
 def pytest_collection() -> Generator[None, object, object]:
     """Import what is measured, which is traced, and then all else."""
     for package in (legacy_queue.domain, legacy_queue.services, legacy_queue.stores):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     with untraced():
         return (yield)

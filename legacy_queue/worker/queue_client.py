@@ -6,12 +6,13 @@ reclaim, create artifacts and report. Signed URLs and receipts are secrets: no e
 
 import base64
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 import requests
@@ -121,12 +122,12 @@ class QueueClient:
         """reportCompleted, reportFailed or, with its reason, reportException."""
         self._call(f"{run_path(claim)}/{result}", claim, json={"reason": reason} if reason else None)
 
-    def create_artifact(self, claim: Claim, name: str, content: bytes, content_type: str) -> None:
-        """Create an artifact that expires with the task, and upload it."""
+    def create_artifact(self, claim: Claim, name: str, content: IO[bytes], content_type: str) -> None:
+        """Create an artifact that expires with the task, and upload it, without reading it whole."""
         path = f"{run_path(claim)}/artifacts/{quote(name, safe='')}"  # the name is one segment of the path
         body = {"storageType": "s3", "expires": claim["task"]["expires"], "contentType": content_type}
         put_url = self._call(path, claim, json=body)["putUrl"]
-        self._send("upload", "PUT", put_url, data=content, headers={"Content-Type": content_type})
+        self._send("upload", "PUT", put_url, content=content, headers={"Content-Type": content_type})
 
     def _call(self, path: str, claim: Claim | None = None, method: str = "POST", **options: Any) -> Any:
         """The JSON of the answer to a request that the claim's credentials sign, or else the worker's own."""
@@ -135,11 +136,22 @@ class QueueClient:
         return self._send(path, method, url, own.sign, **options).json()
 
     def _send(
-        self, name: str, method: str, url: str, auth: Any = unsigned, pauses: Any = PAUSES, **options: Any
+        self,
+        name: str,
+        method: str,
+        url: str,
+        auth: Any = unsigned,
+        pauses: Any = PAUSES,
+        content: IO[bytes] | None = None,
+        **options: Any,
     ) -> requests.Response:
         """The answer with a 2xx. Each attempt is signed again; errors have the name in place of the URL."""
         options = {"auth": auth, "allow_redirects": False, **options}
         for pause in (*pauses, None):
+            if content:
+                # requests would send an empty file in chunks, without the length that is needed
+                options["data"] = content if content.seek(0, os.SEEK_END) else b""
+                content.seek(0)
             try:
                 answer = requests.request(method, url, timeout=TIMEOUT, **options)
             except requests.RequestException as broken:

@@ -47,7 +47,7 @@ class TaskRun:
                     problems, reason = self._execute(Path(directory), log)
                 log.writelines(f"[worker] {problem}\n".encode(errors="replace") for problem in problems)
                 log.seek(0)
-                problems += self._upload(LOG, log.read(), "text/plain; charset=utf-8")
+                problems += self._upload(LOG, log, "text/plain; charset=utf-8")
                 for problem in problems:
                     self._notify("failure", detail=problem)
                 if reason == "worker-shutdown":
@@ -94,7 +94,8 @@ class TaskRun:
             # a compressed file does not have the type of its content
             content_type = guessed if guessed and not encoding else "application/octet-stream"
             try:
-                problems += self._upload(name, (directory / path).read_bytes(), content_type)
+                with (directory / path).open("rb") as file:
+                    problems += self._upload(name, file, content_type)
             except (OSError, ValueError) as error:  # ValueError: no file has such a name
                 problems.append(f"artifact {name}: {path} cannot be read ({type(error).__name__})")
         return problems, "worker-shutdown" if problems and self._stopping.is_set() else None
@@ -116,7 +117,7 @@ class TaskRun:
             process.wait()
         return [f"the command ended with exit code {process.returncode}"] if process.returncode else []
 
-    def _upload(self, name: str, content: bytes, content_type: str) -> list[str]:
+    def _upload(self, name: str, content: IO[bytes], content_type: str) -> list[str]:
         """Create the artifact; what went wrong."""
         self._keep_claim()
         try:
