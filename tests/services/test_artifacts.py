@@ -140,6 +140,14 @@ def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(storag
     harness.sweep(HOUR)
 
 
+def test_an_expired_artifact_without_bytes_is_removed() -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    create(harness, task_id, "reference")
+    harness.sweep(2 * HOUR + DRIFT)
+    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
+
+
 @pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
 def test_a_pass_removes_the_other_artifacts_if_one_fails(call: str) -> None:
     harness = Harness()
