@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import Timer
 from legacy_queue.services.recovery.timers import TIMER_LEASE, FiredTimer, Timers
@@ -125,13 +124,6 @@ def test_a_call_begins_without_a_row_of_its_own_on_one_that_is_not_due_soon(paus
     assert [timer.since for timer in kept.rows()] == [NOW, *([NOW + pause] if pause else [])]
 
 
-def test_a_call_that_fails_to_store_its_timer_has_none() -> None:
-    kept = Kept(FaultAt(0, of="put", before=failing(ServiceUnavailable("storage is away"))))
-    with pytest.raises(ServiceUnavailable):
-        kept.schedule()
-    assert (kept.rows(), kept.timers.in_memory()) == ([], 0)
-
-
 def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     kept = Kept()
     kept.schedule(task_group_id=GROUP)
@@ -205,30 +197,19 @@ def test_the_row_of_a_timer_stays_while_it_is_handled() -> None:
     assert kept.rows() == []
 
 
-def test_a_call_that_begins_while_rows_are_renewed_keeps_the_row_that_names_it() -> None:
-    def meanwhile() -> None:
-        kept.timers.complete(A, None)
-        kept.schedule(task_group_id=GROUP)
+def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
+    kept = Kept()
 
-    for moment in ("before", "after"):
-        kept = Kept(FaultAt(1, of="put", **{moment: meanwhile}))
-        kept.schedule()
-        kept.after(7 * SECOND)
-        for _ in range(10):
-            assert GROUP in [timer.task_group_id for timer in kept.rows()]
-            kept.after(SECOND)
-        assert len(kept.rows()) == 1
+    def receive() -> None:
+        kept.leave(Timer(A, kept.clock.now(), NOW - HOUR))
+        timers.receive()
 
-
-def test_rows_that_cannot_be_stored_or_deleted_now_are_later() -> None:
-    away = failing(ServiceUnavailable("storage is away"))
-    kept = Kept(FaultAt(1, of="put", before=away))
-    kept.waiting(HOUR)
-    with pytest.raises(ServiceUnavailable):
-        kept.after(7 * SECOND)
-    assert [timer.since for timer in kept.rows()] == [NOW]
-    kept.after(SECOND)
-    assert [timer.since for timer in kept.rows()] == [None]
+    timers = kept.another(FaultAt(1, of="put", before=receive))
+    timers.schedule(A, NOW, has_artifacts=True)
+    for seconds in (7, 1, 10, 10):
+        kept.after(seconds * SECOND, timers)
+        assert EVER in [timer.since for timer in kept.rows()]
+    assert [(timer.since, timer.has_artifacts) for timer in kept.rows()] == [(EVER, True)]
 
 
 # of other processes
@@ -249,21 +230,6 @@ def test_another_process_takes_missing_effects_of_a_dead_process_after_its_lease
     other.complete(A, None)
     other.tick()
     assert kept.rows() == []
-
-
-@pytest.mark.parametrize("has_since", [True, False])
-def test_of_several_processes_that_find_a_row_one_handles_it(has_since: bool) -> None:
-    kept = Kept()
-    other, third = kept.another(), kept.another()
-    both = kept.another(FaultAt(0, of="take", before=lambda: other.receive()))
-    kept.schedule()
-    if not has_since:
-        kept.timers.complete(A, NOW + MINUTE)
-        kept.after(7 * SECOND)
-    kept.clock.advance(MINUTE + GRACE)
-    assert both.receive() == 0
-    assert kept.received(third) == []
-    assert [len(fired(each)) for each in (other, both, third)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize("fault", [{"before": failing(Crash())}, {"after": failing(Crash())}, {}])
@@ -290,16 +256,12 @@ def test_whether_a_row_is_due_is_said_by_the_clock_of_the_storage(seconds: int) 
         (kept.timers, kept.another(clock=wrong)),
     ):
         inserts.schedule(A, NOW)
-        for _ in range(14):
-            kept.clock.advance(SECOND)
-            wrong.advance(SECOND)
-            assert kept.received(looks) == []
-        kept.clock.advance(SECOND)
-        wrong.advance(SECOND)
-        assert [due.task_id for due in kept.received(looks)] == [A]
+        for passed, found in ((14, []), (1, [A])):
+            for clock in (kept.clock, wrong):
+                clock.advance(passed * SECOND)
+            assert [due.task_id for due in kept.received(looks)] == found
         looks.complete(A, None)
         looks.tick()
-        assert kept.rows() == []
 
 
 def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_time() -> None:
@@ -315,35 +277,6 @@ def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_t
     assert kept.received(other) == []
     other.complete(A, kept.clock.now() + HOUR)
     assert kept.after(0 * SECOND, other) == [look()]
-
-
-def test_a_process_that_stood_still_goes_on_with_what_it_knows() -> None:
-    """Others have taken its rows meanwhile, or itself finds them due."""
-    kept = Kept()
-    kept.waiting(10 * MINUTE, A)
-    kept.schedule(B)
-    kept.clock.advance(TIMER_LEASE)
-    assert kept.received(kept.timers) == []
-    assert [due.task_id for due in kept.received(kept.another())] == [A, B]
-    assert kept.after(0 * SECOND) == []
-    kept.timers.complete(B, None)
-    assert kept.after(10 * MINUTE) == [look(A)]
-
-
-def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
-    kept = Kept()
-
-    def receive() -> None:
-        kept.leave(Timer(A, kept.clock.now(), NOW - HOUR))
-        timers.receive()
-
-    timers = kept.another(FaultAt(1, of="put", before=receive))
-    timers.schedule(A, NOW, has_artifacts=True)
-    kept.after(7 * SECOND, timers)
-    for _ in range(30):
-        kept.after(SECOND, timers)
-        assert min(timer.since for timer in kept.rows() if timer.since) <= NOW - HOUR
-    assert [(timer.since, timer.has_artifacts) for timer in kept.rows()] == [(EVER, True)]
 
 
 def test_a_process_takes_no_more_than_it_can_handle() -> None:
@@ -371,13 +304,6 @@ def test_without_firing_waiting_timers_are_left_to_other_processes() -> None:
     assert [timer.task_id for timer in kept.rows()] == [A]
     assert kept.after(MINUTE) == []
     assert kept.timers.in_memory() == 0
-    assert kept.received(kept.another()) == [look()]
-
-
-def test_a_timer_that_is_due_as_its_call_ends_is_left_to_other_processes() -> None:
-    kept = Kept(fires=False)
-    kept.waiting(-SECOND)
-    assert kept.after(0 * SECOND) == []
     assert kept.received(kept.another()) == [look()]
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import Timer
 from legacy_queue.ports.table import Table, Value
 from legacy_queue.stores import Storage
 from legacy_queue.stores.timer_store import TimerStore
-from tests.services.harness import CallRecorder, failing
+from tests.services.harness import CallRecorder
 from tests.services.ports import intercept_port
 
 from .conftest import Backend
@@ -77,21 +76,8 @@ def test_only_one_process_takes_a_row(storage: Storage, other: Storage, backend:
     assert other.timers.due(9) == found[1:]
     assert [old for old, _ in other.timers.take(rest)] == found[1:]
     storage.timers.remove([own, *found])
-    assert all_timers(backend) == {timer for _, timer in rest}
-
-
-def all_timers(backend: Backend) -> set[Timer]:
     backend.clock.advance(HOUR)
-    return due(backend.storage)
-
-
-def test_a_row_that_cannot_be_deleted_stays(table: Table, backend: Backend) -> None:
-    def away(name: str, call: Any) -> Any:
-        return failing(ServiceUnavailable("storage is away"))() if name == "delete" else call()
-
-    store = TimerStore(intercept_port(Table, table, away), backend.clock)
-    store.remove(store.put(timers(backend)))
-    assert len(all_timers(backend)) == 1
+    assert due(storage) == {timer for _, timer in rest}
 
 
 GOOD: Mapping[str, Value] = {"taskGroupId": "", "hasArtifacts": False}
