@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-CALLS = 3300  # docs/explanation/architecture.md#what-a-call-costs
+CALLS = 3200  # docs/explanation/architecture.md#what-a-call-costs
 
 
 def test_a_task_costs_as_many_function_calls_as_the_documents_say() -> None:

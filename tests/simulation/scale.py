@@ -5,7 +5,7 @@ reports it after a while. Calls a task are those of the servers; polls and delet
 them. idle: workers wait in claimWork, and few tasks come.
 
 Rate and limits are scaled down together, so that --tasks are simulated. Then fewer calls come at the same
-time in a server, whose timers could share a message: calls a task are an upper bound. A real scale of 1
+time in a server, whose timers could share an operation: calls a task are an upper bound. A real scale of 1
 needs --tasks of rate x 56. Prices are inputs: look yours up.
 """
 
@@ -415,8 +415,8 @@ def parsed() -> argparse.Namespace:
     add(
         "--cpu",
         type=float,
-        default=12,
-        help="ms of a server for a task (12, measured on Azurite by scripts/bench)",
+        default=23,
+        help="ms of a server for a task (23, measured on Azurite by scripts/bench)",
     )
     add("--busy", type=float, default=0.7, help="of a core of each server (0.7)")
     add("--queue-price", type=float, default=0.4, help="$ for a million calls of queues (0.4)")

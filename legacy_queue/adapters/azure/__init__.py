@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from azure.core.settings import settings
@@ -79,6 +80,7 @@ class AzureAccount(StorageAccount):
 
         # versions of the API that Azurite knows, and of tables the first that takes tokens
         self._queues: QueueServiceClient = client(QueueServiceClient, "queue", "2021-12-02")
+        self._queue_client = lru_cache(1024)(self._queues.get_queue_client)
         self._tables: TableServiceClient = client(TableServiceClient, "table", "2020-12-06")
         blobs: BlobServiceClient = client(BlobServiceClient, "blob", "2021-12-02")
         keyed: QueueServiceClient = client(QueueServiceClient, "queue", _KEY_VERSION)
@@ -110,14 +112,13 @@ class AzureAccount(StorageAccount):
         return self._tables_by_name[name]
 
     def queue(self, name: str) -> AzureQueue:
-        return AzureQueue(self._queues.get_queue_client(name), self._signer)
+        return AzureQueue(self._queue_client(name), self._signer)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As the port promises; read page by page."""
-        pages = self._queues.list_queues(prefix, include_metadata=True).by_page()
-        while page := call(lambda: list(next(pages, ()))):
-            for queue in page:
-                yield queue.name, queue.metadata or {}
+        queues = self._queues.list_queues(prefix, include_metadata=True)
+        while (queue := call(lambda: next(queues, None))) is not None:
+            yield queue.name, queue.metadata or {}
 
     def check(self) -> None:
         # not the properties of the service: roles for data do not allow that

@@ -63,22 +63,19 @@ def default_access(account: str | None, queue_url: str, table_url: str, blob_url
     return Access(name, (queue_url, table_url, blob_url), credential)
 
 
+@dataclass(eq=False)
 class DelegationKey:
-    """The user delegation key of queues or blobs, fetched again before it expires, by one call at a time.
+    """The user delegation key of a service, fetched again before it expires, by one call at a time.
 
-    A key that is still valid serves while another call fetches the next, and where that fails.
+    A key that is still valid serves while another call fetches the next, and where that fails. ``fetch``
+    returns a key that is valid between the times.
     """
 
-    def __init__(
-        self,
-        name: str,
-        fetch: Callable[[datetime, datetime], Any],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """``fetch`` returns a key that is valid between the times."""
-        self._name = f"user delegation key of {name}s"
-        self._fetch = fetch
-        self._now = now
+    service: str
+    fetch: Callable[[datetime, datetime], Any]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
         self._key: Any = None
         self._expiry = self._next_fetch = datetime.min.replace(tzinfo=UTC)
         self._lock = Lock()
@@ -93,19 +90,20 @@ class DelegationKey:
                 self._lock.release()
         if expiry < self._expiry:
             return self._key
-        raise ServiceUnavailable(f"there is no {self._name}, try again")
+        raise ServiceUnavailable(f"there is no user delegation key of {self.service}s, try again")
 
     def _renew(self, expiry: datetime) -> None:
         """Fetch it, unless another call just did: a call may wait for another, not for many."""
-        now = self._now()
+        now = self.now()
         if now < self._next_fetch or expiry + _MARGIN <= self._expiry:
             return
         self._next_fetch = now + _PAUSE
         try:
-            self._key = call(lambda: self._fetch(now - _CLOCK_SKEW, now + _LIFE))
+            self._key = call(lambda: self.fetch(now - _CLOCK_SKEW, now + _LIFE))
             self._expiry = now + _LIFE
         except (ServiceUnavailable, StorageRefused) as error:
-            log.error("storage-access-not-renewed", what=self._name, error=type(error).__name__)
+            what = f"user delegation key of {self.service}s"
+            log.error("storage-access-not-renewed", what=what, error=type(error).__name__)
             if isinstance(error, StorageRefused) and self._expiry <= expiry:
                 raise
 

@@ -61,6 +61,8 @@ class AzureTable(Table):
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
+        if len(changes) == 1 and changes[0].kind != "delete":  # a tenth of what a batch costs the SDK
+            return [self._write(partition, changes[0], _LOST_RACE)]
         operations = [(_NAMES[change.kind], *_arguments(partition, change)) for change in changes]
 
         def etags() -> Sequence[str]:
@@ -92,9 +94,12 @@ class AzureTable(Table):
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
+        return self._write(partition, change, _REFUSALS[change.kind])
+
+    def _write(self, partition: str, change: Change, refusals: Refusals) -> str:
         entity, options = _arguments(partition, change)
         write = getattr(self._client, f"{_NAMES[change.kind]}_entity")
-        return call(lambda: _etag(change, write(entity, **options)), _REFUSALS[change.kind])
+        return call(lambda: _etag(change, write(entity, **options)), refusals)
 
 
 def _arguments(partition: str, change: Change) -> tuple[Mapping[str, Value], Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 """The SDK's requests over keep-alive connections of http.client, the same on threads and under gevent.
 
-The SDK's own transport, requests, costs several times as much, and urllib3 below it still half as much again.
-No redirects, cookies or netrc, and a proxy only where it is given: the settings alone say where storage is. A
+requests, the SDK's own transport, takes several times as long as this one, and urllib3 below it twice. No
+redirects, cookies or netrc, and a proxy only where it is given: the settings alone say where storage is. A
 failed request is sent again, and may have succeeded the first time. This module never logs: requests hold
 signatures.
 """
@@ -13,6 +13,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -32,46 +33,37 @@ from legacy_queue.ports import Observe, ignore
 
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
 _DELAYS = {"queue": (0.1, 1), "table": (0.1, 0.2), "blob": (0.1, 1)}  # seconds before each retry, at least
-_MAX_RETRY_AFTER = 2.0  # seconds
+_MAX_RETRY_AFTER = 2.0  # seconds: what asks for more gets no retry
 
 
+@dataclass(eq=False, repr=False)  # a URL may have a password
 class Transport(HttpTransport[HttpRequest, HttpResponse]):
-    """Sends the requests of one service, whose endpoint is ``url``."""
+    """Sends the requests of one service, whose endpoint is ``url``; raises ValueError for an invalid one.
 
-    def __init__(
-        self,
-        service: str,
-        url: str,
-        counts: Counter[tuple[str, str]],
-        context: ssl.SSLContext | None = None,
-        proxy: str | None = None,
-        observe: Observe = ignore,
-        sleep: Callable[[float], None] = time.sleep,
-        now: Callable[[], float] = time.monotonic,
-        timeout: float = 7,
-        max_idle: int = 128,
-    ) -> None:
-        """``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy.
+    ``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy. ``context``
+    is by default one with the authorities of the system and of requests. Connections beyond ``max_idle`` are
+    closed after their request.
+    """
 
-        ``context`` is by default one with the authorities of the system and of requests. ``timeout``, in
-        seconds, is for each step: a call gives up before a client with a timeout of 30 s. Connections beyond
-        ``max_idle`` are closed after their request. Raises ValueError.
-        """
-        at = urlsplit(url)
+    service: str
+    url: str
+    counts: Counter[tuple[str, str]]
+    context: ssl.SSLContext | None = None
+    proxy: str | None = None
+    observe: Observe = ignore
+    wait: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+    timeout: float = 7  # seconds, for each step: a call gives up before a client with a timeout of 30 s
+    max_idle: int = 128
+
+    def __post_init__(self) -> None:
+        at = urlsplit(self.url)
         if at.scheme not in ("http", "https") or not at.hostname:
             raise ValueError(f"{at.scheme}://{at.hostname} is not a URL of a storage endpoint")
-        if proxy and at.scheme != "https":
+        if self.proxy and at.scheme != "https":
             raise ValueError(f"a proxy is used for https only, and this is {at.scheme}://{at.netloc}")
-        self._service = service
         self._address = (at.hostname, at.port or (443 if at.scheme == "https" else 80))
-        self._context = (context or default_context()) if at.scheme == "https" else None
-        self._proxy = urlsplit(proxy) if proxy else None
-        self._counts = counts
-        self._observe = observe
-        self._sleep = sleep
-        self._now = now
-        self._timeout = timeout
-        self._max_idle = max_idle
+        self._context = (self.context or default_context()) if at.scheme == "https" else None
         # with the time of the last use; the newest last
         self._idle: deque[tuple[HTTPConnection, float]] = deque()
         # the Date of the last answer, and when it came
@@ -97,7 +89,7 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             ask()
         assert self._dated  # noqa: S101
         date, received = self._dated
-        return to_milliseconds(parsedate_to_datetime(date) + timedelta(seconds=self._now() - received))
+        return to_milliseconds(parsedate_to_datetime(date) + timedelta(seconds=self.now() - received))
 
     def send(self, request: HttpRequest, *, is_sent_once: bool = False, **_: object) -> HttpResponse:
         """The last answer to up to three requests; raises ServiceRequestError, ServiceResponseError.
@@ -105,27 +97,30 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
         With ``is_sent_once``, it is not sent again once storage may have received it. The other options are
         what is left over of the SDK's policies.
         """
-        delays = iter(_DELAYS[self._service])
+        delays = iter(_DELAYS[self.service])
         while True:
             delay = next(delays, None)
-            self._counts[self._service, request.method] += 1
+            self.counts[self.service, request.method] += 1
             begun = time.perf_counter()
             status = 0
             try:
                 response = self._exchange(request)
                 status = response.status_code
                 if date := response.headers.get("date"):
-                    self._dated = date, self._now()
-                wait = _pause(delay, response) if helps_to_retry(status) and not is_sent_once else None
-                if wait is None:
+                    self._dated = date, self.now()
+                asked = response.headers.get("retry-after", "")
+                pause = max(delay or 0, float(asked) if asked.isdecimal() else 0)
+                is_last = delay is None or is_sent_once or pause > _MAX_RETRY_AFTER
+                if is_last or not helps_to_retry(status):
                     return response
             except (ServiceRequestError, ServiceResponseError) as error:
-                wait = _pause(delay)
-                if wait is None or (is_sent_once and isinstance(error, ServiceResponseError)):
+                if delay is None or (is_sent_once and isinstance(error, ServiceResponseError)):
                     raise
+                pause = delay
             finally:
-                self._observe(self._service, time.perf_counter() - begun, 0 < status < 500)
-            self._sleep(wait)
+                self.observe(self.service, time.perf_counter() - begun, 0 < status < 500)
+            # by chance, so that servers do not retry at once
+            self.wait(pause * random.uniform(1, 1.5))  # noqa: S311
 
     def _exchange(self, request: HttpRequest) -> "Response":
         """The answer to the request.
@@ -156,8 +151,8 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
         except BaseException:  # the greenlet is killed
             connection.close()
             raise
-        if len(self._idle) < self._max_idle and not self._is_closed:
-            self._idle.append((connection, self._now()))
+        if len(self._idle) < self.max_idle and not self._is_closed:
+            self._idle.append((connection, self.now()))
         else:
             connection.close()
         return response
@@ -168,20 +163,28 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             connection, since = self._idle.pop()
         except IndexError:
             return self._new()
-        if self._now() - since < _MAX_IDLE_TIME and _is_open(connection):
-            connection.sock.settimeout(self._timeout)
-        else:
-            connection.close()
+        if connection.sock and self.now() - since < _MAX_IDLE_TIME:  # no socket: the last answer ended it
+            connection.sock.settimeout(0)
+            try:
+                connection.sock.recv(1)  # the end of the connection, or what no request has asked for
+            except (BlockingIOError, ssl.SSLWantReadError):
+                connection.sock.settimeout(self.timeout)
+                return connection
+            except OSError:
+                pass
+        connection.close()
         return connection
 
     def _new(self) -> HTTPConnection:
         host, port = self._address
         if self._context is None:
-            return HTTPConnection(host, port, timeout=self._timeout)
-        if self._proxy is None:
-            return HTTPSConnection(host, port, timeout=self._timeout, context=self._context)
-        at, by = self._proxy.hostname or "", self._proxy.port or 80
-        connection = HTTPSConnection(at, by, timeout=self._timeout, context=self._context)
+            return HTTPConnection(host, port, timeout=self.timeout)
+        if self.proxy is None:
+            return HTTPSConnection(host, port, timeout=self.timeout, context=self._context)
+        by = urlsplit(self.proxy)
+        connection = HTTPSConnection(
+            by.hostname or "", by.port or 80, timeout=self.timeout, context=self._context
+        )
         connection.set_tunnel(host, port)
         return connection
 
@@ -215,33 +218,6 @@ class Response(HttpResponse):
 
 def helps_to_retry(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status not in (501, 505))
-
-
-def _pause(delay: float | None, response: Response | None = None) -> float | None:
-    """Seconds to wait before the next try, half as much more by chance, so that servers do not retry at once.
-
-    ``delay`` is the least, None after the last try. None: do not try again, also where the response asks for
-    more time than a call has.
-    """
-    asked = response.headers.get("retry-after", "") if response else ""
-    least = max(delay or 0, float(asked) if asked.isdecimal() else 0)
-    if delay is None or least > _MAX_RETRY_AFTER:
-        return None
-    return least * random.uniform(1, 1.5)  # noqa: S311
-
-
-def _is_open(connection: HTTPConnection) -> bool:
-    """Whether nothing was received since the last answer, not even the end of the connection."""
-    if connection.sock is None:  # the last answer ended it
-        return False
-    connection.sock.settimeout(0)
-    try:
-        connection.sock.recv(1)
-    except (BlockingIOError, ssl.SSLWantReadError):
-        return True
-    except OSError:
-        pass
-    return False
 
 
 @cache

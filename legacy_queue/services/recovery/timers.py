@@ -242,7 +242,7 @@ class Timers:
         """
         with suppress(Empty):
             while (task_id := self._ready.get(block=waits)) or not waits:
-                fired = self._take(task_id)
+                fired = self._begin_handling(task_id)
                 if fired:
                     return fired
         return None
@@ -375,7 +375,7 @@ class Timers:
         entry.end()
         self._review(task_id, entry)
 
-    def _take(self, task_id: str) -> FiredTimer | None:
+    def _begin_handling(self, task_id: str) -> FiredTimer | None:
         """The handling of a timer begins, as a call does. None if it needs none."""
         with self._lock:
             entry = self._entries.get(task_id)

@@ -84,3 +84,18 @@ def test_an_account_without_its_tables_and_container_is_unavailable(azurite: Azu
     ):
         with pytest.raises(ServiceUnavailable):
             act()
+
+
+@pytest.mark.parametrize(
+    "string",
+    [
+        "",
+        "AccountName=acct",
+        "AccountName=acct;AccountKey=no base64",
+        "QueueEndpoint=http://q;TableEndpoint=http://t;BlobEndpoint=http://b;SharedAccessSignature=sig=secret",
+    ],
+)
+def test_a_connection_string_without_a_key_is_refused(string: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        AzureAccount(string, "prefix")
+    assert "secret" not in str(caught.value)

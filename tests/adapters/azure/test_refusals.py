@@ -33,11 +33,12 @@ ROW_BODY = b'{"odata.etag":"e","PartitionKey":"p","RowKey":"k","Timestamp":"2009
 ROW = answer(200, ROW_BODY)
 
 
-def batched(status: int) -> bytes:
+def batched(*statuses: int) -> bytes:
     error = '{"odata.error":{"code":"ACode","message":{"value":"said"}}}'
-    part = f"HTTP/1.1 {status} Word\r\nETag: e\r\nContent-Type: application/json\r\n\r\n{error}"
-    changes = f"--c\r\nContent-Type: application/http\r\n\r\n{part}\r\n--c--"
-    whole = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{changes}\r\n--b--"
+    part = f"Word\r\nETag: e\r\nContent-Type: application/json\r\n\r\n{error}\r\n"
+    head = "--c\r\nContent-Type: application/http\r\n\r\nHTTP/1.1"
+    changes = "".join(f"{head} {status} {part}" for status in statuses)
+    whole = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{changes}--c--\r\n--b--"
     return answer(202, whole.encode(), "Content-Type: multipart/mixed; boundary=b")
 
 
@@ -46,7 +47,7 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self.slept: list[float] = []
-        transport = partial(Transport, sleep=self.slept.append, timeout=60)
+        transport = partial(Transport, wait=self.slept.append, timeout=60)
         self.account = AzureAccount(connection_string(url), "t", transport=transport)
         self.table = self.account.table("tasks")
         self.queue = self.account.queue("claims")
@@ -64,7 +65,11 @@ ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
     "put a row": (lambda at: at.table.put("p", "k", {}), "PUT", NO_CONTENT),
     "merge": (lambda at: at.table.merge("p", "k", {}), "PATCH", NO_CONTENT),
     "delete a row": (lambda at: at.table.delete("p", "k"), "DELETE", NO_CONTENT),
-    "batch": (lambda at: at.table.batch("p", [Change("put", "k", {})]), "POST", batched(204)),
+    "batch": (
+        lambda at: at.table.batch("p", [Change("put", "k", {}), Change("put", "l", {})]),
+        "POST",
+        batched(204, 204),
+    ),
     "page": (lambda at: at.table.page([], "", 10), "GET", answer(200, b'{"value":[]}')),
     "put a message": (lambda at: at.queue.put("text", SECOND), "POST", answer(201, PUT, XML)),
     "peek": (lambda at: at.queue.peek(), "GET", NO_MESSAGES),
@@ -179,6 +184,12 @@ def test_a_refusal_raises_its_error(name: str, refusal: bytes, raised: type[Exce
     assert type(caught.value) is raised
     assert len(stub.heard) == 1
     assert [line["log_level"] for line in logs] == (["error"] if raised is ServiceUnavailable else [])
+
+
+def test_a_queue_that_another_process_creates_at_the_same_time_gets_its_metadata() -> None:
+    with Stub(refused(404, "QueueNotFound"), NO_CONTENT) as stub:  # 204 of a create: it exists
+        Client(stub.url).queue.create({"a": "b"})
+    assert stub.methods == ["PUT"] * 3
 
 
 def test_logs_and_errors_hold_neither_key_nor_signature(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,7 +40,7 @@ class Sender:
 
     def __init__(self, url: str, **options: Any) -> None:
         self._url = url
-        self._transport = Transport("table", url, Counter(), sleep=lambda _: None, **options)
+        self._transport = Transport("table", url, Counter(), wait=lambda _: None, **options)
 
     def send(self, method: str = "GET", content: bytes | None = None) -> bytes:
         """The body of the answer."""
@@ -174,7 +174,7 @@ def test_the_ca_bundle_of_requests_is_trusted(
 
 def account_through(proxy: Stub, trusting: ssl.SSLContext) -> AzureAccount:
     """An account without a path in its URLs, as Azure's."""
-    transport = partial(Transport, proxy=proxy.url, context=trusting, sleep=lambda _: None)
+    transport = partial(Transport, proxy=proxy.url, context=trusting, wait=lambda _: None)
     return AzureAccount(connection_string("https://localhost:1"), "t", transport=transport)
 
 

@@ -292,7 +292,7 @@ def test_a_page_continues_behind_removed_rows_in_another_process(
 
 ORDERED: dict[str, list[Any]] = {
     "text": ["", "a", "a'b", "b", "ä"],
-    "number": [-5, 0, 7, 2**31 - 1],
+    "number": [-5, 0, 1, 7, 2**31 - 1],
     "time": [TIME, TIME + timedelta(milliseconds=1), TIME + timedelta(days=365)],
 }
 
