@@ -46,7 +46,7 @@ from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.recovery.background import Background
-from legacy_queue.services.recovery.periodic_jobs import PAGE_PAUSE
+from legacy_queue.services.recovery.jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 

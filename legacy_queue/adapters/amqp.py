@@ -2,8 +2,12 @@
 
 It uses the connections of py-amqp, without kombu's publishing, which waits for each confirm separately and
 for some without a timeout. Sockets are blocking, with a timeout for each operation: the same on threads and
-under gevent. A connection that has failed is never used again. The URL holds a password: it reaches no log
-and no error.
+under gevent. The URL holds a password: it reaches no log and no error.
+
+Theory. An event counts as published once the broker has confirmed it, and never before. So a connection has
+one user at a time, who sends all messages of a call and then waits for all their confirms. A connection that
+has failed is dropped, never used again: a confirm that comes late would be taken for that of a later message.
+What was not confirmed is published again by the caller, so consumers may see it twice.
 """
 
 import json
@@ -67,8 +71,10 @@ class AmqpBroker(Broker):
         self._timeout = confirm_timeout.total_seconds()
         self._monotonic = monotonic
         self._observe = observe
-        self._quiet_until = 0.0  # 0: the broker does not fail
-        self._links: LifoQueue[_Link | None] = LifoQueue()  # None: room for a connection
+        # when a failure is logged again; 0: the broker does not fail
+        self._quiet_until = 0.0
+        # None: a connection that may be opened. Last in, first out: few are open where few are needed.
+        self._links: LifoQueue[_Link | None] = LifoQueue()
         for _ in range(_MAX_CONNECTIONS):
             self._links.put(None)
 
@@ -178,7 +184,9 @@ class _Link:
             **address,
             connect_timeout=_CONNECT_TIMEOUT,
             heartbeat=heartbeat,
+            # It stops to read from whoever publishes: without this a call would wait out its timeout.
             on_blocked=lambda _: _refuse("it is short of memory or disk"),
+            # A broker whose machine is gone sends no reset: a send would be retried for 15 minutes.
             socket_settings={socket.TCP_USER_TIMEOUT: int(timeout * 1000)},
         )
         try:
@@ -222,6 +230,7 @@ class _Link:
             self._sent += 1
             self._unconfirmed.add(self._sent)
             self._channel.basic_publish(message, exchange, routing_key)
+        # One wait for all confirms, so that the cost of a call is one round trip, not one for each event.
         while self._unconfirmed:
             left = deadline - time.monotonic()
             if left <= 0:

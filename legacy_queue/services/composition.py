@@ -1,7 +1,6 @@
 """The services of a process, each made once from what it needs."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from threading import Event
 
 from legacy_queue.ports import Broker, Clock, Waiter
@@ -19,8 +18,9 @@ from legacy_queue.services.gate import Gate
 from legacy_queue.services.inspection.inspection import Inspection
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.recovery.advance import Advance
-from legacy_queue.services.recovery.background import Background, Pace
-from legacy_queue.services.recovery.periodic_jobs import PeriodicJob, PeriodicJobs
+from legacy_queue.services.recovery.background import Background
+from legacy_queue.services.recovery.jobs import Pace, PageStep, periodic_jobs
+from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.sweeper import Sweeper
 from legacy_queue.services.recovery.timers import Timers
@@ -36,10 +36,7 @@ from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.tasks.work_messages import WorkMessages
 from legacy_queue.services.workers.polling import Polling
 from legacy_queue.services.workers.workers import Workers
-from legacy_queue.stores import Storage
-
-_SWEEP_INTERVAL = timedelta(minutes=10)
-_EXPIRE_INTERVAL = timedelta(hours=1)
+from legacy_queue.stores import Expiring, Storage
 
 
 class Services:
@@ -138,22 +135,17 @@ class Services:
                 self.advance,
                 clock,
             )
-            jobs = [
-                PeriodicJob("sweep-tasks", _SWEEP_INTERVAL, sweeper.sweep_tasks),
-                PeriodicJob("sweep-groups", _SWEEP_INTERVAL, sweeper.sweep_groups),
-                PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, self.artifacts.remove_expired),
-                PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, self.artifacts.discard_blocks),
-                *(self._expiry(storage, name) for name in storage.expiring),
-            ]
+            jobs = periodic_jobs(
+                sweep_tasks=sweeper.sweep_tasks,
+                sweep_groups=sweeper.sweep_groups,
+                expire_artifacts=self.artifacts.remove_expired,
+                discard_blocks=self.artifacts.discard_blocks,
+                expire={kind: self._removing(rows) for kind, rows in storage.expiring.items()},
+            )
             self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter, settings.page_pause)
 
-    def _expiry(self, storage: Storage, name: str) -> PeriodicJob:
-        remove_expired = storage.expiring[name].remove_expired
-        return PeriodicJob(
-            f"expire-{name}",
-            _EXPIRE_INTERVAL,
-            lambda after, limit, _: remove_expired(self.clock.now(), after, limit),
-        )
+    def _removing(self, rows: Expiring) -> PageStep:
+        return lambda after, limit, _: rows.remove_expired(self.clock.now(), after, limit)
 
     def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
         """The threads of the process, not started yet."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.services.recovery.periodic_jobs import PAGE_PAUSE
+from legacy_queue.services.recovery.jobs import PAGE_PAUSE
 
 
 @dataclass(frozen=True)

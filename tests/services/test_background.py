@@ -13,7 +13,8 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services.composition import Services
-from legacy_queue.services.recovery.background import Background, Pace
+from legacy_queue.services.recovery.background import Background
+from legacy_queue.services.recovery.jobs import Pace
 from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,

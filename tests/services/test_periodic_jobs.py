@@ -13,7 +13,8 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.recovery.periodic_jobs import PAGE, PeriodicJob, PeriodicJobs
+from legacy_queue.services.recovery.jobs import PAGE, PeriodicJob
+from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.stores import LeaseStore
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (

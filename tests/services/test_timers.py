@@ -11,7 +11,8 @@ import pytest
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import Timer
-from legacy_queue.services.recovery.timers import TIMER_LEASE, FiredTimer, Timers
+from legacy_queue.services.recovery.jobs import TIMER_LEASE
+from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.stores.timer_store import TimerStore, stored
 from tests.memory_server import FakeClock
 from tests.services.harness import (

@@ -32,7 +32,7 @@ from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import RowPage, Table
 from legacy_queue.services.composition import Services
-from legacy_queue.services.recovery.background import Pace
+from legacy_queue.services.recovery.jobs import Pace
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage, TimerStore
 from tests.services.ports import with_stores

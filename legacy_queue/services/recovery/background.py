@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -13,8 +12,9 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Waiter
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.recovery.jobs import RESOLVERS, Pace
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
-from legacy_queue.services.recovery.resolver import RESOLVERS, Resolver
+from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.timers import Timers
 from legacy_queue.services.workers.workers import Workers
 
@@ -23,16 +23,6 @@ log = structlog.get_logger()
 _STOP_TIMEOUT = 10  # seconds for the work under way
 
 Act = Callable[[], None]  # may raise ServiceUnavailable
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How often each thread does its work."""
-
-    tick: timedelta = timedelta(seconds=0.5)
-    flush: timedelta = timedelta(seconds=1)  # of the calls of workers
-    check: timedelta = timedelta(seconds=1)  # of the broker
-    receive: timedelta = timedelta(seconds=5)  # of due timers: those of a killed process go on within 30 s
 
 
 class Background:

@@ -1,12 +1,11 @@
-"""Periodic jobs: sweeping, and removing expired rows. One process at a time does each job.
+"""Does the periodic jobs: one process at a time does each, in pages.
 
-A job goes through its pages in order, with a pause between them. Its position is stored with the lease: the
+A job goes through them in order, with a pause between them. Its position is stored with the lease: the
 next process that acquires the lease goes on there. Source: docs/explanation/recovery.md#periodic-jobs.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -15,31 +14,15 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import BrokerAway, Changed, Clock, Waiter
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.recovery.jobs import JOB_LEASE, PAGE, PAGE_PAUSE, PeriodicJob
 from legacy_queue.stores import JobLease, LeaseStore
 
 log = structlog.get_logger()
 
-# Longer than a page takes, since it is renewed after each; short, so that another process soon continues for
-# a dead one. A page that takes longer is done by another process, too: its steps are safe to repeat.
-_LEASE = timedelta(seconds=25)
-PAGE = 100
-PAGE_PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
 _MIN_SLEEP = timedelta(seconds=1)
 _MAX_SLEEP = timedelta(minutes=1)  # a test may move the clock meanwhile
 _AFTER_UNAVAILABLE = timedelta(seconds=10)
 _AFTER_A_FAILURE = timedelta(minutes=1)
-
-# (after, limit, begin of the previous pass) -> where to go on, None at the end
-PageStep = Callable[[str, int, datetime | None], str | None]
-
-
-@dataclass(frozen=True)
-class PeriodicJob:
-    """``step`` does one page. The next pass through all pages begins ``period`` after the end of this one."""
-
-    name: str
-    period: timedelta
-    step: PageStep
 
 
 class PeriodicJobs:
@@ -79,14 +62,14 @@ class PeriodicJobs:
 
     def _do(self, job: PeriodicJob, stop: threading.Event) -> datetime:
         """Do the job if it is due, and return when it may be due next. Raises ServiceUnavailable."""
-        lease = self._leases.acquire(job.name, self._clock.now() + _LEASE)
+        lease = self._leases.acquire(job.name, self._clock.now() + JOB_LEASE)
         if not isinstance(lease, JobLease):
             return lease
         try:
             return self._do_pages(job, lease, stop)
         except Changed:
             log.info("periodic-job-taken-over", job=job.name)
-            return self._clock.now() + _LEASE
+            return self._clock.now() + JOB_LEASE
 
     def _do_pages(self, job: PeriodicJob, lease: JobLease, stop: threading.Event) -> datetime:
         """Raises Changed: another process has acquired the lease."""
@@ -107,10 +90,10 @@ class PeriodicJobs:
                 return self._release(lease, job.period, "", began)
             after = position
             cursor = f"{format_time(began)} {position}"
-            lease = self._leases.renew(lease, self._clock.now() + _LEASE, cursor, lease.since)
+            lease = self._leases.renew(lease, self._clock.now() + JOB_LEASE, cursor, lease.since)
             self._waiter.wait(stop, self._page_pause)
         self._release(lease, timedelta(0), lease.cursor, lease.since)
-        return self._clock.now() + _LEASE
+        return self._clock.now() + JOB_LEASE
 
     def _release(self, lease: JobLease, pause: timedelta, cursor: str, since: datetime | None) -> datetime:
         """Let any process acquire the lease after the pause; returns that time. Raises Changed."""

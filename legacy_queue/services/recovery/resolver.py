@@ -12,15 +12,12 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.recovery.advance import Advance
+from legacy_queue.services.recovery.jobs import MAX_RETRY_DELAY, MAX_TRIES, RESOLVERS, RETRY_DELAY
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
 
 log = structlog.get_logger()
 
-RESOLVERS = 2  # threads: few, so that many timers do not slow calls
-_MAX_TRIES = 10
-_RETRY_DELAY = timedelta(seconds=2)  # while storage is away; while the broker is, the first
-_MAX_DELAY = timedelta(minutes=2)  # between tries after an error, or while the broker is away
 _JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by then joins its group again
 
 
@@ -61,16 +58,16 @@ class Resolver:
         try:
             self._advance_task(fired)
         except ServiceUnavailable:
-            self._retry(fired, _RETRY_DELAY, fired.tries)
+            self._retry(fired, RETRY_DELAY, fired.tries)
         except Corrupt:
             self._timers.complete(fired.task_id, None)  # it is logged; a retry reads the same row
         except Exception:
             log.exception("timer-failed", task_id=fired.task_id, tries=fired.tries)
-            if fired.tries >= _MAX_TRIES:
+            if fired.tries >= MAX_TRIES:
                 log.error("timer-abandoned", task_id=fired.task_id)  # the sweeper checks the task
                 self._timers.complete(fired.task_id, None)
             else:
-                delay = min(_MAX_DELAY, timedelta(seconds=2**fired.tries))
+                delay = min(MAX_RETRY_DELAY, timedelta(seconds=2**fired.tries))
                 self._retry(fired, delay, fired.tries + 1)
 
     def _advance_task(self, fired: FiredTimer) -> None:
@@ -99,9 +96,9 @@ class Resolver:
                 with suppress(BrokerAway):  # its group is resolved
                     self._advance.repeat_effects(replace(fired, is_published=True))
         now = self._clock.now()
-        delay = max(_RETRY_DELAY, min(_MAX_DELAY, now - (fired.since or now)))
+        delay = max(RETRY_DELAY, min(MAX_RETRY_DELAY, now - (fired.since or now)))
         if next_due:
-            delay = min(delay, max(_RETRY_DELAY, next_due - now))
+            delay = min(delay, max(RETRY_DELAY, next_due - now))
         self._retry(replace(fired, due=next_due), delay, max(fired.tries, 1))
 
     def _retry(self, fired: FiredTimer, delay: timedelta, tries: int) -> None:

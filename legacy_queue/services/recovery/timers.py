@@ -23,10 +23,10 @@ from threading import Lock
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Clock
+from legacy_queue.services.recovery.jobs import TIMER_LEASE
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerRow, TimerStore
 
-TIMER_LEASE = timedelta(seconds=15)  # until a row about missing effects is due
 # A row is replaced so long before it is due. That is longer than a bucket of the store, so that the rows of
 # calls under way are in buckets that no process reads yet: else each would read those of all.
 _MARGIN = timedelta(seconds=9)

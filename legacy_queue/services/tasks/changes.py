@@ -1,7 +1,15 @@
 """The only way to change a stored task: read, decide, schedule, hold, write on the ETag, publish.
 
-The timer is scheduled before the write. It applies the effects that a crash or a failure leaves out: see
-``advance``. Once the task is written, no error reaches the caller.
+Theory. The conditional write of the task's row is the one step that decides: before it nothing has happened,
+after it the call has succeeded, whatever fails. So each other step has its place by what a crash after it
+leaves behind:
+
+* the timer first: after a process that dies below it, another repeats the effects (``advance``);
+* the hold of the message before the write: a worker would soon get the message of a claim that was written
+  and not held, while a message that is held for a claim that was not written is only late;
+* the events after the write, since none may tell of what did not happen, but before the message that offers
+  a run, since a worker must not act before its task-pending;
+* the timer is completed last. Each step may be repeated, so a timer too many costs only work.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +28,8 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.events.event_publisher import EventPublisher
-from legacy_queue.services.recovery.timers import TIMER_LEASE, Timers
+from legacy_queue.services.recovery.jobs import TIMER_LEASE
+from legacy_queue.services.recovery.timers import Timers
 from legacy_queue.services.tasks.work_messages import WorkMessages
 from legacy_queue.stores import StoredTask, TaskStore
 
@@ -106,6 +115,8 @@ class Changes:
             if error.status < 500:
                 self._timers.cancel(task_id)
             else:
+                # Not at once: a write that timed out may still arrive. A look before that would find the task
+                # unchanged, and complete the timer of effects that come after it.
                 self._timers.retry_later(task_id, delay=TIMER_LEASE)
             raise
         except Exception:
@@ -232,6 +243,7 @@ class Changes:
         """
         if outcome.events or outcome.message_effect:
             return self._write_transition(stored, outcome, began)
+        # A reclaim: there is nothing to repeat, and the timer that is there still fires in time.
         task = self._hold(outcome)
         return task if self._replace(stored, task, outcome) == task else None
 
@@ -244,6 +256,8 @@ class Changes:
         if current == task:
             self.finish(task, outcome, stored)
             return task
+        # The answer of the write may be lost, and another process may have written since. To cancel the timer
+        # then would lose the events of a transition that happened.
         if any(run not in stored.task.runs and _was_written(run, current) for run in task.runs):
             self._timers.retry_later(task_id)  # it was written, and another process wrote after it
         else:

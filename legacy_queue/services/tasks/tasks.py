@@ -11,7 +11,8 @@ from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
-from legacy_queue.services.recovery.timers import TIMER_LEASE, Timers
+from legacy_queue.services.recovery.jobs import TIMER_LEASE
+from legacy_queue.services.recovery.timers import Timers
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.groups import Groups, sealed_before
