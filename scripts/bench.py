@@ -37,10 +37,10 @@ import pygal
 from azure.storage.queue import generate_account_sas
 
 from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
 from legacy_queue.testing.definitions import PROVISIONER_ID, definition
-from legacy_queue.worker import Credentials
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = {"workerGroup": "bench", "workerId": "bench"}

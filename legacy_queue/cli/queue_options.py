@@ -17,12 +17,12 @@ from click.core import ParameterSource
 
 from legacy_queue.config import SERVER_FILE, load
 from legacy_queue.config.values import without_secrets
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.hosts import is_loopback
 from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
 from legacy_queue.private_folder import NotOurs, check_folder, read_private
 from legacy_queue.testing.server_process import trust_variables
-from legacy_queue.worker import Credentials
 
 Report = tuple[Any, str]  # the queue's answer for a program, and the text for a person
 

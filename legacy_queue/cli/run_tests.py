@@ -12,10 +12,10 @@ import click
 from legacy_queue.cli.options import setting_options, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.config import load
+from legacy_queue.credentials import Credentials
 from legacy_queue.server.signals import handle_stop
 from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.summary import fault_line
-from legacy_queue.worker import Credentials
 
 _CONNECTION_STRING = "LEGACY_QUEUE_CONNECTION_STRING"
 _PASSED_ON = frozenset(

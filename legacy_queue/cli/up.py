@@ -25,13 +25,14 @@ from legacy_queue.cli.create_task import create, definition_of
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.config.settings import Settings, wire_name
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.private_folder import make_private
 from legacy_queue.server.signals import interrupt_on_signal
 from legacy_queue.testing.server_process import trust_variables
-from legacy_queue.worker import Credentials, SampleWorker, WorkerSettings
+from legacy_queue.worker import SampleWorker, WorkerSettings
 from legacy_queue.worker.task_run import LOG
 
 _POOL = "my-provisioner/my-worker"

@@ -236,7 +236,7 @@ def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> li
     """The log of each worker that has claimed work of the pool. What may be of several is in none.
 
     A request is of the worker that it names, else of the only one for which its client has claimed, else of
-    the one that has claimed its run. A poll names nobody: see ``_by_urls``.
+    the one that has claimed its run. A poll names no worker: see ``_by_urls``.
     """
     runs = {run for request in requests if request.wire.get("taskQueueId") == pool for run in request.runs}
     own = [each for each in requests if each.wire.get("taskQueueId") == pool or runs & each.runs]

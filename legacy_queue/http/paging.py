@@ -84,7 +84,7 @@ def _place(call: Call[Any], pattern: str) -> str:
 
 
 def _serializer(call: Call[Any]) -> URLSafeSerializer:
-    """Detects a token that was cut, changed, or given for another list; it keeps nobody from making one."""
+    """Detects a token that was cut, changed, or given for another list. A client can still make one."""
     return URLSafeSerializer("no secret", f"{call.endpoint.name}/{_list_id(call)}")
 
 

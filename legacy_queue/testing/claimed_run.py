@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.wire_types import Status
 from legacy_queue.worker.queue_client import parse_messages
-from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 

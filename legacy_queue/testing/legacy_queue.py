@@ -8,6 +8,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.active_fault import ActiveFault
@@ -34,7 +35,6 @@ from legacy_queue.testing.wire_types import (
     TaskFields,
     Time,
 )
-from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from legacy_queue.worker.queue_client import unsigned
-from legacy_queue.worker.worker_settings import Credentials
+from legacy_queue.credentials import Credentials, unsigned
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 

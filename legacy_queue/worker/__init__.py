@@ -7,6 +7,6 @@ rights: nothing is isolated. Only Hawk is shared with the server. Source: docs/e
 
 from legacy_queue.worker.queue_client import Refused
 from legacy_queue.worker.sample_worker import SampleWorker
-from legacy_queue.worker.worker_settings import Credentials, Protocol, WorkerSettings
+from legacy_queue.worker.worker_settings import Protocol, WorkerSettings
 
-__all__ = ["Credentials", "Protocol", "Refused", "SampleWorker", "WorkerSettings"]
+__all__ = ["Protocol", "Refused", "SampleWorker", "WorkerSettings"]

@@ -18,7 +18,8 @@ from urllib.parse import quote
 import requests
 from lxml import etree
 
-from legacy_queue.worker.worker_settings import Credentials, WorkerSettings
+from legacy_queue.credentials import Credentials, unsigned
+from legacy_queue.worker.worker_settings import WorkerSettings
 
 TIMEOUT = (5.0, 25.0)  # seconds to connect, and until the answer
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each repetition
@@ -70,11 +71,6 @@ def parse_messages(xml: bytes) -> list[Message]:
     names = ("MessageId", "PopReceipt", "MessageText")
     messages = etree.fromstring(xml, parser).findall("QueueMessage")
     return [Message(*(message.findtext(name, "") for name in names)) for message in messages]
-
-
-def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Leave the request unsigned, also without the credentials of ~/.netrc: Azure would refuse them."""
-    return request
 
 
 class QueueClient:

@@ -12,8 +12,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
-from legacy_queue.worker import Credentials
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import LONG, Server, serve
 

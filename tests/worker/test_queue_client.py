@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from legacy_queue.credentials import Credentials
 from legacy_queue.testing import LegacyQueue
-from legacy_queue.worker import Credentials, Refused, WorkerSettings
+from legacy_queue.worker import Refused, WorkerSettings
 from legacy_queue.worker.queue_client import Message, QueueClient, parse_messages
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"

@@ -9,9 +9,10 @@ from urllib.parse import quote
 import pytest
 import requests
 
+from legacy_queue.credentials import Credentials
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing import LegacyQueue
-from legacy_queue.worker import Credentials, SampleWorker, WorkerSettings
+from legacy_queue.worker import SampleWorker, WorkerSettings
 from legacy_queue.worker.task_run import LOG, reclaim_time
 from tests.system.processes import LONG, leaks, wait_until
 

@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 Refusals = Mapping[Any, type[Exception]]
 
 # codes that mean that storage cannot serve now, although the status blames the request
-_NOT_NOW = {
+_TEMPORARY = {
     "TableNotFound",
     "TableBeingDeleted",
     "QueueBeingDeleted",
@@ -83,13 +83,13 @@ def _refusal(error: HttpResponseError, refusals: Refusals) -> Exception:
     status = response.status_code
     named = _CODE.search(response.text())
     code = response.headers.get("x-ms-error-code") or (named and (named[1] or named[2])) or ""
-    is_not_now = helps_to_retry(status) or status >= 500 or code in _NOT_NOW
-    refused = refusals.get(code or str(status)) or refusals.get(code and not is_not_now and status)
+    is_temporary = helps_to_retry(status) or status >= 500 or code in _TEMPORARY
+    refused = refusals.get(code or str(status)) or refusals.get(code and not is_temporary and status)
     if refused:
         return refused()
     if status < 300:
         return _unreadable(error)
-    if not is_not_now:
+    if not is_temporary:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")

@@ -24,7 +24,7 @@ _KEPT = timedelta(seconds=20)  # an offer in its row
 _TOLD_FOR = _KEPT / 2  # after it has read all rows
 _WRITTEN = timedelta(seconds=5)
 _DEAD_AFTER = timedelta(seconds=27)  # what it polled after it last wrote, hidden for 20 s, is visible again
-_LOOKED = timedelta(minutes=1)  # where no request waits: somebody must remove the rows of the dead
+_LOOKED = timedelta(minutes=1)  # where no request waits, to remove the rows of processes that died
 _ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
 
 

@@ -147,8 +147,8 @@ class WorkPoller:
             self._waiting[request] = None
             if request.polls_once:
                 self._polls_once.append(request)
-            # under the lock, as the end of ``_run`` is: a poller that has just found nobody waiting ends, and
-            # one that is seen as running polls for this request, too
+            # under the lock, as the end of ``_run`` is: a poller that has just found no request waiting ends,
+            # and one that is seen as running polls for this request, too
             starts = self.is_idle
             self._shared.running.add(self)
         self._wake.set()

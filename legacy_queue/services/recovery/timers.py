@@ -229,7 +229,7 @@ class Timers:
         return entry is not None and entry.is_unpublished
 
     def has_other_calls(self, task_id: str, *, own: int = 1) -> bool:
-        """Whether more calls than one's ``own`` are under way: the others may not have published yet."""
+        """Whether calls are under way beside the caller's ``own``: they may not have published yet."""
         entry = self._entries.get(task_id)
         return entry is not None and entry.calls - entry.is_handled > own
 
