@@ -99,15 +99,17 @@ def _values(artifact: Artifact) -> Mapping[str, Value]:
 def _artifact(row: Row) -> Artifact:
     run_id, name, storage_type = properties(row, runId=int, name=str, storageType=str)
     content_type, expires, is_complete = properties(row, contentType=str, expires=datetime, isComplete=bool)
+    kind = KINDS[storage_type]
     own = json_in("details", row)
-    return KINDS[storage_type](
+    return kind(
         task_id=row.partition,
         run_id=run_id,
         name=name,
         content_type=content_type,
         expires=expires,
         is_complete=is_complete,
-        **own,
+        # another version may have stored more: that it was in S3, for example
+        **{name: own[name] for name in _own_fields(kind) if name in own},
     )
 
 

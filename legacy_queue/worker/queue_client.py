@@ -92,7 +92,10 @@ class QueueClient:
     def poll(self, urls: Mapping[str, str]) -> Message | None:
         """Receive a message, which is hidden from other workers from then on; None if there is none."""
         answer = self._send("poll", "GET", f"{urls['signedPollUrl']}&numofmessages=1")
-        return next(iter(parse_messages(answer.content)), None)
+        try:
+            return next(iter(parse_messages(answer.content)), None)
+        except etree.XMLSyntaxError:
+            raise Unavailable("poll: the answer is not XML") from None
 
     def delete(self, urls: Mapping[str, str], message: Message) -> None:
         self._send("delete", "DELETE", message.delete_url(urls))
@@ -129,7 +132,11 @@ class QueueClient:
         """The JSON of the answer to a request that the claim's credentials sign, or else the worker's own."""
         own = Credentials.from_wire(claim["credentials"]) if claim else self._settings.credentials
         url = self._settings.base_url.rstrip("/") + path
-        return self._send(path, method, url, own.sign, **options).json()
+        answer = self._send(path, method, url, own.sign, **options)
+        try:
+            return answer.json()
+        except ValueError:  # of a proxy, for example
+            raise Unavailable(f"{path}: the answer is not JSON") from None
 
     def _send(
         self,

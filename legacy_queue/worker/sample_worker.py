@@ -48,7 +48,10 @@ class SampleWorker:
             notify = partial(self._notify, task_id=claim["status"]["taskId"], run_id=claim["runId"])
             notify("claim", taken_until=claim["takenUntil"])
             client = QueueClient(self._settings, give_up=Event())  # it reports after a stop too
-            TaskRun(client, claim, notify, self._stopping, self._finding).run()
+            try:
+                TaskRun(client, claim, notify, self._stopping, self._finding).run()
+            except Exception as error:  # noqa: BLE001  its claim expires, and other tasks go on
+                notify("failure", detail=f"{type(error).__name__}: {error}")
             self._running.remove(run_path(claim))
 
     def _next_claim(self) -> Claim | None:

@@ -1,6 +1,7 @@
 """One claimed run, from the claim to the report.
 
-A task never runs on after its claim is lost. No run is reported completed before its artifacts are uploaded.
+A thread of its own keeps the claim by reclaiming, and the task never runs on after it is lost. No run is
+reported completed before its artifacts are uploaded.
 """
 
 import math
@@ -10,20 +11,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from time import monotonic
-from typing import IO
+from typing import IO, Any
 
 from legacy_queue.worker.queue_client import Claim, QueueClient, Refused, Unavailable
 
 LOG = "public/logs/live.log"  # the artifact
-LOOK = 0.1  # seconds
-
-NO_PROGRAM = (FileNotFoundError, NotADirectoryError, PermissionError)
 
 
 class TaskRun:
@@ -37,14 +35,16 @@ class TaskRun:
         self._notify = notify
         self._stopping = stopping
         self._finding = finding
-        self._reclaim_at = reclaim_time(claim)
+        self._ended = Event()  # the claim is not needed any more
+        self._lost: Exception | None = None
 
     def run(self) -> None:
         """Execute the task, upload its artifacts and its log, and report the result."""
+        Thread(target=self._keep_claim, daemon=True).start()
         with tempfile.TemporaryFile(buffering=0) as log:
             try:
                 with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
-                    problems, reason = self._execute(Path(directory), log)
+                    problems, reason = self._execute(Path(directory).resolve(), log)
                 log.writelines(f"[worker] {problem}\n".encode(errors="replace") for problem in problems)
                 log.seek(0)
                 problems += self._upload(LOG, log, "text/plain; charset=utf-8")
@@ -58,35 +58,37 @@ class TaskRun:
                 self._notify("report", result=result, reason=reason)
             except (Refused, Unavailable) as failure:  # the claim is lost, or there is no queue
                 self._notify("failure", detail=str(failure))
+            finally:
+                self._ended.set()
             log.seek(0)
             with suppress(OSError, ValueError):  # its reader has ended
                 sys.stdout.buffer.write(log.read())
                 sys.stdout.flush()
 
     def _execute(self, directory: Path, log: IO[bytes]) -> tuple[list[str], str | None]:
-        """Run the command and upload the declared artifacts; what went wrong, and the reason of an exception.
-
-        The queue does not validate the payload: what cannot be run is malformed.
-        """
-        payload = self._claim["task"]["payload"]
+        """Run the command and upload the declared artifacts; what went wrong, and the reason of an exception."""
         # a task can read the credentials in /proc, but its log is an artifact
         secret = ("TASKCLUSTER_", "LEGACY_QUEUE_")
         env = {name: value for name, value in os.environ.items() if not name.startswith(secret)}
         env |= {"TASK_ID": self._claim["status"]["taskId"], "RUN_ID": str(self._claim["runId"])}
         try:
-            files = {name: file["path"] for name, file in payload.get("artifacts", {}).items()}
-            max_run_time = float(payload.get("maxRunTime", math.inf))
-            command = payload["command"]
+            command, variables, max_run_time, files = parsed(self._claim["task"]["payload"])
             process = subprocess.Popen(  # noqa: S603  a worker runs what a task says
-                ["/bin/sh", "-c", command] if isinstance(command, str) else command,
-                env=env | payload.get("env", {}),
+                command,
+                env=env | variables,
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        except (AttributeError, LookupError, TypeError, ValueError, *NO_PROGRAM) as error:
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            OSError,
+        ) as error:  # no queue validates it
             return [f"malformed payload: {type(error).__name__}: {error}"], "malformed-payload"
         problems = self._wait(process, max_run_time)
         for name, path in files.items():
@@ -94,10 +96,14 @@ class TaskRun:
             # a compressed file does not have the type of its content
             content_type = guessed if guessed and not encoding else "application/octet-stream"
             try:
-                with (directory / path).open("rb") as file:
+                found = (directory / path).resolve()
+                if not (found.is_relative_to(directory) and found.is_file()):  # a pipe could have no end
+                    raise FileNotFoundError
+                with found.open("rb") as file:
                     problems += self._upload(name, file, content_type)
             except (OSError, ValueError) as error:  # ValueError: no file has such a name
-                problems.append(f"artifact {name}: {path} cannot be read ({type(error).__name__})")
+                what = f"{path} is no file of the task's directory that can be read"
+                problems.append(f"artifact {name}: {what} ({type(error).__name__})")
         return problems, "worker-shutdown" if problems and self._stopping.is_set() else None
 
     def _wait(self, process: "subprocess.Popen[bytes]", max_run_time: float) -> list[str]:
@@ -106,8 +112,9 @@ class TaskRun:
         end = monotonic() + max_run_time
         try:
             while process.poll() is None:
-                self._keep_claim()
-                if self._stopping.wait(LOOK):
+                if self._lost:
+                    raise self._lost
+                if self._stopping.wait(0.1):
                     return ["the worker is shutting down: the task is stopped"]
                 if monotonic() > end:
                     return [f"maxRunTime is over, {max_run_time:g} seconds: the task is stopped"]
@@ -119,7 +126,6 @@ class TaskRun:
 
     def _upload(self, name: str, content: IO[bytes], content_type: str) -> list[str]:
         """Create the artifact; what went wrong."""
-        self._keep_claim()
         try:
             self._client.create_artifact(self._claim, name, content, content_type)
         except (Refused, Unavailable) as failure:
@@ -128,28 +134,41 @@ class TaskRun:
         return []
 
     def _keep_claim(self) -> None:
-        """Reclaim if it is time. Raises Refused or Unavailable if the claim is lost.
+        """Reclaim in time, until the run has ended or the claim is lost.
 
         It is lost if the queue refuses (409: resolved, canceled or too late), or has not answered at its end.
         """
-        if datetime.now(UTC) < self._reclaim_at:
-            return
-        try:
-            self._claim = self._client.reclaim_task(self._claim)
-            self._notify("reclaim", taken_until=self._claim["takenUntil"])
-        except Unavailable as failure:
-            if datetime.now(UTC) >= datetime.fromisoformat(self._claim["takenUntil"]):
-                raise
-            self._notify("failure", detail=str(failure))
-        self._reclaim_at = reclaim_time(self._claim)
+        while not self._ended.wait(reclaim_in(self._claim).total_seconds()):
+            try:
+                self._claim = self._client.reclaim_task(self._claim)
+                self._notify("reclaim", taken_until=self._claim["takenUntil"])
+            except (Refused, Unavailable) as failure:
+                is_over = datetime.now(UTC) >= datetime.fromisoformat(self._claim["takenUntil"])
+                if is_over or isinstance(failure, Refused):
+                    self._lost = failure
+                    return
+                self._notify("failure", detail=str(failure))
 
 
-def reclaim_time(claim: Claim) -> datetime:
-    """When to reclaim: three minutes before the claim ends, or after two thirds of less than nine minutes.
+def parsed(payload: Mapping[str, Any]) -> tuple[list[str], dict[str, str], float, Mapping[str, str]]:
+    """Command, environment, maxRunTime in seconds, and the path of each artifact; raises if malformed."""
+    artifacts = payload.get("artifacts", {})
+    files = {name: os.fspath(file["path"]) for name, file in artifacts.items()}
+    if LOG in files or any(file.get("type", "file") != "file" for file in artifacts.values()):
+        raise ValueError(f"an artifact has the type file, and not the name {LOG}")
+    max_run_time = float(payload.get("maxRunTime", math.inf))
+    if not max_run_time > 0:  # also of NaN
+        raise ValueError("maxRunTime is a number of seconds above 0")
+    command = payload["command"]
+    words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+    return words, payload.get("env", {}), max_run_time, files
 
-    At the earliest in a second, so that a worker whose clock is ahead of the queue's does not spin.
+
+def reclaim_in(claim: Claim) -> timedelta:
+    """After what time to reclaim: three minutes before the claim ends, or after two thirds of less than nine.
+
+    At least a second, so that a worker whose clock is ahead of the queue's does not spin.
     Source: "a few minutes prior to expiration, to allow for clock drift" ("Queue - Worker Interaction").
     """
-    now = datetime.now(UTC)
-    left = datetime.fromisoformat(claim["takenUntil"]) - now
-    return now + max(left - min(timedelta(minutes=3), left / 3), timedelta(seconds=1))
+    left = datetime.fromisoformat(claim["takenUntil"]) - datetime.now(UTC)
+    return max(left - min(timedelta(minutes=3), left / 3), timedelta(seconds=1))

@@ -121,13 +121,13 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
 
 
 def test_a_setting_of_an_s3_endpoint_is_refused_with_what_the_server_does_instead(tmp_path: Path) -> None:
-    path = file(tmp_path, 's3-bucket = "S3CRET"')
-    said = "is no setting any more: remove it. The server stores s3 artifacts itself, at its own putUrl"
-    assert why_refused({"config": path}) == f"s3-bucket {said}"
+    path = file(tmp_path, 's3-region = "S3CRET"\ns3-bucket = "S3CRET"')
+    said = "no S3 endpoint is used any more: leave it out. The server stores s3 artifacts at its own putUrl"
+    assert why_refused({"config": path}) == f"s3-bucket and s3-region: {said}"
     secret = variable("s3-secret-access-key")
-    assert why_refused(environ={secret: "S3CRET"}) == f"{secret} {said}"
+    assert why_refused(environ={secret: "S3CRET"}) == f"{secret}: {said}"
     ended = CliRunner().invoke(commands, ["config", "--s3-endpoint=https://user:S3CRET@s3.example.com"])
-    assert (ended.exit_code, ended.output) == (1, f"Error: --s3-endpoint {said}\n")
+    assert (ended.exit_code, ended.output) == (1, f"Error: --s3-endpoint: {said}\n")
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -15,8 +16,11 @@ from legacy_queue.domain.artifact import (
     S3Artifact,
 )
 from legacy_queue.domain.ids import slugid
+from legacy_queue.ports.table import PARTITION, Condition
 from legacy_queue.stores import Storage
+from legacy_queue.stores.rows import json_values
 
+from .conftest import Backend
 from .paging import keyed_pages
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -76,6 +80,20 @@ def test_every_field_of_an_artifact_is_stored(
     loaded = other.artifacts.load(artifact.task_id, artifact.run_id, artifact.name)
     assert loaded
     assert loaded.artifact == artifact
+
+
+def test_what_another_version_stored_beside_the_fields_of_an_artifact_is_left_out(backend: Backend) -> None:
+    artifact = new_artifact(slugid())
+    storage = backend.storage
+    storage.artifacts.insert(artifact)
+    table = storage.account.table(f"{backend.prefix}artifacts")
+    (row,) = table.page([Condition(PARTITION, "eq", artifact.task_id)], "", 10).rows
+    table.merge(
+        row.partition, row.key, json_values("details", {"blob_suffix": "-1", "in_object_store": False})
+    )
+    loaded = storage.artifacts.load(artifact.task_id, 0, artifact.name)
+    assert loaded
+    assert loaded.artifact == replace(artifact, blob_suffix="-1")
 
 
 def test_each_run_of_each_task_has_its_own_artifacts(storage: Storage) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from legacy_queue.credentials import Credentials
 from legacy_queue.testing import LegacyQueue
 from legacy_queue.worker import Refused, WorkerSettings
-from legacy_queue.worker.queue_client import Message, QueueClient, parse_messages
+from legacy_queue.worker.queue_client import Message, QueueClient, Unavailable, parse_messages
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 
@@ -22,6 +23,12 @@ AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 <TimeNextVisible>Fri, 09 Oct 2009 23:29:20 GMT</TimeNextVisible><DequeueCount>3</DequeueCount>\
 <MessageText>eyJ0YXNrSWQiOiJmTjFTYkFyWFRQU1ZGTlV2YU9saW5RIiwicnVuSWQiOjIsInNpZ25hdHVyZSI6InMrLz0ifQ==\
 </MessageText></QueueMessage></QueueMessagesList>""".encode()
+
+
+def settings(base_url: str, credentials: Credentials) -> WorkerSettings:
+    return WorkerSettings(
+        base_url=base_url, credentials=credentials, pool="p/w", worker_group="group", worker_id="id"
+    )
 
 
 def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark_and_no_secret_is_in_its_repr() -> None:
@@ -55,18 +62,40 @@ def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
     assert Message("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
 
 
+class MaintenancePage(BaseHTTPRequestHandler):
+    """A proxy that answers 200 with a page for people."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<p>We are back soon.<br>")
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), MaintenancePage) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        client = QueueClient(settings(url, Credentials("worker", "its-token")), threading.Event())
+        for ask in (
+            client.poll_task_urls,
+            client.claim_work,
+            lambda: client.poll({"signedPollUrl": f"{url}?"}),
+        ):
+            with pytest.raises(Unavailable, match="the answer is not"):
+                ask()
+        server.shutdown()
+
+
 def test_a_refused_request_is_not_repeated_and_its_error_has_the_queues_sentence(
     legacy_queue: LegacyQueue,
 ) -> None:
-    settings = WorkerSettings(
-        base_url=legacy_queue.base_url,
-        credentials=Credentials.from_wire(legacy_queue.credentials),
-        pool="p/w",
-        worker_group="group",
-        worker_id="id",
-    )
+    credentials = Credentials.from_wire(legacy_queue.credentials)
     legacy_queue.fault("claimWork", status=409, message="Not for you.", times=1)
     with pytest.raises(Refused) as refused:
-        QueueClient(settings, threading.Event()).claim_work()
+        QueueClient(settings(legacy_queue.base_url, credentials), threading.Event()).claim_work()
     assert str(refused.value).startswith("/claim-work/p/w: 409 Not for you.")
     assert [request["endpoint"] for request in legacy_queue.requests()] == ["claimWork"]

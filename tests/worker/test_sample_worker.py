@@ -13,7 +13,7 @@ from legacy_queue.credentials import Credentials
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing import LegacyQueue
 from legacy_queue.worker import SampleWorker, WorkerSettings
-from legacy_queue.worker.task_run import LOG, reclaim_time
+from legacy_queue.worker.task_run import LOG, reclaim_in
 from tests.system.processes import LONG, leaks, wait_until
 
 LONG_COMMAND = f"sleep {2 * LONG}"
@@ -23,12 +23,17 @@ MALFORMED: list[Any] = [
     {"command": []},
     {"command": ["echo", 1]},
     {"command": ["no-such-program"]},
+    {"command": ["echo", "a" * 200_000]},
     {"command": "true", "env": None},
     {"command": "true", "env": {"TOKEN": "s3cret", "A": 1}},
     {"command": "true", "env": {"A=": "s3cret"}},
     {"command": "true", "maxRunTime": None},
     {"command": "true", "artifacts": []},
+    {"command": "true", "maxRunTime": "nan"},
     {"command": "true", "artifacts": {"public/x": None}},
+    {"command": "true", "artifacts": {"public/x": {"type": "file", "path": 5}}},
+    {"command": "true", "artifacts": {"public/x": {"type": "directory", "path": "x"}}},
+    {"command": "true", "artifacts": {LOG: {"type": "file", "path": "x"}}},
 ]
 
 Steps = list[tuple[str, dict[str, Any]]]
@@ -120,16 +125,22 @@ def test_a_claim_is_reclaimed_three_minutes_before_its_end_or_after_two_thirds_o
     left: int, before: int
 ) -> None:
     taken_until = datetime.now(UTC) + timedelta(seconds=left)
-    margin = taken_until - reclaim_time({"takenUntil": format_time(taken_until)})
+    margin = timedelta(seconds=left) - reclaim_in({"takenUntil": format_time(taken_until)})
     assert timedelta(seconds=before - 1) < margin < timedelta(seconds=before + 1)
 
 
 @pytest.mark.legacy_queue(claim_timeout="3s")
-def test_the_newest_credentials_report(legacy_queue: LegacyQueue) -> None:
-    legacy_queue.create_task(payload={"command": "sleep 2.5"})
+@pytest.mark.parametrize("slow", ["command", "upload"])
+def test_a_claim_is_reclaimed_until_the_newest_credentials_report(
+    legacy_queue: LegacyQueue, slow: str
+) -> None:
+    legacy_queue.create_task(payload={"command": "sleep 4" if slow == "command" else "true"})
+    if slow == "upload":
+        legacy_queue.fault("upload", delay="4s", times=1)
     work(legacy_queue)
-    reclaim, *_, report = [each for each in legacy_queue.requests() if "/until/" in each.get("clientId", "")]
-    assert (reclaim["endpoint"], report["endpoint"]) == ("reclaimTask", "reportCompleted")
+    wanted = ("reclaimTask", "reportCompleted")
+    reclaim, *_, report = [each for each in legacy_queue.requests() if each["endpoint"] in wanted]
+    assert report["endpoint"] == "reportCompleted"
     assert reclaim["clientId"] < report["clientId"]  # they end with the time until which they are valid
 
 
@@ -193,16 +204,17 @@ def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: 
         assert (found.headers["Content-Type"], found.content) == (content_type, bytes(300_000))
 
 
-@pytest.mark.parametrize("path", ["x", "x" * 300, "\0", "."])
+@pytest.mark.parametrize("path", ["x", "x" * 300, "\0", ".", "/etc/hostname", "pipe"])
 def test_a_task_without_a_declared_file_fails_and_its_other_files_are_uploaded(
     legacy_queue: LegacyQueue, path: str
 ) -> None:
     files = {f"public/{name}": {"type": "file", "path": name} for name in (path, "y")}
     files["public/x"] = {"type": "file", "path": path}
-    task_id = legacy_queue.create_task(payload={"command": "echo y > y", "artifacts": files})
+    task_id = legacy_queue.create_task(payload={"command": "echo y > y; mkfifo pipe", "artifacts": files})
     work(legacy_queue)
     assert results(legacy_queue, task_id) == ["failed"]
-    assert f"[worker] artifact public/x: {path} cannot be read" in artifact(legacy_queue, task_id).text
+    log = artifact(legacy_queue, task_id).text
+    assert f"[worker] artifact public/x: {path} is no file of the task's directory" in log
     assert artifact(legacy_queue, task_id, "public/y").text == "y\n"
 
 
