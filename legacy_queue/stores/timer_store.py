@@ -6,13 +6,17 @@ deleted, never changed. Its times ``inserted`` and ``due`` are by the clock of t
 processes differ.
 """
 
+import hashlib
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TypeVar
+from zlib import crc32
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
@@ -28,7 +32,9 @@ _BUCKET = 8_000  # milliseconds
 _BATCH = 100  # rows
 _PAGE = 1000
 _YIELD_AFTER = 50
-_GRACE = timedelta(seconds=1)  # in which the process that inserted a timer without missing effects handles it
+# In which the process that inserted a timer without missing effects handles it. Longer, and claims would end
+# late of a process that has ended; where many are due at once, others take their share of those that wait.
+_GRACE = timedelta(seconds=1)
 _SET_ASIDE = "unreadable"  # the partition of rows that are not read again: it is behind all digits
 
 
@@ -48,8 +54,15 @@ class TimerStore:
         """``owner`` names this process, a new name by default."""
         self._table = table
         self._clock = clock
-        self._owner = owner or slugid()[:8]
+        self._given = owner
         self._numbers = itertools.count()
+
+    @cached_property
+    def _owner(self) -> str:
+        """It is made when it is first used, which is after any fork: processes of one name would replace each
+        other's rows.
+        """
+        return self._given or slugid()[:8]
 
     def put(self, timers: Sequence[Timer]) -> list[TimerRow]:
         """Insert a row for each, in their order: one operation for up to 100 of one bucket."""
@@ -67,6 +80,7 @@ class TimerStore:
             else:  # safe to repeat, too
                 changes = [Change("put", row.key, _values(row.timer, skew, now)) for row in batch]
                 self._table.batch(partition, changes)
+                time.sleep(0)  # let other greenlets run: a batch takes Azure's SDK 40 ms
         return rows
 
     def due(self, limit: int) -> list[TimerRow]:
@@ -93,42 +107,52 @@ class TimerStore:
             after = page.after
         return found
 
-    def take(self, found: Sequence[tuple[TimerRow, Timer]]) -> list[tuple[TimerRow, TimerRow]]:
+    def take(self, found: Sequence[tuple[TimerRow, Timer]]) -> Iterator[Sequence[tuple[TimerRow, TimerRow]]]:
         """Replace each row by a row of this process that says its timer; the rows, and the new rows.
 
+        They come as they are taken: the caller may fail between.
         The rows that another process has taken are left out, and with them up to 49 others, which are still
         due. The new row is in the place of the old one, so that both are changed in one step: whoever handles
         it may die at once.
         """
         now = self._table.now()
         skew = now - self._clock.now()
-        taken: list[tuple[TimerRow, TimerRow]] = []
-        for partition, batch in _by_partition(found, lambda pair: pair[0].partition, _BATCH // 2):
+        batches = [*_by_partition(found, lambda pair: pair[0].partition, _BATCH // 2)]
+        # Each process begins elsewhere: of two with the same order, one would lose each batch to the other.
+        first = crc32(self._owner.encode()) % max(1, len(batches))
+        for partition, batch in (*batches[first:], *batches[:first]):
             pairs = [(row, TimerRow(partition, self._key(timer), timer)) for row, timer in batch]
             deleted = [Change("delete", row.key, {}) for row, _ in pairs]
             inserted = [Change("put", new.key, _values(new.timer, skew, now)) for _, new in pairs]
             # Changed also where the adapter has repeated it: then the new rows are found when they are due
             with suppress(Changed):
                 self._table.batch(partition, [*deleted, *inserted])
-                taken += pairs
-        return taken
+                yield pairs
 
     def remove(self, rows: Sequence[TimerRow]) -> None:
         """Delete the rows, if that is possible. A row that stays is handled again, which is harmless."""
         with suppress(ServiceUnavailable):
             for partition, batch in _by_partition(rows, lambda row: row.partition, _BATCH):
-                with suppress(Changed):  # another process has taken one
-                    if len(batch) > 1:
-                        self._table.batch(partition, [Change("delete", row.key, {}) for row in batch])
-                        continue
-                for row in batch:
-                    self._table.delete(partition, row.key)
+                self._delete(partition, batch)
+                time.sleep(0)
+
+    def _delete(self, partition: str, rows: Sequence[TimerRow]) -> None:
+        if len(rows) == 1:
+            self._table.delete(partition, rows[0].key)
+            return
+        try:
+            self._table.batch(partition, [Change("delete", row.key, {}) for row in rows])
+        except Changed:  # another process has taken one
+            half = len(rows) // 2
+            self._delete(partition, rows[:half])
+            self._delete(partition, rows[half:])
 
     def _key(self, timer: Timer) -> str:
         return f"{timer.task_id}.{self._owner}.{next(self._numbers)}"
 
     def _set_aside(self, row: Row) -> None:
-        self._table.put(_SET_ASIDE, f"{row.partition}.{row.key}", row.values)
+        was = f"{row.partition}/{row.key} {row.values!r}"  # as text, since a value may be of any kind
+        self._table.put(_SET_ASIDE, hashlib.sha256(was.encode()).hexdigest(), {"was": was[:10_000]})
         self._table.delete(row.partition, row.key)
 
 

@@ -66,7 +66,7 @@ class TaskRun:
                 sys.stdout.flush()
 
     def _execute(self, directory: Path, log: IO[bytes]) -> tuple[list[str], str | None]:
-        """Run the command and upload the declared artifacts; what went wrong, and the reason of an exception."""
+        """Run the command and upload its artifacts; what went wrong, and the reason of an exception."""
         # a task can read the credentials in /proc, but its log is an artifact
         secret = ("TASKCLUSTER_", "LEGACY_QUEUE_")
         env = {name: value for name, value in os.environ.items() if not name.startswith(secret)}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from tests.services.harness import (
     MINUTE,
@@ -52,6 +52,16 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
     assert (left.activation, active(harness)) == (1, 1)
     harness.run(task_id)
     assert resolutions(harness) == 1
+
+
+def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harness) -> None:
+    task_id = slugid()
+    slow = harness.replica(FaultAt(0, of="join", after=lambda: harness.run_timers(16 * SECOND)))
+    with pytest.raises(ServiceUnavailable):
+        slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    assert harness.storage.tasks.load(task_id) is None
+    harness.services.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
 def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import Timer
+from legacy_queue.ports.table import Table
 from legacy_queue.services.recovery.jobs import TIMER_LEASE
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.stores.timer_store import TimerStore, stored
@@ -44,10 +46,15 @@ class Kept:
         self.timers = self.another(intercept, **options)
 
     def another(
-        self, intercept: Intercept = call_through, clock: FakeClock | None = None, **options: Any
+        self,
+        intercept: Intercept = call_through,
+        clock: FakeClock | None = None,
+        of_table: Intercept = call_through,
+        **options: Any,
     ) -> Timers:
         clock = clock or self.clock
-        return Timers(intercept_port(TimerStore, TimerStore(self.table, clock), intercept), clock, **options)
+        store = TimerStore(intercept_port(Table, self.table, of_table), clock)
+        return Timers(intercept_port(TimerStore, store, intercept), clock, **options)
 
     def schedule(self, task_id: str = A, **changes: Any) -> None:
         self.timers.schedule(task_id, self.clock.now(), **changes)
@@ -239,12 +246,22 @@ def test_the_row_of_a_process_that_dies_as_it_takes_it_is_found(fault: dict[str,
     kept = Kept()
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(TIMER_LEASE)
-    dies = kept.another(FaultAt(0, of="take", **fault))
+    dies = kept.another(of_table=FaultAt(0, of="batch", **fault))
     with suppress(Crash):
         dies.receive()
     kept.clock.advance(TIMER_LEASE)
     (found,) = kept.received(kept.another())
     assert (found.task_group_id, found.is_published) == (GROUP, False)
+
+
+def test_what_is_taken_before_storage_fails_is_handled_at_once() -> None:
+    kept = Kept()
+    kept.leave(*[Timer(f"{number:07}{A[7:]}", NOW) for number in range(100)])
+    kept.clock.advance(MINUTE)
+    other = kept.another(of_table=FaultAt(1, of="batch", before=failing(ServiceUnavailable("away"))))
+    with pytest.raises(ServiceUnavailable):
+        other.receive()
+    assert len(fired(other)) == 50
 
 
 @pytest.mark.parametrize("seconds", [-60, 60])
@@ -338,6 +355,23 @@ def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late() -
 
 
 # many, and long
+
+
+def test_timers_that_wait_for_a_retry_are_renewed_every_15_seconds_a_thousand_at_a_time() -> None:
+    """As while the broker is away. No other process takes one meanwhile."""
+    calls = CallRecorder()
+    kept = Kept(calls)
+    for number in range(1500):
+        kept.schedule(f"{number:07}{A[7:]}")
+        kept.timers.retry_later(f"{number:07}{A[7:]}", delay=HOUR)
+    kept.after(7 * SECOND)
+    kept.after(SECOND)
+    calls.names.clear()
+    other = kept.another()
+    for _ in range(60):
+        kept.after(SECOND)
+        assert not other.receive()
+    assert calls.names.count("put") == 2 * 60 // 15
 
 
 def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:

@@ -1,6 +1,7 @@
 """Timers in rows of a table: found by any process when they are due, taken by one, gone when removed."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,9 +11,9 @@ from structlog.testing import capture_logs
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import Timer
-from legacy_queue.ports.table import Table, Value
+from legacy_queue.ports.table import PARTITION, Condition, Table, Value
 from legacy_queue.stores import Storage
-from legacy_queue.stores.timer_store import TimerStore
+from legacy_queue.stores.timer_store import TimerRow, TimerStore
 from tests.services.harness import CallRecorder
 from tests.services.ports import intercept_port
 
@@ -31,6 +32,13 @@ def timers(backend: Backend, wait: timedelta = 15 * SECOND, count: int = 1, **mo
     """Of so many tasks whose effects are missing, due after that time."""
     now = backend.clock.now()
     return [Timer(slugid(), now + wait, **{"since": now, **more}) for _ in range(count)]
+
+
+Pairs = Sequence[tuple[TimerRow, Timer]]
+
+
+def take(store: TimerStore, found: Pairs) -> list[tuple[TimerRow, TimerRow]]:
+    return [pair for pairs in store.take(found) for pair in pairs]
 
 
 def due(storage: Storage) -> set[Timer]:
@@ -58,7 +66,7 @@ def test_timers_of_a_bucket_share_operations(table: Table, backend: Backend) -> 
     rows = store.put(timers(backend, count=150) + timers(backend, HOUR))
     backend.clock.advance(15 * SECOND)
     found = store.due(1000)
-    taken = store.take([(row, row.timer) for row in found])
+    taken = take(store, [(row, row.timer) for row in found])
     store.remove([new for _, new in taken] + rows[150:])
     names = [name for name in calls.names if name != "now"]
     assert names == ["batch", "batch", "put", "page", *["batch"] * 3, *["batch"] * 2, "delete"]
@@ -71,13 +79,34 @@ def test_only_one_process_takes_a_row(storage: Storage, other: Storage, backend:
     backend.clock.advance(15 * SECOND)
     found = other.timers.due(9)
     first, *rest = taken = [(row, replace(row.timer, due=row.timer.due + HOUR)) for row in found]
-    ((_, own),) = storage.timers.take([first])
-    assert other.timers.take(taken) == []
+    ((_, own),) = take(storage.timers, [first])
+    assert take(other.timers, taken) == []
     assert other.timers.due(9) == found[1:]
-    assert [old for old, _ in other.timers.take(rest)] == found[1:]
+    assert [old for old, _ in take(other.timers, rest)] == found[1:]
     storage.timers.remove([own, *found])
     backend.clock.advance(HOUR)
     assert due(storage) == {timer for _, timer in rest}
+
+
+def test_a_copy_of_a_store_that_a_fork_makes_names_its_rows_otherwise(table: Table, backend: Backend) -> None:
+    before = TimerStore(table, backend.clock)
+    of_one = timers(backend)
+    rows = [row for store in (before, copy.copy(before)) for row in store.put(of_one)]
+    assert len(table.page([], "", 10).rows) == 2
+    assert len({row.partition.partition("-")[2] for row in rows}) == 2
+
+
+def test_rows_of_which_another_process_has_taken_one_are_removed_by_halves(
+    table: Table, backend: Backend
+) -> None:
+    calls = CallRecorder()
+    store = TimerStore(intercept_port(Table, table, calls), backend.clock)
+    rows = store.put(timers(backend, count=64))
+    store.remove(rows[:1])
+    calls.names.clear()
+    store.remove(rows)
+    assert len(calls.names) <= 13  # of 64, 32, 16, 8, 4, 2 and 1, and the other half of each
+    assert table.page([], "", 10).rows == []
 
 
 GOOD: Mapping[str, Value] = {"taskGroupId": "", "hasArtifacts": False}
@@ -91,6 +120,7 @@ GOOD: Mapping[str, Value] = {"taskGroupId": "", "hasArtifacts": False}
         (f"{TASK_ID}.0", {**GOOD, "taskGroupId": "no group"}),
         (f"{TASK_ID}.0", {**GOOD, "since": "yesterday"}),
         (f"{TASK_ID}.0", {**GOOD, "due": 1}),
+        (f"{TASK_ID}.{'x' * 470}", {}),
     ],
 )
 def test_an_unreadable_row_is_set_aside_and_not_read_again(
@@ -104,7 +134,6 @@ def test_an_unreadable_row_is_set_aside_and_not_read_again(
         for each in (storage, other, storage):
             assert due(each) == {row.timer for row in good}
     assert [entry["event"] for entry in logs] == ["row-corrupt"]
-    aside = table.get("unreadable", f"0000000001-another.{key}")
-    assert aside
-    assert aside.values == {**times, **values}
+    (aside,) = table.page([Condition(PARTITION, "eq", "unreadable")], "", 10).rows
+    assert str(aside.values["was"]).startswith(f"0000000001-another/{key} {{")
     assert len(table.page([], "", 10).rows) == 2

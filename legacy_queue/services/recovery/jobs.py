@@ -23,6 +23,8 @@ from datetime import datetime, timedelta
 
 # A row of a timer about missing effects is due after it. A call that takes longer has its row replaced.
 TIMER_LEASE = timedelta(seconds=15)
+# The same of effects that wait for a retry, as for the broker: no call is under way that could need the time.
+RETRY_LEASE = timedelta(seconds=24)
 # Threads of the resolver: few, so that many timers do not slow calls.
 RESOLVERS = 2
 # Tries of a timer that fails, 2, 4, 8 s apart and so on. After the last, the sweeper checks its task.

@@ -17,13 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Lock
 
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Clock
-from legacy_queue.services.recovery.jobs import TIMER_LEASE
+from legacy_queue.services.recovery.jobs import RETRY_LEASE, TIMER_LEASE
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerRow, TimerStore
 
@@ -31,6 +32,7 @@ from legacy_queue.stores.timer_store import TimerRow, TimerStore
 # calls under way are in buckets that no process reads yet: else each would read those of all.
 _MARGIN = timedelta(seconds=9)
 _MAX_COMMIT = 100  # rows: one batch
+_MAX_SETTLED = 1000  # taskIds in a tick
 _MAX_LATE = 2000  # fired timers in memory: what is beyond that is left to other processes
 _NO_DELAY = timedelta(0)
 
@@ -125,7 +127,7 @@ class _Entry:
     def needed(self, task_id: str, now: datetime) -> Timer:
         """What a row must say in place of those that there are."""
         if self.missing:
-            return replace(self.missing, due=now + TIMER_LEASE)
+            return replace(self.missing, due=now + (TIMER_LEASE if self.calls else RETRY_LEASE))
         return Timer(task_id, self.due or now)
 
     def times(self) -> Iterator[datetime]:
@@ -302,11 +304,13 @@ class Timers:
         now = self._clock.now()
         with self._lock:
             unknown = [row for row in found if not self._has(row)]
-        taken = self._store.take([(row, _taken(row.timer, now)) for row in unknown[:limit]])
-        with self._lock:
-            for old, row in taken:
-                self._take_over(old.timer, row, now)
-        return len(taken)
+        count = 0
+        for taken in self._store.take([(row, _taken(row.timer, now)) for row in unknown[:limit]]):
+            with self._lock:
+                for old, row in taken:
+                    self._take_over(old.timer, row, now)
+            count += len(taken)
+        return count
 
     def hand_over(self) -> None:
         """Make other processes handle at once what is left, before this process ends. Raises
@@ -318,7 +322,8 @@ class Timers:
             self._unsettled = {task_id: None for task_id, entry in self._entries.items() if entry.is_waiting}
         self._store.put([replace(entry.missing, due=now) for entry in left if entry.missing])
         self._store.remove([row for entry in left for row in entry.rows])
-        self._settle()
+        for _ in range(0, len(self._unsettled), _MAX_SETTLED):
+            self._settle()
 
     def _commit(self, timers: Sequence[Timer]) -> None:
         due = self._clock.now() + TIMER_LEASE
@@ -336,7 +341,9 @@ class Timers:
         """Insert the rows that are needed, then delete those that are not."""
         now = self._clock.now()
         with self._lock:
-            entries = {task_id: self._entries.get(task_id) for task_id in self._unsettled}
+            # There may be thousands while the broker is away: the next tick goes on, and fires timers before.
+            task_ids = islice(self._unsettled, _MAX_SETTLED)
+            entries = {task_id: self._entries.get(task_id) for task_id in task_ids}
             needed = [
                 entry.needed(task_id, now)
                 for task_id, entry in entries.items()

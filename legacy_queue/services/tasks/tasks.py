@@ -7,7 +7,7 @@ from typing import Any
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
@@ -62,6 +62,8 @@ class Tasks:
         with self._changes.writing(task_id, now, definition.task_group_id):
             self._groups.join(task_id, definition)
             task = self._changes.marked(outcome.task)
+            if self._clock.now() - now > TIMER_LEASE:  # another process may have ended its membership
+                raise ServiceUnavailable("storage took too long, try again")
             try:
                 self._tasks.insert(task)
             except AlreadyExists:
