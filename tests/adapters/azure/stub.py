@@ -1,12 +1,13 @@
 """A storage with given answers."""
 
 import socket
+import socketserver
 import ssl
 import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
@@ -48,59 +49,49 @@ def connection_string(url: str) -> str:
     return f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}"
 
 
-class Stub:
+class Stub(socketserver.ThreadingTCPServer):
     """Answers each request with the next of its ``replies``, and all further ones with the last."""
 
+    request_queue_size = 256
+    daemon_threads = True  # a kept connection may stay open
+
     def __init__(self, *replies: Reply, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
         self.heard: list[bytes] = []  # the requests, whole
         self.connections = 0
         self._replies, self._context = list(replies), context
         self._lock, self._done = threading.Lock(), threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self._listener.getsockname()[1]
         at = f"https://localhost:{self.port}" if context else f"http://127.0.0.1:{self.port}"
         self.url = f"{at}/{ACCOUNT}"
-        self._open: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
+        self._thread = threading.Thread(target=self.serve_forever, args=[0.01])
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
 
     @property
     def methods(self) -> list[str]:
         return [request.decode("latin-1").partition(" ")[0] for request in self.heard]
 
     def __enter__(self) -> Self:
-        self._threads[0].start()
+        self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._done.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join()
-        for connection in self._open:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads[1:]:
-            thread.join()
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
 
-    def _accept(self) -> None:
+    def finish_request(self, request: Any, _client: object) -> None:
         with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                self._open.append(connection)
-                self._threads.append(threading.Thread(target=self._serve, args=[connection]))
-                self._threads[-1].start()
-
-    def _serve(self, plain: socket.socket) -> None:
-        with suppress(OSError), plain:
-            connection = self._context.wrap_socket(plain, server_side=True) if self._context else plain
+            connection = self._context.wrap_socket(request, server_side=True) if self._context else request
             with connection:
-                self._open.append(connection)
                 with self._lock:
                     self.connections += 1
-                while request := read_request(connection):
+                while heard := read_request(connection):
                     with self._lock:
-                        self.heard.append(request)
+                        self.heard.append(heard)
                         reply = self._replies[min(len(self.heard), len(self._replies)) - 1]
                     if reply is None:
                         self._done.wait()

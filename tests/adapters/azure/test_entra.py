@@ -114,42 +114,31 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
     assert sas["sig"]
 
 
-class Source:
-    """A key that is fetched: its number."""
-
-    def __init__(self) -> None:
-        self.now, self.fetched, self.fails = datetime(2026, 11, 22, tzinfo=UTC), 0, False
-        self.key = DelegationKey("queue", self._fetch, lambda: self.now)
-
-    def _fetch(self, _start: datetime, _expiry: datetime) -> int:
-        self.fetched += 1
-        if self.fails:
-            raise ClientAuthenticationError(f"no key, {SECRET}")
-        return self.fetched
-
-    def get(self) -> int:
-        return int(self.key.until(self.now + HOUR))
-
-
 def test_a_key_that_cannot_be_renewed_serves_until_it_expires() -> None:
-    source = Source()
-    source.get()
-    source.fails = True
-    source.now += timedelta(days=6)
+    now, fetched = datetime(2026, 11, 22, tzinfo=UTC), [0]
+
+    def fetch(*_: object) -> int:
+        fetched[0] += 1
+        if 1 < fetched[0] < 5:
+            raise ClientAuthenticationError(f"no key, {SECRET}")
+        return fetched[0]
+
+    key = DelegationKey("queue", fetch, lambda: now)
+    assert key.until(now + HOUR) == 1
+    now += timedelta(days=6)
     with capture_logs() as logs:
-        assert [source.get() for _ in range(3)] == [1, 1, 1]
-        assert source.fetched == 2, "no call waits for a fetch that just failed"
-        source.now += 12 * HOUR
-        with pytest.raises(ServiceUnavailable, match="no user delegation key of queues"):
-            source.get()
-    assert source.fetched == 3
+        assert [key.until(now + HOUR) for _ in range(3)] == [1, 1, 1]
+        assert fetched == [2], "no call waits for a fetch that just failed"
+        now += 12 * HOUR
+        for _ in range(2):
+            with pytest.raises(ServiceUnavailable, match="no user delegation key of queues"):
+                key.until(now + HOUR)
+    assert fetched == [3]
     assert {line["event"] for line in logs} == {"storage-access-not-renewed"}
     assert SECRET not in str(logs)
-    source.fails = False
-    with pytest.raises(ServiceUnavailable):
-        source.get()
-    source.now += timedelta(seconds=5)
-    assert source.get() == 4
+    fetched[0] = 4
+    now += timedelta(seconds=5)
+    assert key.until(now + HOUR) == 5
 
 
 def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLContext) -> None:

@@ -4,7 +4,6 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -46,13 +45,6 @@ class Sender:
         """The body of the answer."""
         request = HttpRequest(method, self._url, content=content)
         return self._transport.send(request, is_sent_once=True).body()
-
-
-def test_a_connection_is_kept_and_used_again() -> None:
-    with Stub(OK) as stub:
-        sender = Sender(stub.url)
-        assert [sender.send() for _ in range(3)] == [b"body"] * 3
-    assert (stub.connections, len(stub.heard)) == (1, 3)
 
 
 def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
@@ -119,7 +111,7 @@ def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept()
         assert stub.connections == 5 + 2
 
 
-def test_a_connection_that_was_idle_for_a_minute_is_replaced() -> None:
+def test_a_connection_is_used_again_until_it_was_idle_for_a_minute() -> None:
     """A firewall may have forgotten it without a word."""
     times = iter([0.0, 59.0, 59.0, 120.0, 120.0])
     with Stub(OK) as stub:
@@ -153,23 +145,15 @@ def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> 
             assert second.result() == b"body"
 
 
-@pytest.fixture
-def secure(serving: ssl.SSLContext) -> Iterator[Stub]:
-    with Stub(OK, context=serving) as stub:
-        yield stub
-
-
-def test_nothing_is_sent_to_an_untrusted_certificate(secure: Stub) -> None:
-    with pytest.raises(ServiceRequestError, match="SSLCertVerificationError"):
-        Sender(secure.url).send()
-    assert secure.heard == []
-
-
-def test_the_ca_bundle_of_requests_is_trusted(
-    secure: Stub, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch
+def test_the_ca_bundle_of_requests_is_trusted_and_nothing_sent_without_it(
+    serving: ssl.SSLContext, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
-    assert Sender(secure.url, context=default_context.__wrapped__()).send() == b"body"
+    with Stub(OK, context=serving) as stub:
+        with pytest.raises(ServiceRequestError, match="SSLCertVerificationError"):
+            Sender(stub.url).send()
+        assert stub.heard == []
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
+        assert Sender(stub.url, context=default_context.__wrapped__()).send() == b"body"
 
 
 def account_through(proxy: Stub, trusting: ssl.SSLContext) -> AzureAccount:
