@@ -4,9 +4,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.services.harness import Harness
+
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[list[MutableMapping[str, Any]]]:
     """The log entries. Without this, rendering tracebacks takes longer than the tests."""
     with capture_logs() as entries:
         yield entries
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()

@@ -29,11 +29,6 @@ DAY = 24 * HOUR
 MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def advance(
     harness: Harness,
     task_id: str,

@@ -27,11 +27,6 @@ from tests.services.harness import (
 )
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
 def test_a_call_succeeds_though_a_step_after_its_write_fails_and_a_timer_takes_it(
     harness: Harness, error: Exception

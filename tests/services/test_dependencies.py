@@ -20,11 +20,6 @@ from tests.services.harness import (
 DAY = 24 * HOUR
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def dependents(harness: Harness, task_id: str) -> list[str]:
     return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
 

@@ -34,11 +34,6 @@ ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
-@pytest.fixture
 def broker() -> FakeBroker:
     return FakeBroker()
 

@@ -20,11 +20,6 @@ GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def resolutions(harness: Harness) -> int:
     harness.run_timers()
     return harness.events().count(RESOLVED)
@@ -139,6 +134,3 @@ def test_pages_of_a_group_list_the_founder_in_order(harness: Harness) -> None:
         task_ids += [item.decode() for item in page.items]
         after = page.after
     assert task_ids == tasks
-
-
-# Several processes

@@ -37,11 +37,6 @@ VISIBLE = ("visible", "Its message is visible: the next poll of its worker type 
 Explained = tuple[str, str, timedelta | None]  # situation, sentence, and until when from the begin on
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def explained(harness: Harness, task_id: str) -> list[Explained]:
     _, waits = harness.services.inspection.explain(task_id)
     return [(wait.situation, wait.sentence, wait.until - NOW if wait.until else None) for wait in waits]

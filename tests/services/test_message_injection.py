@@ -13,11 +13,6 @@ OTHER = WorkQueue(PROVISIONER, "another", "lowest")
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
-@pytest.fixture
 def injection(harness: Harness) -> MessageInjection:
     return MessageInjection(harness.storage.work_queues, harness.services.tasks, SECRET)
 

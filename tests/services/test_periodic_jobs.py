@@ -148,11 +148,6 @@ def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
     assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harness) -> None:
     required = harness.create(expires=format_time(NOW + 20 * DAY))
     group, expires = slugid(), format_time(NOW + 2 * DAY)

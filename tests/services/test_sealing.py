@@ -23,11 +23,6 @@ GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 BOTH = ("raise", "lower")
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def body(**changes: Any) -> dict[str, Any]:
     return task_body(taskGroupId=GROUP, schedulerId="scheduler", **changes)
 

@@ -24,11 +24,6 @@ from tests.services.harness import (
 DAY = 24 * HOUR
 
 
-@pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
 def lose_messages(harness: Harness) -> None:
     for message in harness.receive():
         harness.delete(message)

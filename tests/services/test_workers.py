@@ -43,11 +43,6 @@ ALL = ("messageId", "receipt", "signature")
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
-@pytest.fixture
 def workers(harness: Harness) -> Workers:
     return harness.services.workers
 

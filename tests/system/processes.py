@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import requests
+
 from tests.guard import processes_with
 
 T = TypeVar("T")
@@ -43,6 +45,14 @@ def wait_until(happens: Callable[[], T | None], timeout: float = LONG) -> T:
 def processes_of(path: Path) -> list[int]:
     """The ids of the processes with this path in their command line: a server, its children, its Azurite."""
     return processes_with("cmdline", os.fsencode(path))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended, whether or not its parent has noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def azurite_of(data_dir: Path) -> int:
@@ -178,6 +188,10 @@ class Server(Running):
         """The lines of its log and of its Azurite's log that hold a secret."""
         logs = [self.errors, *(log.read_text() for log in self.data_dir.glob("azurite/*.log"))]
         return [line for log in logs for line in leaks(log, self.secrets)]
+
+    def ready(self) -> int:
+        """The status of its readiness."""
+        return requests.get(f"{self.root_url}/ready", timeout=LONG).status_code
 
     def kill(self) -> None:
         """Kill all its processes at once, as a loss of power does."""

@@ -15,13 +15,9 @@ from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
 from legacy_queue.domain.ids import slugid
 
 from .http_queue import Queue, definition
-from .processes import COMMAND, LONG, Server, environment, processes_of, run, serve, wait_until
+from .processes import COMMAND, environment, processes_of, run, serve, wait_until
 
 MIB = 1024 * 1024
-
-
-def ready(server: Server) -> int:
-    return requests.get(f"{server.root_url}/ready", timeout=LONG).status_code
 
 
 def lives(queue: Queue, worker_type: str, ended: threading.Event) -> list[tuple[str, str]]:
@@ -85,7 +81,7 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
         create()
         fill(seen / "ballast")
         wait_until(lambda: create() == 503)
-        wait_until(lambda: ready(server) == 503)
+        wait_until(lambda: server.ready() == 503)
         wait_until(lambda: "storage-space-low" in server.errors)
         refused = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
         assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
@@ -93,7 +89,7 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
             assert queue.status(task_id)["state"] == "pending"
         with (seen / "ballast").open("r+b") as ballast:
             ballast.truncate(ballast.seek(0, os.SEEK_END) - 2 * MIB)
-        wait_until(lambda: ready(server) == 200)
+        wait_until(lambda: server.ready() == 200)
         wait_until(lambda: create() == 200)
         for task_id in acknowledged:
             assert queue.status(task_id)["state"] == "pending"
@@ -149,7 +145,7 @@ def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknow
         os.kill(max(processes_of(server.data_dir)), signal.SIGKILL)
         for _ in range(50):
             create()
-        wait_until(lambda: ready(server) == 503)
+        wait_until(lambda: server.ready() == 503)
         wait_until(lambda: create() == 503)
         assert "storage-file-removed" in server.errors
         server.end()

@@ -13,34 +13,21 @@ import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
-from tests.other_user import give_away
 
 from .http_queue import Queue, definition
 from .processes import (
     LONG,
     Server,
     azurite_of,
+    has_ended,
     processes_of,
     read_all,
-    run,
     serve,
     wait_until,
 )
 from .uploads import TEXT, body
 
 MIB = 1024 * 1024
-
-
-def ready(server: Server) -> int:
-    return requests.get(f"{server.root_url}/ready", timeout=LONG).status_code
-
-
-def has_ended(pid: int) -> bool:
-    """Whether the process has ended; a stopped parent has not reaped it yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 # Ready
@@ -204,7 +191,7 @@ def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) 
         dead = azurite_of(server.data_dir)
         os.kill(dead, signal.SIGKILL)
         wait_until(lambda: has_ended(dead))
-        assert ready(server) == 503
+        assert server.ready() == 503
         unavailable = Queue(server).send("PUT", f"/task/{slugid()}", definition("any"))
         assert (unavailable.status_code, "Retry-After" in unavailable.headers) == (503, True)
         server.send(signal.SIGCONT)
@@ -218,10 +205,10 @@ def test_a_server_whose_azurite_cannot_save_is_not_ready_and_goes_on_when_it_can
         queue, unwritable = Queue(server), server.data_dir / "azurite/__azurite_db_table__.json~"
         wait_until(lambda: is_made(unwritable))  # as if the disk were full; it is a file during a save
         kept = queue.create(definition("any"))
-        wait_until(lambda: ready(server) == 503)
+        wait_until(lambda: server.ready() == 503)
         assert queue.send("PUT", f"/task/{slugid()}", definition("any")).status_code == 503
         unwritable.rmdir()
-        wait_until(lambda: ready(server) == 200)
+        wait_until(lambda: server.ready() == 200)
         assert queue.status(kept)["state"] == "pending"
         wait_until(lambda: is_made(unwritable))
         queue.create(definition("any"))
@@ -240,41 +227,19 @@ def test_a_server_that_cannot_write_its_discovery_file_is_ready(tmp_path: Path) 
     """``serve`` waits for its ready line."""
     (tmp_path / "data" / "server.json").mkdir(parents=True)
     with serve(tmp_path, "--storage", "memory") as server:
-        assert ready(server) == 200
+        assert server.ready() == 200
         assert "server-file-not-written" in server.errors
         assert server.end() == 0
-
-
-@pytest.mark.parametrize("storage", ["embedded", "azurite", "memory"])
-def test_nothing_is_served_in_a_directory_of_another_user(tmp_path: Path, storage: str) -> None:
-    data_dir = tmp_path / "data"
-    data_dir.mkdir()
-    give_away(data_dir)
-    with run(tmp_path, "serve", "--storage", storage, "--port", "0", "--data-dir", str(data_dir)) as refused:
-        assert refused.wait() == 1
-        [sentence] = refused.errors.splitlines()
-        assert "it belongs to another user; use another --data-dir" in sentence
-    assert list(data_dir.iterdir()) == []
 
 
 # Secrets and the log
 
 
-def test_the_log_holds_no_secret_of_any_request(server: Server, worker_type: str) -> None:
-    """``serve`` asserts the same at the end of each server."""
-    queue = Queue(server)
-    task_id = queue.create(definition(worker_type))
-    [message] = queue.poll(worker_type)
-    urls = queue.poll_urls(worker_type)[-1]
+def test_the_log_holds_no_secret_of_a_request_that_is_no_http(server: Server, worker_type: str) -> None:
+    """tests/http shows the others, and ``serve`` asserts the same at the end of each server."""
+    urls = Queue(server).poll_urls(worker_type)[-1]
     secret = "a-secret-in-a-request-that-no-log-may-hold"
     server.secrets.add(secret)
-    queue.claim(message, signature=secret)
-    queue.claim(message, receipt=secret)
-    queue.claim(message, receipt=f"{secret} with a space")
-    Queue(server, {"clientId": "development", "accessToken": secret}).send("GET", "/ping")
-    queue.send("GET", f"/task/{task_id}/status?bewit={secret}")
-    queue.send("POST", f"/task/{task_id}/runs/0/claim", {"receipt": {"of": secret}, "signature": [secret]})
-
     signed = urlsplit(urls["signedPollUrl"])
     for head in (
         f"GET {signed.path}?{signed.query}&sig= {secret} HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -14,7 +14,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.testing import LegacyQueue
 from legacy_queue.worker import SampleWorker, WorkerSettings
 from legacy_queue.worker.task_run import LOG, reclaim_in
-from tests.system.processes import LONG, leaks, wait_until
+from tests.system.processes import LONG, has_ended, leaks, wait_until
 
 LONG_COMMAND = f"sleep {2 * LONG}"
 MALFORMED: list[Any] = [
@@ -74,14 +74,6 @@ def written(file: Path) -> list[int]:
     """The numbers of the file, when a command has written a whole line to it."""
     wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
     return [int(word) for word in file.read_text().split()]
-
-
-def has_ended(pid: int) -> bool:
-    """Whether the process is no more, or an orphan that was killed and which its new parent has to notice."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_a_command_gets_its_env_its_task_and_run_id_and_no_secret_of_the_worker(
