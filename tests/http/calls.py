@@ -21,16 +21,22 @@ from werkzeug.test import Client as TestClient
 from werkzeug.test import TestResponse
 
 from legacy_queue.config import Settings
-from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import at_least
+from legacy_queue.domain.scopes import Roles
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
+from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS, create_app
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.metrics import Metrics
+from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.services.composition import Services
+from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
@@ -370,6 +376,17 @@ class Queue:
             if serves(endpoint, "", method, path):
                 return endpoint.name
         return endpoint_of(method, path)
+
+
+def bare_client(services: Services, **more: Any) -> TestClient:
+    """Calls an application of these services, without clients and faults."""
+    authenticator = Authenticator({}, Roles({}))
+    injection = FaultInjection(FaultRegistry(()), services.stopping)
+    nobody = SignIn("", "", authenticator, False, services.clock.now)
+    metrics = Metrics("memory", 1)
+    return TestClient(
+        create_app(services, authenticator, ROOT_URL, injection, metrics, sign_in=nobody, **more)
+    )
 
 
 def succeeded(answer: TestResponse) -> TestResponse:

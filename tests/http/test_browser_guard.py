@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from legacy_queue.config import Settings
-from legacy_queue.domain.authentication import Client as HawkClient
-from legacy_queue.wiring import build
-
-from .calls import NOW, ROOT, ROOT_URL, SECRETS, TASK_ID, Queue, hawk, refused, task_body
+from .calls import NOW, ROOT, TASK_ID, Queue, hawk, refused, task_body
 
 FOREIGN = "queue.evil.example:8080"
 PAGE = "https://tools.example.com"
@@ -30,10 +26,8 @@ PREFLIGHT = {
 }
 
 
-def client(root_url: str = ROOT_URL, **settings: Any) -> Client:
-    root = HawkClient(ROOT.client_id, ROOT.access_token, ("*",))
-    given: dict[str, Any] = {"storage": "memory", "signing_secrets": SECRETS, "clients": (root,), **settings}
-    return Client(build(Settings(**given), root_url).app)
+def client(**settings: Any) -> Client:
+    return Queue(**settings).http
 
 
 def get(http: Client, host: str, path: str = "/v1/ping") -> TestResponse:

@@ -11,17 +11,9 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.authentication import Client as ConfiguredClient
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, group_resolved
-from legacy_queue.domain.scopes import Roles
-from legacy_queue.http.app import create_app
-from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.metrics import Metrics
-from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.ports import BrokerAway
-from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.testing.queue_http import parse_events
 from tests.http.calls import (
@@ -30,6 +22,7 @@ from tests.http.calls import (
     ROOT_URL,
     TASK_ID,
     Queue,
+    bare_client,
     refused,
     succeeded,
 )
@@ -150,21 +143,11 @@ class Feed(EventFeed):
         raise AssertionError("the stream asked for more")
 
 
-def serving(
-    feed: Feed,
-    clock: FakeClock | None = None,
-    stopping: Flag | None = None,
-    clients: Sequence[ConfiguredClient] = (),
-    **more: Any,
-) -> Client:
+def serving(feed: Feed, clock: FakeClock | None = None, stopping: Flag | None = None) -> Client:
     fakes: Any = {"event_feed": feed, "clock": clock or FakeClock(NOW), "stopping": stopping or Flag()}
     services = Queue().server.services
     vars(services).update(fakes)
-    authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
-    injection = FaultInjection(FaultRegistry(()), Flag())
-    nobody = SignIn("", "", authenticator, False, services.clock.now)
-    metrics = Metrics("memory", 1)
-    return Client(create_app(services, authenticator, ROOT_URL, injection, metrics, sign_in=nobody, **more))
+    return bare_client(services)
 
 
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:

@@ -1,8 +1,6 @@
 """What a fault does to a request, on memory storage: to endpoints, to signed URLs of messages, to uploads."""
 
-import base64
 import json
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -152,28 +150,10 @@ def poll_urls(queue: Queue) -> Mapping[str, Any]:
     return {**answer["queues"][-1], "expires": answer["expires"]}
 
 
-def receive(queue: Queue, count: int = 1, status: int = 200) -> list[tuple[str, str, str]]:
-    """taskId, messageId and receipt of the messages that a poll of the lowest priority receives."""
-    target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
-    answer = queue.send("GET", f"{target}&numofmessages={count}", credentials=None)
-    assert answer.status_code == status
-    received = []
-    for message in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
-        message_id, receipt, text = (
-            re.findall(f"<{tag}>(.*?)</{tag}>", message)[0]
-            for tag in ("MessageId", "PopReceipt", "MessageText")
-        )
-        received.append((json.loads(base64.b64decode(text))["taskId"], message_id, receipt))
-    return received
-
-
-def delete_target(queue: Queue, message_id: str, receipt: str) -> str:
-    url = poll_urls(queue)["signedDeleteUrl"].removeprefix(ROOT_URL)
-    return str(url.replace("{{messageId}}", message_id).replace("{{popReceipt}}", quote(receipt, safe="")))
-
-
 def delete(queue: Queue, message_id: str, receipt: str) -> tuple[int, str | None]:
-    answer = queue.send("DELETE", delete_target(queue, message_id, receipt), credentials=None)
+    url = poll_urls(queue)["signedDeleteUrl"].removeprefix(ROOT_URL)
+    target = url.replace("{{messageId}}", message_id).replace("{{popReceipt}}", quote(receipt, safe=""))
+    answer = queue.send("DELETE", target, credentials=None)
     return answer.status_code, answer.headers.get("x-ms-error-code")
 
 
@@ -194,18 +174,18 @@ def test_poll_urls_may_expire_soon(queue: Queue) -> None:
 def test_a_lost_message_is_not_received(queue: Queue) -> None:
     lost, other = queue.create(), queue.create()
     add(queue, "azure.receive", lose=True, taskId=lost)
-    assert [task_id for task_id, *_ in receive(queue, 32)] == [other]
+    assert [task_id for task_id, *_ in queue.messages()] == [other]
     assert [message["taskId"] for message in messages(queue)] == [other]
 
 
 def test_a_stale_receipt_does_not_delete(queue: Queue) -> None:
     queue.create()
     add(queue, "azure.receive", stale=True, times=1)
-    ((_, message_id, receipt),) = receive(queue)
+    [(_, _, message_id, receipt, _)] = queue.messages()
     assert delete(queue, message_id, receipt) == (400, "PopReceiptMismatch")
-    assert receive(queue) == [], "the message is invisible for the usual time"
+    assert queue.messages() == [], "the message is invisible for the usual time"
     queue.clock.advance(timedelta(minutes=5))
-    ((_, message_id, receipt),) = receive(queue)
+    [(_, _, message_id, receipt, _)] = queue.messages()
     assert delete(queue, message_id, receipt) == (204, None)
 
 

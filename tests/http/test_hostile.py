@@ -8,7 +8,7 @@ from itertools import cycle, product
 from typing import Any
 
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from tests.http.calls import Queue
+from tests.http.calls import Queue, task_body
 
 MAX_ANSWER = 16 * 1024  # bytes
 _MB = 1024 * 1024
@@ -18,10 +18,8 @@ _SEGMENTS = {"taskId": "VLdaX5vAQ0iW8JIr3sGQZw", "taskGroupId": "VLdaX5vAQ0iW8JI
 
 def definition(**changes: Any) -> bytes:
     """What createTask is given, with the changes, up to 1 MiB of it."""
-    metadata = {"name": "n", "description": "d", "owner": "o@example.com", "source": "http://example.com"}
     times = {"created": _TIME, "deadline": _TIME}
-    body = {"provisionerId": "p", "workerType": "w", **times, "payload": {}, "metadata": metadata, **changes}
-    return compact(body)
+    return compact(task_body(**{**times, **changes}))
 
 
 def compact(value: Any) -> bytes:
@@ -30,7 +28,7 @@ def compact(value: Any) -> bytes:
 
 
 def _metadata(**changes: str) -> dict[str, str]:
-    return {"name": "n", "description": "d", "owner": "o@example.com", "source": "http://h", **changes}
+    return {**task_body()["metadata"], **changes}
 
 
 def bodies() -> Iterator[tuple[str, bytes]]:

@@ -3,21 +3,10 @@
 import base64
 import hashlib
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from werkzeug.test import Client
-
-from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.scopes import Roles
-from legacy_queue.http.app import create_app
-from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.metrics import Metrics
-from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.services.control.fault_registry import FaultRegistry
-from tests.http.calls import ROOT_URL, TASK_ID, Queue, refused, succeeded
+from tests.http.calls import ROOT_URL, TASK_ID, Queue, bare_client, refused, succeeded
 
 DATA = b"<script>alert(1)</script>"
 
@@ -91,28 +80,6 @@ def test_no_answer_and_no_log_line_holds_a_signature(queue: Queue, capfd: Any) -
     assert signature not in "".join(capfd.readouterr())
 
 
-@contextmanager
-def limits(queue: Queue, **limits: Any) -> Iterator[None]:
-    """The same server with these limits."""
-    services, whole = queue.server.services, queue.http
-    without_clients = Authenticator({}, Roles({}))
-    without_faults = FaultInjection(FaultRegistry(()), services.stopping)
-    nobody = SignIn("", "", without_clients, False, queue.clock.now)
-    queue.http = Client(
-        create_app(
-            services,
-            without_clients,
-            ROOT_URL,
-            without_faults,
-            Metrics("memory", 1),
-            sign_in=nobody,
-            **limits,
-        )
-    )
-    yield
-    queue.http = whole
-
-
 def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
     url = put_url(queue)
     refusals = []
@@ -123,11 +90,11 @@ def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
             return super().read(size)
 
     target = url.removeprefix(ROOT_URL)
-    with limits(queue, upload_slots=UploadSlots(1)):
-        for _ in range(2):
-            refused(queue.upload(f"{url}x", DATA), 403, "AuthorizationFailed")
-            assert sent_with(queue, target, CONTENT_LENGTH="1000").status_code == 400
-            assert sent_with(queue, target, **{"wsgi.input": Meanwhile(DATA)}).status_code == 200
+    queue.http = bare_client(queue.server.services, upload_slots=UploadSlots(1))
+    for _ in range(2):
+        refused(queue.upload(f"{url}x", DATA), 403, "AuthorizationFailed")
+        assert sent_with(queue, target, CONTENT_LENGTH="1000").status_code == 400
+        assert sent_with(queue, target, **{"wsgi.input": Meanwhile(DATA)}).status_code == 200
     assert refusals
     for answer in refusals:
         refused(answer, 503, "ServiceUnavailable", "1 uploads are under way")

@@ -91,15 +91,6 @@ class Stage:
         yield from chunks
 
 
-def test_a_check_is_completed_though_no_call_waits_for_it() -> None:
-    stage = Stage()
-    blob, then = stage.blob(), threading.Event()
-    with pytest.raises(ServiceUnavailable):
-        stage.checks.check(blob, then.set, AT_ONCE)
-    stage.end()
-    assert then.wait(30)
-
-
 def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     stage = Stage()
     blob = stage.blob(declared=b"another")

@@ -20,7 +20,6 @@ from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
-    MINUTE,
     POLL_VISIBILITY,
     SECRET,
     CallRecorder,
@@ -119,33 +118,6 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
         )
     harness.claim(stolen, BOB)
     assert harness.states(waiting) == ["running by bob"]
-
-
-def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    first = harness.claim(message)
-    messages = harness.messages()
-    harness.clock.advance(MINUTE)
-    for proof in (message.proof, NO_PROOF):
-        again = harness.claim(message, proof=proof)
-        for name in ("status", "runId", "workerGroup", "workerId", "takenUntil", "task"):
-            assert again[name] == first[name]
-        assert again["credentials"]["clientId"] == first["credentials"]["clientId"]
-    assert harness.messages() == messages
-    assert harness.states(task_id) == ["running by alice"]
-
-
-def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
-    harness = Harness()
-    task_id = harness.create()
-    message = harness.receive_one()
-    harness.claim(message, BOB)
-    with pytest.raises(RequestConflict):
-        harness.claim(message, ALICE)
-    assert harness.states(task_id) == ["running by bob"]
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(

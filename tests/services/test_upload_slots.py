@@ -27,11 +27,3 @@ def test_there_are_64_slots_and_16_for_each_run() -> None:
                 if place == 15:
                     refused(lambda: take(0), "16 uploads of this run")
             refused(lambda: take(99), "64 uploads are under way")
-
-
-def test_a_failed_upload_releases_its_slot() -> None:
-    slots = UploadSlots(1, 1)
-    with pytest.raises(ValueError, match="failed"), slots.acquire("a"):
-        raise ValueError("failed")
-    with slots.acquire("b"):
-        refused(lambda: slots.acquire("a").__enter__(), "1 uploads are under way")

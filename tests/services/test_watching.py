@@ -37,7 +37,3 @@ def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(tmp
     assert claim["status"]["taskId"] == task_id
     for account in accounts:
         account.close()
-
-
-def test_only_a_file_is_watched() -> None:
-    assert Harness().services.pollers.watch_interval is None

@@ -11,7 +11,7 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.simulation.scale import PROVISIONER, task_body
+from tests.simulation.scale import PROVISIONER, body_for
 from tests.simulation.world import PREFIX, SETTINGS, Process, World
 
 TASKS = 20
@@ -39,7 +39,7 @@ class Workload:
     def run(self, tasks: int) -> None:
         for number in range(tasks):
             task_id = self._new_id()
-            self._services.tasks.create(task_id, task_body(self._services.clock, WORKER_TYPE))
+            self._services.tasks.create(task_id, body_for(self._services.clock, WORKER_TYPE))
             self._pause()
             run_id = self._claim_work() if number % 2 else self._claim(task_id)
             self._pause()

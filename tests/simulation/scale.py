@@ -34,6 +34,7 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.claims import ClaimProof
+from tests.domain.tasks import task_body
 from tests.simulation.azure_limits import AzureLimits, Limits
 from tests.simulation.world import PREFIX, SETTINGS, ConnectionLost, Process, World
 
@@ -77,16 +78,10 @@ IDLE_COLUMNS = (
 )
 
 
-def task_body(clock: Clock, worker_type: str) -> dict[str, Any]:
-    now = clock.now()
-    return {
-        "provisionerId": PROVISIONER,
-        "workerType": worker_type,
-        "created": format_time(now),
-        "deadline": format_time(now + timedelta(hours=1)),
-        "payload": {},
-        "metadata": {"name": "n", "description": "d", "owner": "o@e.com", "source": "https://e.com/s"},
-    }
+def body_for(clock: Clock, worker_type: str) -> dict[str, Any]:
+    """A definition whose deadline is an hour away."""
+    deadline = format_time(clock.now() + timedelta(hours=1))
+    return task_body(clock.now(), provisionerId=PROVISIONER, workerType=worker_type, deadline=deadline)
 
 
 class Simulation:
@@ -123,7 +118,7 @@ class Simulation:
         return None
 
     def create(self, task_id: str, worker_type: str) -> bool:
-        body = task_body(self.world.clock, worker_type)
+        body = body_for(self.world.clock, worker_type)
         return self.ask("create", task_id, lambda server: server.tasks.create(task_id, body)) is not None
 
     def report(self, task_id: str, run_id: int) -> None:

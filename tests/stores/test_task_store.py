@@ -12,7 +12,7 @@ from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, StoredTask, TaskStore
-from tests.domain.tasks import with_last_run, with_new_run
+from tests.domain.tasks import task_body, with_last_run, with_new_run
 
 from .paging import pages, remove_all_expired
 
@@ -21,20 +21,7 @@ CREATED = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 def new_task(payload: Any = None) -> Task:
     task_id = slugid()
-    body = {
-        "provisionerId": "provisioner",
-        "workerType": "worker-Type_1",
-        "created": "2030-01-02T03:04:05.678Z",
-        "deadline": "2030-01-03T03:04:05.678Z",
-        "payload": payload or {},
-        "metadata": {
-            "name": "n",
-            "description": "d",
-            "owner": "o@example.com",
-            "source": "https://example.com",
-        },
-    }
-    definition = TaskDefinition.from_wire(task_id, body, CREATED)
+    definition = TaskDefinition.from_wire(task_id, task_body(CREATED, payload=payload or {}), CREATED)
     return with_new_run(Task(task_id, definition, definition.retries), "scheduled", CREATED)
 
 

@@ -1,7 +1,6 @@
 """Servers on embedded storage: killed, on a full disk, several processes on one file, and refused starts."""
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -153,15 +152,6 @@ def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknow
         for task_id in acknowledged:
             assert Queue(server).status(task_id)["state"] == "pending"
     assert len(acknowledged) >= 10
-
-
-def test_a_server_whose_file_was_replaced_ends_with_an_error(tmp_path: Path) -> None:
-    with serve(tmp_path) as server:
-        file = server.data_dir / "storage.sqlite"
-        shutil.copy(file, tmp_path / "copy")
-        (tmp_path / "copy").replace(file)
-        assert server.end() == 1
-        assert "was removed or replaced while it was served" in server.errors
 
 
 def test_a_killed_server_whose_wal_is_removed_is_not_started_until_a_backup_is_restored(

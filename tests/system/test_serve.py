@@ -114,35 +114,6 @@ def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Se
 # The end, and a restart
 
 
-def test_sigterm_answers_the_request_under_way_closes_idle_connections_and_ends_all_processes(
-    tmp_path: Path,
-) -> None:
-    with (
-        serve(tmp_path) as server,
-        server.connect() as idle,
-        server.connect() as busy,
-    ):
-        idle.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        pong = b""
-        while not pong.endswith(b"}\n"):
-            pong += idle.recv(65536)
-        task = f"/task/{slugid()}"
-        head, body = Queue(server).raw("PUT", task, definition("draining"), "Expect: 100-continue")
-        busy.sendall(head)
-        # the server has read the head and waits for the body: the request is under way
-        assert busy.recv(65536).startswith(b"HTTP/1.1 100 ")
-
-        server.send(signal.SIGTERM)
-        assert idle.recv(65536) == b""
-        wait_until(lambda: not accepts(server))
-        busy.sendall(body)
-        answer = read_all(busy)
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        assert b'"pending"' in answer
-        assert server.wait() == 0
-        assert processes_of(server.data_dir) == []
-
-
 def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -> None:
     """A server process inherits the mask of its parent, which blocks them while it forks."""
     for pid in processes_of(server.data_dir):
@@ -150,14 +121,6 @@ def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -
         blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
         ends = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         assert not any(blocked >> (number - 1) & 1 for number in ends)
-
-
-def accepts(server: Server) -> bool:
-    try:
-        server.connect().close()
-    except OSError:
-        return False
-    return True
 
 
 def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
