@@ -191,14 +191,6 @@ def test_short_claims_show_nothing_of_a_worker_that_reclaims_minutes_before_the_
     assert verdict(rule, *generic_worker(220, 400)) == "held"
 
 
-def test_a_worker_that_never_reclaims_is_broken_by_a_longer_claim() -> None:
-    def found(claim: float) -> str:
-        task = [claimed(0, claim), about(2 * claim, "reportCompleted", 409), poll(2 * claim + 1)]
-        return verdict("reclaim-in-time", *task)
-
-    assert (found(12), found(220)) == ("not shown", "broken")
-
-
 def test_a_worker_that_has_reclaimed_a_short_claim_must_do_so_again() -> None:
     calls = [claimed(0, 12), reclaimed(8, 20), about(22, "reportCompleted", 409), poll(23)]
     assert verdict("reclaim-again", *calls) == "broken"

@@ -266,14 +266,6 @@ def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_each_open_
     assert (line["client_id"], line["reason"]) == ("nobody", "no such client")
 
 
-def test_by_default_a_caller_without_credentials_is_refused_all_but_the_open_reads() -> None:
-    for name in {*GUARDED} - {*OPEN}:
-        queue, example = Queue(), scene(name)
-        example.prepare(queue)
-        answer = queue.call(name, "no object" if example.body else None, None, **example.params)
-        refused(answer, 403, "InsufficientScopes", "without credentials", "queue:")
-
-
 def test_a_caller_has_its_own_scopes_and_those_of_the_anonymous_role() -> None:
     counts = [f"queue:{what}-count:{POOL}" for what in ("pending", "claimed")]
     queue = holding(counts[0], anonymous_scopes=(counts[1],))

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
+from legacy_queue.domain.topics import topic_regex
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.stores import (
@@ -23,7 +24,6 @@ from legacy_queue.stores import (
     WorkerStore,
     WorkQueues,
 )
-from tests.topics import matches
 
 Port = TypeVar("Port")
 Intercept = Callable[[str, Callable[[], Any]], Any]  # is given the method's name and the call
@@ -73,13 +73,13 @@ class FakeBroker(Broker):
             raise BrokerAway from ConnectionRefusedError()
 
     def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None, None, None]:
-        seen = len(self.published)
+        seen, keys = len(self.published), topic_regex(pattern)
         while True:
             self.check()
             new = self.published[seen:]
             seen += len(new)
             for event in new:
-                if exchange in (None, event.exchange) and matches(pattern, event.routing_key):
+                if exchange in (None, event.exchange) and keys.fullmatch(event.routing_key):
                     yield event
             yield None
             with self._more:

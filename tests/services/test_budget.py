@@ -29,7 +29,7 @@ from tests.services.harness import (
     call_through,
     task_body,
 )
-from tests.services.ports import Intercept
+from tests.services.ports import Intercept, intercept_port
 from tests.system.processes import wait_until
 
 TIMER = "timers.put"
@@ -37,22 +37,6 @@ TIMERS = "timers.batch"  # of several calls
 CREATED = ["tasks.insert", "work.put"]
 CLAIMED = ["tasks.merge", "work.update"]
 COMPLETED = ["tasks.merge", "work.delete"]
-
-
-class _Port:
-    def __init__(self, kind: type, port: object, name: str, operate: Intercept) -> None:
-        for method in vars(kind):
-            if not method.startswith("_") and method != "now":  # nothing is sent
-                setattr(self, method, self._counted(getattr(port, method), f"{name}.{method}", operate))
-
-        self._port = port
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
-
-    @staticmethod
-    def _counted(method: Callable[..., Any], name: str, operate: Intercept) -> Callable[..., Any]:
-        return lambda *args, **more: operate(name, lambda: method(*args, **more))
 
 
 class Metered:
@@ -65,18 +49,19 @@ class Metered:
         self.names: list[str] = []
 
     def table(self, name: str) -> Table:
-        return cast(
-            Table, _Port(Table, self._account.table(name), name.removeprefix(self._prefix), self._operate)
+        return intercept_port(
+            Table, self._account.table(name), self._operate, f"{name.removeprefix(self._prefix)}."
         )
 
     def queue(self, name: str) -> Queue:
-        return cast(Queue, _Port(Queue, self._account.queue(name), "work", self._operate))
+        return intercept_port(Queue, self._account.queue(name), self._operate, "work.")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._account, name)
 
     def _operate(self, name: str, call: Callable[[], Any]) -> Any:
-        self.names.append(name)
+        if not name.endswith(".now"):  # nothing is sent
+            self.names.append(name)
         return self._intercept(name, call)
 
     def take(self) -> list[str]:

@@ -86,17 +86,6 @@ def test_tasks_are_spread_over_the_queues_and_each_worker_of_the_draft_completes
     assert with_messages(harness) == []
 
 
-def test_claim_work_gets_the_tasks_of_all_queues_those_of_the_highest_priority_first() -> None:
-    harness = with_shards(SHARDS)
-    low = {harness.create() for _ in range(10)}
-    high = {harness.create(priority="high") for _ in range(10)}
-    assert {*claimed(harness.services, 10)} == high
-    assert {*claimed(harness.services, 10)} == low
-    for task_id in low | high:
-        harness.complete(task_id)
-    assert with_messages(harness) == []
-
-
 def test_no_shard_waits_for_the_others() -> None:
     harness = with_shards(SHARDS)
     queue = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")

@@ -9,7 +9,6 @@ from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
     RequestConflict,
-    ResourceNotFound,
     ServiceUnavailable,
 )
 from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
@@ -77,13 +76,6 @@ def test_a_poll_creates_the_worker_type_and_no_worker(harness: Harness, workers:
     harness.services.polling.poll_urls(*POOL, "client")
     assert workers.describe(POOL)["lastDateActive"] == format_time(NOW)
     assert listed(workers) == [[]]
-
-
-def test_the_claims_of_several_processes_are_merged(harness: Harness) -> None:
-    processes = [harness.replica().workers for _ in range(3)]
-    for number, process in enumerate(processes * 2):
-        call(process, ALICE, f"t{number % 3}")
-    assert tasks(harness.services.workers) == ["t0", "t1", "t2"]
 
 
 # --- what it costs, and what goes wrong
@@ -193,15 +185,6 @@ def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers)
     for days, moved in ((9, 9), (8, 9)):
         workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
         assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
-
-
-def test_an_expired_worker_type_is_not_found_and_starts_anew(harness: Harness, workers: Workers) -> None:
-    workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + MINUTE)})
-    harness.clock.advance(MINUTE)
-    with pytest.raises(ResourceNotFound, match="there is no worker type provisioner/"):
-        workers.describe(POOL)
-    answer = workers.declare(POOL, {"stability": "stable"})
-    assert (answer["description"], answer["expires"]) == ("", format_time(NOW + MINUTE + 5 * DAY))
 
 
 # --- listed

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import requests
 
+from legacy_queue.domain.events import EXCHANGES
 from tests.adapters.amqp_side import consumer, full_name
 from tests.rabbitmq import RabbitMQ
 
 from .http_queue import Queue, definition
-from .listeners import Listener, Reference
+from .listeners import Listener
 from .processes import LONG, serve
 
 
@@ -19,8 +20,8 @@ def test_consumers_can_bind_once_a_server_is_ready_and_a_wrong_url_is_said(
 ) -> None:
     project = "bound-before-an-event"
     env = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
-    with serve(tmp_path / "right", env=env) as server, consumer(rabbitmq.url, project) as bound:
-        for name in Reference(server.root_url).names:
+    with serve(tmp_path / "right", env=env), consumer(rabbitmq.url, project) as bound:
+        for name in EXCHANGES:
             bound.channel.queue_bind(bound.queue, full_name(project, name), "#")
         bound.clean_up()
     env["LEGACY_QUEUE_AMQP_URL"] = re.sub("//.*@", "//guest:not-the-password@", rabbitmq.url)
@@ -45,8 +46,8 @@ def test_events_of_calls_without_a_broker_arrive_in_order_when_it_is_back(
     broker = RabbitMQ(tmp_path / "broker", rabbitmq_home).start()
     try:
         with serve(tmp_path, "--workers", "2", env={"LEGACY_QUEUE_AMQP_URL": broker.url}) as server:
-            queue, reference = Queue(server), Reference(server.root_url)
-            with closing(Listener(broker.url, reference, "lasting")) as listener:
+            queue = Queue(server)
+            with closing(Listener(broker.url, "lasting")) as listener:
                 listener.bind_to_all("primary.#")
             before = queue.create(definition(worker_type))
             broker.stop()
@@ -57,7 +58,7 @@ def test_events_of_calls_without_a_broker_arrive_in_order_when_it_is_back(
             broker = RabbitMQ(tmp_path / "broker", rabbitmq_home).start()
             half = ["defined", "pending 0", "running 0 one", "pending 1"]
             whole = [*half, "running 1 one", "completed 1 one", "group-resolved"]
-            with closing(Listener(broker.url, reference, "lasting")) as listener:
+            with closing(Listener(broker.url, "lasting")) as listener:
                 listener.wait_for({before: whole, meanwhile: half})
     finally:
         broker.stop()

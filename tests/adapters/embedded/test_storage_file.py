@@ -217,12 +217,6 @@ def test_a_backup_put_back_by_hand_is_refused_beside_the_wal_of_another_file(
     assert has_row(left)
 
 
-def test_the_sentence_of_a_damaged_file_names_its_wal(file: StorageFile) -> None:
-    file.prepare()
-    file.path.write_bytes(file.path.read_bytes()[:2048] + b"\xa5" * 20_000)
-    assert "-wal is damaged" in refusal(file)
-
-
 # --- who may use the file
 
 
@@ -279,13 +273,6 @@ def test_what_another_user_has_planted_is_not_of_an_earlier_start(tmp_path: Path
     give_away(planted)
     with pytest.raises(UnusableStorage, match=f"{name} is not used: it belongs to another user"):
         StorageFile(tmp_path).lock()
-
-
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    give_away(tmp_path)
-    with pytest.raises(UnusableStorage, match=f"{tmp_path} is not used: it belongs to another user"):
-        StorageFile(tmp_path).lock()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])

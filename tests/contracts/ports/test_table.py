@@ -128,24 +128,6 @@ def test_the_age_of_a_row_is_told_by_the_clock_of_the_storage(
     assert table.now() - began >= timedelta(seconds=1)
 
 
-def test_one_of_many_concurrent_inserts_succeeds(
-    table: Table, other: StorageAccount, table_name: str
-) -> None:
-    def insert(number: int) -> bool:
-        try:
-            (other.table(table_name) if number % 2 else table).insert("p", "k", {"number": number})
-        except AlreadyExists:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as threads:
-        done = list(threads.map(insert, range(16)))
-    row = table.get("p", "k")
-    assert row
-    assert done.count(True) == 1
-    assert row.values == {"number": done.index(True)}
-
-
 def test_a_merge_keeps_the_properties_that_it_does_not_name(table: Table) -> None:
     first = table.insert("p", "k", {"a": 1, "b": 1})
     second = table.merge("p", "k", {"b": 2, "c": "new"}, first)
@@ -162,21 +144,21 @@ def test_a_merge_of_a_removed_row_is_refused(table: Table, is_versioned: bool) -
     assert table.get("p", "k") is None
 
 
-def test_one_of_many_concurrent_merges_of_a_version_succeeds(
-    table: Table, other: StorageAccount, table_name: str
+@pytest.mark.parametrize("change", ["insert", "merge"])
+def test_one_of_many_concurrent_inserts_or_merges_of_a_version_succeeds(
+    table: Table, other: StorageAccount, table_name: str, change: str
 ) -> None:
-    etag = table.insert("p", "k", {"number": -1})
+    etag = table.insert("p", "k", {"number": -1}) if change == "merge" else None
 
-    def merge(number: int) -> str | None:
+    def write(number: int) -> str | None:
+        one, values = other.table(table_name) if number % 2 else table, {"number": number}
         try:
-            return (other.table(table_name) if number % 2 else table).merge(
-                "p", "k", {"number": number}, etag
-            )
-        except Changed:
+            return one.merge("p", "k", values, etag) if etag else one.insert("p", "k", values)
+        except (AlreadyExists, Changed):
             return None
 
     with ThreadPoolExecutor(8) as threads:
-        etags = list(threads.map(merge, range(16)))
+        etags = list(threads.map(write, range(16)))
     (done,) = filter(None, etags)
     assert table.get("p", "k") == Row("p", "k", {"number": etags.index(done)}, done)
 
