@@ -44,12 +44,16 @@ def test_it_is_followed_to_a_living_server_of_ours_on_loopback(folder: Path, roo
         # which others read otherwise
         {"rootUrl": "http://evil.example\\@127.0.0.1:9"},
         {"rootUrl": "http://127.0.0.1:9#@evil.example"},
+        *("", "[]", "{}", '{"pid": 1}'),
     ],
 )
 def test_it_is_not_followed_where_it_is_damaged_or_without_a_living_process(
-    folder: Path, changed: dict[str, Any]
+    folder: Path, changed: dict[str, Any] | str
 ) -> None:
-    planted(folder, **changed)
+    if isinstance(changed, str):
+        planted(folder).write_text(changed)
+    else:
+        planted(folder, **changed)
     assert local_server() == {}
 
 
@@ -81,9 +85,3 @@ def test_it_is_not_followed_where_another_user_may_have_written_it(
     spoil(planted(folder))
     assert local_server() == {}
     assert "is not followed: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": 1}'])
-def test_a_damaged_one_is_not_followed(folder: Path, text: str) -> None:
-    planted(folder).write_text(text)
-    assert local_server() == {}

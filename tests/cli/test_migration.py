@@ -4,7 +4,7 @@
 import json
 from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from legacy_queue.cli.migration import migration
 from tests.cli.fake_server import answering
@@ -13,10 +13,6 @@ from tests.system.processes import client_env
 SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
 NOTHING = ["messageId", "receipt", "signature"]
 Json = dict[str, Any]
-
-
-def asked(root_url: str, credentials: Json, *options: str) -> Result:
-    return CliRunner().invoke(migration, options, env=client_env(root_url, credentials))
 
 
 CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
@@ -75,7 +71,7 @@ def test_the_table_shows_every_verdict() -> None:
         ],
     }
     with answering((200, json.dumps(report))) as root_url:
-        result = asked(root_url, CREDENTIALS)
+        result = CliRunner().invoke(migration, env=client_env(root_url, CREDENTIALS))
     assert result.output.splitlines() == [
         f"Callers from {SINCE} to {UNTIL}, with all their calls on record",
         "",

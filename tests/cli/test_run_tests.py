@@ -76,20 +76,8 @@ def test_azure_takes_the_connection_string_of_the_variable_that_its_error_names(
     tmp_path: Path, azurite: Azurite
 ) -> None:
     own = f"t{secrets.token_hex(4)}"
-    words = (
-        "--storage",
-        "azure",
-        "--queue-prefix",
-        own,
-        "--project",
-        own,
-        "--",
-        str(COMMAND),
-        "create-task",
-        POOL,
-        "--",
-        "true",
-    )
+    azure = ("--storage", "azure", "--queue-prefix", own, "--project", own)
+    words = (*azure, "--", str(COMMAND), "create-task", POOL, "--", "true")
     with suite(tmp_path, *words) as running:
         assert running.wait() == 1
     assert "set LEGACY_QUEUE_CONNECTION_STRING" in running.errors

@@ -130,15 +130,12 @@ def test_a_setting_of_an_s3_endpoint_is_refused_with_what_the_server_does_instea
     assert (ended.exit_code, ended.output) == (1, f"Error: --s3-endpoint: {said}\n")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [(b"port = ", "is not TOML"), (f'x = "{KEY}'.encode(), "is not TOML"), (b'a = "\xff"', "is not TOML")],
-)
-def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path, text: bytes, said: str) -> None:
+@pytest.mark.parametrize("text", [b"port = ", f'x = "{KEY}'.encode(), b'a = "\xff"'])
+def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "settings.toml"
     assert f"the settings file {path} cannot be read" in why_refused({"config": str(path)})
     path.write_bytes(text)
-    assert f"the settings file {path} {said}" in why_refused({"config": str(path)})
+    assert f"the settings file {path} is not TOML" in why_refused({"config": str(path)})
 
 
 @pytest.mark.parametrize("name", ["port", "signing-secrets"])

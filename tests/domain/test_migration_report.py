@@ -19,7 +19,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import Calls, WorkerRecord
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 ALL = ("messageId", "receipt", "signature")
 AT = "2030-01-02T03:04:05.678Z"
 

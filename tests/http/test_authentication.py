@@ -10,17 +10,7 @@ import mohawk.bewit
 import pytest
 
 from legacy_queue.domain.hosts import Network
-from tests.http.calls import (
-    NOW,
-    ROOT,
-    ROOT_URL,
-    TASK_ID,
-    Queue,
-    hawk,
-    refused,
-    succeeded,
-    task_body,
-)
+from tests.http.calls import NOW, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded, task_body
 
 PROXIED = {"x-forwarded-host": "tc.example.com", "x-forwarded-port": "8443", "x-forwarded-proto": "https"}
 

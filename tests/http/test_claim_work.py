@@ -3,13 +3,7 @@
 import json
 from datetime import timedelta
 
-from tests.http.calls import (
-    PROVISIONER,
-    WORKER,
-    WORKER_TYPE,
-    Queue,
-    succeeded,
-)
+from tests.http.calls import PROVISIONER, WORKER, WORKER_TYPE, Queue, succeeded
 
 
 def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:

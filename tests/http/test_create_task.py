@@ -12,12 +12,7 @@ import pytest
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time
-from tests.http.calls import (
-    NOW,
-    Queue,
-    refused,
-    task_body,
-)
+from tests.http.calls import NOW, Queue, refused, task_body
 
 MS, MINUTE, DAY = timedelta(milliseconds=1), timedelta(minutes=1), timedelta(days=1)
 DEADLINE = NOW + DAY

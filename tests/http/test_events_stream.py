@@ -16,16 +16,7 @@ from legacy_queue.domain.events import EXCHANGES, group_resolved
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.testing.queue_http import parse_events
-from tests.http.calls import (
-    GROUP_ID,
-    NOW,
-    ROOT_URL,
-    TASK_ID,
-    Queue,
-    bare_client,
-    refused,
-    succeeded,
-)
+from tests.http.calls import GROUP_ID, NOW, ROOT_URL, TASK_ID, Queue, bare_client, refused, succeeded
 from tests.memory_server import FakeClock
 
 EVENT = group_resolved(GROUP_ID, "a-scheduler")

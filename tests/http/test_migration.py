@@ -27,16 +27,14 @@ AT = "2018-03-04T05:06:07.890Z"
 TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
 
 
-def ask(queue: Queue, query: str = "", credentials: Credentials | None = ROOT, **more: Any) -> TestResponse:
+def ask(queue: Queue, query: str = "") -> TestResponse:
     target = f"/migration{query}"
-    signed = credentials and hawk(credentials, "GET", ROOT_URL + target, NOW)
     return queue.http.open(
         "/migration",
         base_url=ROOT_URL,
         query_string=query.removeprefix("?"),
-        headers={"Authorization": signed} if signed else {},
+        headers={"Authorization": hawk(ROOT, "GET", ROOT_URL + target, NOW)},
         environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
-        **more,
     )
 
 

@@ -20,14 +20,8 @@ QUEUE_ID = f"{PROVISIONER}/{WORKER_TYPE}"
 SECOND = timedelta(seconds=1)
 
 
-def of(queue_id: str) -> str:
-    return quote(queue_id, safe="")
-
-
-def listed(queue: Queue, name: str, **query: Any) -> Any:
-    path = {"listPendingTasks": "pending", "listClaimedTasks": "claimed"}[name]
-    words = "&".join(f"{key}={value}" for key, value in query.items())
-    route = f"/api/queue/v1/task-queues/{of(QUEUE_ID)}/{path}?{words}".rstrip("?")
+def pending(queue: Queue, query: str) -> Any:
+    route = f"/api/queue/v1/task-queues/{quote(QUEUE_ID, safe='')}/pending?{query}"
     return succeeded(queue.send("GET", route)).get_json()
 
 
@@ -49,8 +43,8 @@ def test_pending_tasks_are_listed_in_pages_with_the_time_of_their_insertion(queu
     for _ in range(3):
         tasks.append(queue.create())
         queue.clock.advance(SECOND)
-    first = listed(queue, "listPendingTasks", limit=2)
-    second = listed(queue, "listPendingTasks", continuationToken=first["continuationToken"])
+    first = pending(queue, "limit=2")
+    second = pending(queue, f"continuationToken={first['continuationToken']}")
     assert "continuationToken" not in second
     entries = first["tasks"] + second["tasks"]
     assert [entry["taskId"] for entry in entries] == tasks

@@ -66,20 +66,6 @@ def test_an_upload_that_ends_too_early_is_not_stored(queue: Queue) -> None:
     assert downloaded(queue, task_id).status_code == 404
 
 
-def test_no_answer_and_no_log_line_holds_a_signature(queue: Queue, capfd: Any) -> None:
-    url = put_url(queue)
-    signature = url.partition("signature=")[2]
-    for answer in (
-        queue.upload(url, DATA, "text/html"),
-        queue.upload(url + "x", DATA),
-        queue.send("GET", url.removeprefix(ROOT_URL), credentials=None),
-        queue.upload(url, DATA),
-    ):
-        assert signature not in answer.get_data(as_text=True)
-        assert signature not in str(answer.headers)
-    assert signature not in "".join(capfd.readouterr())
-
-
 def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
     url = put_url(queue)
     refusals = []

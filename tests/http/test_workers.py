@@ -21,7 +21,7 @@ from tests.http.calls import (
     succeeded,
 )
 
-MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+HOUR = timedelta(hours=1)
 ALICE: dict[str, Any] = {**POOL, **WORKER}
 DECLARING = ["declareProvisioner", "declareWorkerType", "declareWorker"]
 

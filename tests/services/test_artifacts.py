@@ -19,7 +19,7 @@ each_type = pytest.mark.parametrize(
     "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
 )
 TYPES_WITH_BYTES = ["s3", "azure", "blob", "object"]
-URL_LIFE, DRIFT = 45 * MINUTE, 15 * MINUTE
+DRIFT = 15 * MINUTE
 
 
 def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:

@@ -94,18 +94,6 @@ def test_a_new_task_wakes_waiting_requests() -> None:
     assert {claim["status"]["taskId"] for claim in claims} == tasks
 
 
-@pytest.mark.parametrize("worker", [ALICE, BOB], ids=["the same", "another"])
-def test_claim_work_gives_no_second_claim_for_a_duplicate_message(worker: Worker) -> None:
-    harness = Harness()
-    task_id = harness.create()
-    text = harness.messages()[0].text
-    harness.storage.work_queues.put(QUEUE, text, HOUR, NO_DELAY)
-    assert len(claim_work(harness.services)) == 1
-    assert finds_nothing(harness, worker=worker)
-    assert harness.states(task_id) == ["running by alice"]
-    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
-
-
 def test_the_room_that_a_duplicate_message_leaves_is_filled() -> None:
     harness = Harness()
     first = harness.create()

@@ -16,7 +16,6 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     HOUR,
-    MINUTE,
     NOW,
     SECOND,
     Crash,
@@ -29,7 +28,6 @@ from tests.services.harness import (
 from tests.services.ports import FakeBroker, events_in
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
-OF_ITS_GROUP = [*LIFE, ("task-group-resolved", None)]  # the task is a group of its own
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))
 
 
@@ -110,18 +108,6 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
-    task_id = slugid()
-    away(harness)
-    harness.services.tasks.create(task_id, task_body())
-    back(harness)
-    other = harness.replica()
-    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
-    other.tasks.report(task_id, 0, "completed", "completed")
-    harness.run_timers(MINUTE)
-    assert of_task(harness.events(), task_id) == OF_ITS_GROUP
-
-
 def killed_before_publishing(harness: Harness, call: int) -> tuple[Services, str]:
     """A new task, and a process that is killed before it publishes the events of this write of its own."""
     return harness.replica(FaultAt(call, of="broker.publish", before=failing(Crash()))), harness.create()
@@ -155,13 +141,6 @@ def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(har
         harness.complete(task_id, services=dying)
     harness.services.tasks.rerun(task_id)
     assert of_task(harness.events(), task_id) == [*LIFE, ("task-pending", 1)]
-
-
-def test_workers_that_call_another_process_each_time_cause_no_event_twice(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.replica().claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    harness.complete(task_id, services=harness.replica())
-    assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
 
 
 def test_a_timer_publishes_the_unpublished_events_of_another_process_too(

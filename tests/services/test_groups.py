@@ -123,14 +123,3 @@ def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> Non
         founder(harness, schedulerId="another")
     assert harness.storage.tasks.load(GROUP) is None
     founder(harness, schedulerId="the member's")
-
-
-def test_pages_of_a_group_list_the_founder_in_order(harness: Harness) -> None:
-    tasks = sorted([founder(harness), *(member(harness) for _ in range(6))], key=str.encode)
-    task_ids: list[str] = []
-    after: str | None = ""
-    while after is not None:
-        page = harness.services.listing.group(GROUP, after, 2, lambda task: task.task_id.encode())
-        task_ids += [item.decode() for item in page.items]
-        after = page.after
-    assert task_ids == tasks

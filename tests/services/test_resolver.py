@@ -22,10 +22,8 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Crash,
     FaultAt,
     Harness,
-    failing,
     task_body,
 )
 
@@ -173,32 +171,6 @@ def test_a_call_of_a_process_whose_clock_is_wrong_is_not_taken_for_dead(behind: 
     harness.clock.advance(SECOND)
     look(other)
     assert harness.events() == []
-
-
-def test_several_resolvers_repeat_the_events_of_a_dead_process_once() -> None:
-    harness = Harness()
-    dies = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
-    with pytest.raises(Crash):
-        dies.tasks.create(TASK_ID, task_body(NOW))
-    harness.clock.advance(16 * SECOND)
-    for _ in range(3):
-        look(*[harness.replica() for _ in range(3)])
-    assert harness.events() == [("task-defined", TASK_ID, None), ("task-pending", TASK_ID, 0)]
-
-
-def test_who_takes_a_timer_publishes_first_what_the_dead_process_would_have() -> None:
-    """The creator has not published: the process that cancels the task has to, and dies."""
-    harness = Harness()
-    harness.broker.capacity = 0
-    harness.services.tasks.create(TASK_ID, task_body(NOW))
-    harness.broker.capacity = None
-    harness.clock.advance(2 * MINUTE)
-    dies = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
-    with pytest.raises(Crash):
-        dies.tasks.cancel(TASK_ID)
-    harness.clock.advance(16 * SECOND)
-    look(harness.replica())
-    assert [name for name, *_ in harness.events()][:3] == ["task-defined", "task-pending", "task-exception"]
 
 
 @pytest.mark.parametrize("lives", [1, 20, 70, 200])

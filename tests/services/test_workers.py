@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import (
-    AuthorizationFailed,
-    InputError,
-    RequestConflict,
-    ServiceUnavailable,
-)
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -23,7 +18,6 @@ from tests.services.harness import (
     ALICE,
     BOB,
     HOUR,
-    MINUTE,
     NOW,
     PROVISIONER,
     SECOND,
@@ -204,21 +198,6 @@ def test_a_list_can_have_only_or_no_quarantined_workers(harness: Harness, worker
 
 
 # --- quarantined
-
-
-def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness, workers: Workers) -> None:
-    def until(worker: Worker) -> Any:
-        return harness.replica().workers.quarantined_until(worker_path(*POOL, worker))
-
-    assert until(ALICE) is None
-    call(workers)
-    answer = workers.quarantine(ALICES, NOW + MINUTE, "client", "why")
-    assert answer["quarantineUntil"] == format_time(NOW + MINUTE)
-    assert answer["quarantineDetails"][0]["clientId"] == "client"
-    assert (until(ALICE), until(BOB)) == (NOW + MINUTE, None)
-    harness.clock.advance(MINUTE)
-    assert until(ALICE) is None
-    assert "quarantineUntil" not in workers.describe(ALICES)
 
 
 def test_a_quarantine_is_kept_when_the_worker_claims_concurrently(harness: Harness) -> None:

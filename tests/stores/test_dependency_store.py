@@ -7,7 +7,7 @@ from legacy_queue.stores import Dependent, Storage
 from .conftest import Backend
 from .paging import remove_all_expired
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+DAY = timedelta(days=1)
 
 
 def dependents(storage: Storage, required_id: str) -> list[Dependent]:

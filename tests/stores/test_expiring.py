@@ -13,7 +13,7 @@ from .conftest import Backend
 from .paging import remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 GROUP = slugid()
 
 

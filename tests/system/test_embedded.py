@@ -10,11 +10,10 @@ from pathlib import Path
 
 import requests
 
-from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
 from legacy_queue.domain.ids import slugid
 
 from .http_queue import Queue, definition
-from .processes import COMMAND, environment, processes_of, run, serve, wait_until
+from .processes import COMMAND, environment, processes_of, serve, wait_until
 
 MIB = 1024 * 1024
 
@@ -152,26 +151,3 @@ def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknow
         for task_id in acknowledged:
             assert Queue(server).status(task_id)["state"] == "pending"
     assert len(acknowledged) >= 10
-
-
-def test_a_killed_server_whose_wal_is_removed_is_not_started_until_a_backup_is_restored(
-    tmp_path: Path, worker_type: str
-) -> None:
-    data_dir = tmp_path / "data"
-    where = ("--data-dir", str(data_dir))
-    with serve(tmp_path) as server:
-        saved = Queue(server).create(definition(worker_type))
-        subprocess.run([COMMAND, "backup", "monday", *where], cwd=tmp_path, env=environment(), check=True)
-        lost = Queue(server).create(definition(worker_type))
-        wait_until(lambda: NEEDS_WAL.encode() in (data_dir / "storage.sqlite").read_bytes())
-        server.kill()
-    (data_dir / "storage.sqlite-wal").unlink()
-    with run(tmp_path / "refused", "serve", "--port", "0", *where) as refused:
-        assert refused.wait() == 1
-        [sentence] = refused.errors.splitlines()
-        assert "storage.sqlite-wal was removed" in sentence
-        assert "legacy-queue restore FILE" in sentence
-    subprocess.run([COMMAND, "restore", "monday", *where], cwd=tmp_path, env=environment(), check=True)
-    with serve(tmp_path) as server:
-        assert Queue(server).status(saved)["state"] == "pending"
-        assert Queue(server).send("GET", f"/task/{lost}/status").status_code == 404

@@ -15,16 +15,7 @@ import requests
 from legacy_queue.domain.ids import slugid
 
 from .http_queue import Queue, definition
-from .processes import (
-    LONG,
-    Server,
-    azurite_of,
-    has_ended,
-    processes_of,
-    read_all,
-    serve,
-    wait_until,
-)
+from .processes import LONG, Server, azurite_of, has_ended, processes_of, read_all, serve, wait_until
 from .uploads import TEXT, body
 
 MIB = 1024 * 1024

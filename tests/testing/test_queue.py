@@ -128,12 +128,6 @@ def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue)
     }
 
 
-def test_the_traceback_of_a_refusal_ends_in_the_test(legacy_queue: LegacyQueue) -> None:
-    with pytest.raises(RequestFailed) as refused:
-        legacy_queue.status("no-task")
-    assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]
-
-
 def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy_queue: LegacyQueue) -> None:
     first = legacy_queue.create_task(retries=1)
     second = legacy_queue.create_task(dependencies=[first], requires="all-resolved", worker_type="second")
