@@ -24,8 +24,7 @@ def creating(
     folder: Path, server: Server, worker_type: str, *options: str, command: tuple[str, ...] = ("true",)
 ) -> AbstractContextManager[Running]:
     env = client_env(server.root_url, server.credentials)
-    pool = (f"system/{worker_type}",)
-    return run(folder, "create-task", *pool, *options, "--", *command, env=env)
+    return run(folder, "create-task", f"system/{worker_type}", *options, "--", *command, env=env)
 
 
 def asked(server: Server, path: str) -> Any:
@@ -78,7 +77,6 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:
     with answering((200, ""), (0, ""), (503, ""), (404, "")) as url:
         who = ("--root-url", url, "--client-id", "c", "--access-token", "t")
-        pool = ("p/w",)
-        with run(tmp_path, "create-task", *who, *pool, "--wait", "--", "true") as running:
+        with run(tmp_path, "create-task", *who, "p/w", "--wait", "--", "true") as running:
             assert running.wait() == 1
     assert running.errors == "Error: status was refused with 404: \n"

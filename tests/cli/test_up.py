@@ -64,8 +64,7 @@ def create_task(text: str) -> str:
     """The id of a task that is created at the queue that ``up`` has named in this text."""
     queue = ("--root-url", root_url_in(text), "--client-id", "development")
     token = found(r"accessToken +(\S+)", text)
-    pool = ("p/w",)
-    created = run("create-task", *queue, "--access-token", token, *pool, "--", "true")
+    created = run("create-task", *queue, "--access-token", token, "p/w", "--", "true")
     assert created.returncode == 0, created.stderr
     return created.stdout.strip()
 

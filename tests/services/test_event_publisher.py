@@ -31,19 +31,6 @@ LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))
 
 
-@pytest.fixture
-def broker() -> FakeBroker:
-    return FakeBroker()
-
-
-def away(harness: Harness) -> None:
-    harness.broker.capacity = 0
-
-
-def back(harness: Harness) -> None:
-    harness.broker.capacity = None
-
-
 def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int | None]]:
     """The events of the task, each once, in the order of their first publication."""
     return list(dict.fromkeys((name, run_id) for name, about, run_id in events if about == task_id))
@@ -62,7 +49,8 @@ def test_without_a_broker_events_go_to_the_feed() -> None:
     assert [event for _, event in events_in(feed)] == [ONE, TWO]
 
 
-def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) -> None:
+def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
+    broker = FakeBroker()
     publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW, SystemWaiter()))
     broker.capacity = 0
     with pytest.raises(BrokerAway):
@@ -78,7 +66,8 @@ def test_while_the_broker_is_away_only_the_check_calls_it(broker: FakeBroker) ->
     assert (publisher.is_away, broker.published) == (False, [ONE])
 
 
-def test_the_first_check_says_that_the_broker_is_away_and_later_that_it_is_again(broker: FakeBroker) -> None:
+def test_the_first_check_says_that_the_broker_is_away_and_later_that_it_is_again() -> None:
+    broker = FakeBroker()
     publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW, SystemWaiter()))
     assert publisher.failure == ""
     for _ in range(2):
@@ -98,10 +87,10 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
 ) -> None:
     task_id = slugid()
     server = harness.replica(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
-    away(harness)
+    harness.broker.capacity = 0
     server.tasks.create(task_id, task_body())
     assert not harness.task(task_id).is_unpublished
-    back(harness)
+    harness.broker.capacity = None
     server.publisher.check()
     server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
     harness.run_timers(SECOND, services=server)
@@ -146,12 +135,12 @@ def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(har
 def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
     harness: Harness,
 ) -> None:
-    away(harness)
+    harness.broker.capacity = 0
     task_id = harness.create()
     harness.clock.advance(SECOND)
     other = harness.replica()
     other.tasks.create(slugid(), task_body())  # finds that the broker is away
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
-    back(harness)
+    harness.broker.capacity = None
     harness.run_timers(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]
