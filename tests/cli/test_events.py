@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from tests.cli.asking import TIME
+from tests.docs.terminal import free_port
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue, definition
@@ -90,14 +90,9 @@ def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) ->
     assert {event["payload"]["status"]["taskId"] for event in printed} == {task_id}
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
 def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_path: Path) -> None:
     """The server ends in order while the command follows it, and the command finds the next server."""
-    port, before, after = free_port(), slugid(), slugid()
+    port, before, after = str(free_port()), slugid(), slugid()
     with (
         serve(tmp_path / "one", *MEMORY, "--port", port) as first,
         following(tmp_path, first, "--json", "--exchange", "task-defined") as running,

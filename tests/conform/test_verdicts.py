@@ -282,11 +282,10 @@ def test_pauses_on_a_slow_machine_are_longer_and_never_shorter() -> None:
 
 
 def test_a_worker_that_was_stopped_may_leave_before_the_answer() -> None:
-    left: dict[str, Any] = {"isDisconnected": True, "claims": []}
     whole = asked(20, ms=20_000, status=200)
-    assert verdict("wait-for-the-answer", asked(5, ms=5000, **left)) == "not shown"
-    assert verdict("wait-for-the-answer", whole, asked(30, ms=5000, **left), asked(40)) == "held"
-    hasty = [asked(5, ms=5000, **left), asked(10, ms=5000, **left), asked(15)]
+    assert verdict("wait-for-the-answer", asked(5, ms=5000, **LEFT)) == "not shown"
+    assert verdict("wait-for-the-answer", whole, asked(30, ms=5000, **LEFT), asked(40)) == "held"
+    hasty = [asked(5, ms=5000, **LEFT), asked(10, ms=5000, **LEFT), asked(15)]
     assert verdict("wait-for-the-answer", *hasty) == "broken"
     assert verdict("wait-for-the-answer", *hasty, whole) == "broken", "the queue saw late that it had left"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import BLOB, Credentials, Queue, refused, succeeded
+from tests.http.calls import BLOB, Queue, claimed, refused, succeeded
 
 NAME = "private/a b"
 HASHES = {"sha256": hashlib.sha256(BLOB).hexdigest(), "sha512": hashlib.sha512(BLOB).hexdigest()}
@@ -18,8 +18,9 @@ class Object:
 
     def __init__(self, queue: Queue) -> None:
         self.queue, self.task_id = queue, queue.running(projectId="a/project")
-        self.created = succeeded(queue.artifact(self.task_id, NAME, "object")).get_json()
-        self.name, self.credentials = self.created["name"], of(self.created)
+        created = succeeded(queue.artifact(self.task_id, NAME, "object"))
+        self.created, self.credentials = created.get_json(), claimed(created)
+        self.name = self.created["name"]
         self.upload = {key: self.created[key] for key in ("projectId", "uploadId")}
 
     def create_upload(self, methods: Any, **changes: Any) -> Any:
@@ -37,16 +38,11 @@ class Object:
 
     def download(self, method: str, call: str, body: Any = None) -> Any:
         answer = self.queue.call("artifact", taskId=self.task_id, runId=0, name=NAME)
-        return self.queue.object(method, call, self.name, body, of(succeeded(answer).get_json()))
+        return self.queue.object(method, call, self.name, body, claimed(succeeded(answer)))
 
     def finish(self) -> Any:
         body = {"uploadId": self.upload["uploadId"]}
         return self.queue.call("finishArtifact", body, taskId=self.task_id, runId=0, name=NAME)
-
-
-def of(answer: Any) -> Credentials:
-    given = answer["credentials"]
-    return Credentials(given["clientId"], given["accessToken"], given["certificate"])
 
 
 @pytest.fixture
@@ -80,7 +76,7 @@ def test_credentials_are_valid_for_one_object_and_one_direction(uploaded: Object
     for credentials in (None, upload):
         answer = queue.object("PUT", "start-download", uploaded.name, accepted, credentials)
         refused(answer, 403, "InsufficientScopes", "object:download:")
-    download = of(queue.call("artifact", taskId=uploaded.task_id, runId=0, name=NAME).get_json())
+    download = claimed(queue.call("artifact", taskId=uploaded.task_id, runId=0, name=NAME))
     other = f"{uploaded.name}x"
     refused(queue.object("GET", "metadata", other, None, download), 403, "InsufficientScopes", other)
     body = {**uploaded.upload, "hashes": HASHES}

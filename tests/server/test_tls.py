@@ -23,9 +23,9 @@ from tests.server.test_worker import (
     answer,
     closing,
     contexts,
-    read_all,
     serving,
 )
+from tests.system.processes import read_all
 
 NOW = datetime.now(UTC)
 

@@ -29,7 +29,7 @@ from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker, http_parser
 from tests.parsers import PARSERS
-from tests.system.processes import wait_until
+from tests.system.processes import read_all, wait_until
 
 LONG = 60.0  # seconds, longer than anything takes
 SHORT = 0.05
@@ -190,10 +190,6 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
 def served(tls: Tls | None) -> Iterator[Served]:  # noqa: ARG001  started after it
     with serving() as server:
         yield server
-
-
-def read_all(connection: socket.socket) -> bytes:
-    return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def answer(connection: socket.socket) -> bytes:
