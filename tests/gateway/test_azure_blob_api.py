@@ -81,6 +81,11 @@ def sas(storage: Storage, **changes: Any) -> str:
     return generate_blob_sas(**{**arguments, **changes})
 
 
+def test_a_download_url_allows_to_read_and_nothing_else(fields: dict[str, str], get: Get) -> None:
+    assert fields["sp"] == "r"
+    assert get(urlencode(fields)) == GRANTED
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -132,6 +132,13 @@ def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(har
     assert of_task(harness.events(), task_id) == [*LIFE, ("task-pending", 1)]
 
 
+def test_workers_that_call_another_process_each_time_cause_no_event_twice(harness: Harness) -> None:
+    task_id = harness.create()
+    harness.replica().claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.complete(task_id, services=harness.replica())
+    assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
+
+
 def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
     harness: Harness,
 ) -> None:
