@@ -171,6 +171,13 @@ def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     assert claim_work(harness.services) == []
 
 
+def test_a_failure_of_storage_reaches_the_client() -> None:
+    harness = Harness()
+    services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
+    with pytest.raises(ServiceUnavailable):
+        claim_work(services)
+
+
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
 def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(error: Exception) -> None:
     harness = Harness()

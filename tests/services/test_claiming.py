@@ -120,6 +120,17 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
     assert harness.states(waiting) == ["running by bob"]
 
 
+def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message, BOB)
+    with pytest.raises(RequestConflict):
+        harness.claim(message, ALICE)
+    assert harness.states(task_id) == ["running by bob"]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
+
+
 def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(
     logs: list[MutableMapping[str, Any]],
 ) -> None:

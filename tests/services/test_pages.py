@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, Page, read_page
+from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, Page, read_page, read_rows
 
 KIB = 1024
 
@@ -83,3 +83,8 @@ def test_at_most_eight_pages_are_read_at_once() -> None:
 
 def test_items_rendered_for_a_full_page_are_on_the_next_page() -> None:
     assert filled([1100 * KIB] * 10, 1000, concurrency=4) == ([1100 * KIB] * 3, 3, 4)
+
+
+def test_no_more_rows_than_the_limit_are_read() -> None:
+    found = read_rows(lambda after, count: numbers(1000)[after : after + count], int, 0, 150)
+    assert list(found) == numbers(150)
