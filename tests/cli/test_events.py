@@ -37,11 +37,6 @@ def following(folder: Path, server: Server, *options: str) -> Iterator[Running]:
         assert "Traceback" not in running.errors
 
 
-def lines(running: Running, count: int) -> list[str]:
-    wait_until(lambda: running.output.count("\n") >= count)
-    return running.output.splitlines()
-
-
 def failed(queue: Queue, task_id: str) -> None:
     """Create a task whose first run is retried and whose second run fails."""
     queue.create(definition("followed", routes=["index.a.b"]), task_id)
@@ -56,7 +51,7 @@ def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Ser
     with following(tmp_path, server, "--routing-key", f"primary.*.*.*.*.*.*.*.{task_id}.#") as running:
         failed(queue, task_id)
         # a task-group-resolved may come a little later, by the resolver
-        printed = [re.sub(" +", " ", line) for line in lines(running, 6)][:6]
+        printed = [re.sub(" +", " ", line) for line in running.lines(6)][:6]
     expected = [
         f"task-defined {task_id} pending",
         f"task-pending {task_id} run 0 pending",
@@ -79,7 +74,7 @@ def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) ->
         following(tmp_path, server, "--json", "--routing-key", "route.index.*.b") as running,
     ):
         failed(Queue(server), task_id)
-        printed = [json.loads(line) for line in lines(running, 6)]
+        printed = [json.loads(line) for line in running.lines(6)]
         assert server.end(signal.SIGTERM) == 0
         assert "graceful timeout" not in server.errors
         assert rabbitmq.url not in server.errors
@@ -98,13 +93,13 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
         following(tmp_path, first, "--json", "--exchange", "task-defined") as running,
     ):
         Queue(first).create(definition("followed"), before)
-        lines(running, 1)
+        running.lines(1)
         assert first.end(signal.SIGTERM) == 0
         assert "graceful timeout" not in first.errors
         wait_until(lambda: "went away" in running.errors)
         with serve(tmp_path / "two", *MEMORY, "--port", port) as second:
             Queue(second).create(definition("followed"), after)
-            printed = [json.loads(line)["payload"]["status"]["taskId"] for line in lines(running, 2)]
+            printed = [json.loads(line)["payload"]["status"]["taskId"] for line in running.lines(2)]
             assert printed == [before, after]
             said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)
             assert said == ["is being followed", "went away", "is back"]

@@ -106,11 +106,6 @@ def test_after_the_end_of_the_server_its_file_is_gone(tmp_path: Path) -> None:
     assert "run legacy-queue up or serve" in refused.output
 
 
-def test_a_variable_that_is_no_url_is_quoted() -> None:
-    refused = CliRunner().invoke(commands, ["pools"], env={"LEGACY_QUEUE_ROOT_URL": "queue.example.com"})
-    assert "Error: LEGACY_QUEUE_ROOT_URL is 'queue.example.com'. Give the queue's URL" in refused.output
-
-
 def test_no_password_of_a_url_is_in_an_error() -> None:
     env = {
         "LEGACY_QUEUE_ROOT_URL": "http://user:S3CRET@127.0.0.1:1",

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.local_processes.azurite import Azurite
-from tests.system.processes import COMMAND, Running, run, wait_until
+from tests.system.processes import COMMAND, Running, run
 
 POOL = "suite/worker"
 SIGNALS = """
@@ -34,11 +34,6 @@ def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
     with run(folder, "test", *words, env={"TMPDIR": str(folder), **env}) as running:
         yield running
     assert [path for path in folder.iterdir() if path.is_dir()] == [], "its files are removed"
-
-
-def lines(running: Running, count: int) -> list[str]:
-    wait_until(lambda: running.output.count("\n") >= count or running.process.poll() is not None)
-    return running.output.splitlines()
 
 
 def is_up(root_url: str) -> bool:
@@ -99,10 +94,10 @@ def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_
     tmp_path: Path,
 ) -> None:
     with suite(tmp_path, "--", sys.executable, "-c", SIGNALS) as running:
-        lines(running, 1)
+        running.lines(1)
         for count, number in enumerate((signal.SIGINT, signal.SIGUSR1, signal.SIGTERM), 2):
             running.send(number)
-            assert lines(running, count)[-1] == str(int(number))
+            assert running.lines(count)[-1] == str(int(number))
         assert running.wait() == 128 + signal.SIGKILL
     assert "ended with exit code 137" in running.errors
 

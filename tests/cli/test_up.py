@@ -157,6 +157,16 @@ def test_a_program_that_is_linked_on_the_path_has_its_name_and_its_env_is_what_u
     assert "No queue runs in this directory" in nowhere.stderr
 
 
+def test_a_program_that_is_on_the_path_of_this_terminal_alone_has_its_path(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("legacy-queue")
+    path = f"{program.parent}:{os.environ['PATH']}"  # as in an activated environment, uv run and scripts/up
+    script = f"import sys; sys.argv = ['{program}']; from legacy_queue.cli import up; print(up._program())"
+    command = [sys.executable, "-c", script]
+    assert subprocess.check_output(command, cwd=tmp_path, env={**os.environ, "PATH": path}, text=True) == (
+        f"{program}\n"
+    )
+
+
 def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(tmp_path: Path) -> None:
     options = ("--storage", "memory", "--data-dir", str(tmp_path))
     with up(*options, program=WITH_RABBITMQ) as (_, text):

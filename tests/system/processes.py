@@ -86,6 +86,11 @@ class Running:
     def errors(self) -> str:
         return (self.folder / "stderr").read_text()
 
+    def lines(self, count: int) -> list[str]:
+        """The lines of its output, once there are so many or it has ended."""
+        wait_until(lambda: self.output.count("\n") >= count or self.process.poll() is not None)
+        return self.output.splitlines()
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
