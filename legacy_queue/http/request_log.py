@@ -192,7 +192,8 @@ class _EmptyPolls:
         last, times = self._counts.get(pool, (-_MINUTE, 0))
         if now - last >= _MINUTE:
             log.info("polled", task_queue_id=pool, times=times + 1, found=0)
-            last, times = now, -1
+            last = now
+            times = -1
         if len(self._counts) >= _MAX_POOLS:
             self._counts.clear()
         self._counts[pool] = last, times + 1

@@ -82,13 +82,7 @@ class TaskRun:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        except (
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            OSError,
-        ) as error:  # no queue validates it
+        except (AttributeError, LookupError, TypeError, ValueError, OSError) as error:
             return [f"malformed payload: {type(error).__name__}: {error}"], "malformed-payload"
         problems = self._wait(process, max_run_time)
         for name, path in files.items():
