@@ -17,7 +17,7 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.access import Access, AzureUrlSigner, DelegationKey, parsed
+from legacy_queue.adapters.azure.access import Access, AzureUrlSigner, StorageToken, delegation_key, parsed
 from legacy_queue.adapters.azure.azure_blob import DOWNLOADED, AzureBlobContainer
 from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
@@ -30,7 +30,6 @@ _KEY_VERSION = "2026-02-06"  # of the API: the first with user delegation keys f
 _OPTIONS = {
     "retry_total": 0,  # the transport sends again
     "permit_redirects": False,
-    "audience": "https://storage.azure.com",  # in every cloud; tables on localhost are no Cosmos DB
     "max_single_get_size": DOWNLOADED,
     "max_chunk_get_size": DOWNLOADED,
 }
@@ -39,8 +38,8 @@ _NEEDED = (
     "server's identity the roles that docs/how-to/real-azure.md names; a connection string needs neither"
 )
 settings.tracing_enabled = False  # otherwise the SDK reads the environment several times for each request
-# it warns of answers without a body; with more, it would also show requests
-for _name in ("azure.core", "azure.data", "azure.storage"):
+# it warns of answers without a body and of errors that it raises; with more, it would also show requests
+for _name in ("azure.core", "azure.data", "azure.identity", "azure.storage"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
 
@@ -73,10 +72,11 @@ class AzureAccount(StorageAccount):
         self._transports = {
             name: transport(name, url, self.operations) for name, url in self.endpoints.items()
         }
+        authorizer = credential if key else StorageToken(credential)
 
         def client(kind: Any, name: str, version: str) -> Any:
             options = {**_OPTIONS, "transport": self._transports[name], "api_version": version}
-            return kind(self.endpoints[name], credential=credential, **options)
+            return kind(self.endpoints[name], credential=authorizer, **options)
 
         # versions of the API that Azurite knows, and of tables the first that takes tokens
         self._queues: QueueServiceClient = client(QueueServiceClient, "queue", "2021-12-02")
@@ -93,7 +93,7 @@ class AzureAccount(StorageAccount):
             if gateway and not public:
                 return AzureUrlSigner(gateway)
             endpoint = SigningEndpoint(public or self.endpoints[name], account, key)
-            return AzureUrlSigner(endpoint, None if key else DelegationKey(name, fetches[name]))
+            return AzureUrlSigner(endpoint, None if key else delegation_key(name, fetches[name]))
 
         self._signer = signer("queue", public_queue_url)
         blob_signer = signer("blob", public_blob_url)

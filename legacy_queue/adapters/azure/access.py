@@ -1,6 +1,6 @@
 """How this server reaches an account, by its key or by a Microsoft Entra identity, and signs URLs for it.
 
-azure-identity and the SDK keep tokens, user delegation keys are kept here. Neither is ever logged.
+Tokens and user delegation keys are kept here, and never logged.
 """
 
 import base64
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
-from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential
+from azure.core.exceptions import AzureError
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient, generate_blob_sas
 from azure.storage.queue import QueueServiceClient, generate_queue_sas
@@ -23,8 +24,10 @@ from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
 
-_LIFE = timedelta(days=6, hours=12)  # Azure allows 7 days
-_MARGIN = timedelta(hours=12)
+_SCOPE = "https://storage.azure.com/.default"  # the same in every cloud
+_TOKEN_MARGIN = timedelta(minutes=5)  # as long before its end, the SDK asks for another
+_KEY_LIFE = timedelta(days=6, hours=12)  # Azure allows 7 days
+_KEY_MARGIN = timedelta(hours=12)
 _CLOCK_SKEW = timedelta(minutes=15)  # a key is valid from this time before now
 _PAUSE = timedelta(seconds=5)  # between two fetches
 _MAX_WAIT = 7.0  # seconds that a call waits for the fetch of another
@@ -63,56 +66,79 @@ def default_access(account: str | None, queue_url: str, table_url: str, blob_url
     return Access(name, (queue_url, table_url, blob_url), credential)
 
 
-@dataclass(eq=False)
-class DelegationKey:
-    """The user delegation key of a service, fetched again before it expires, by one call at a time.
+@dataclass(eq=False, repr=False)
+class Renewed:
+    """A secret that expires, fetched again a ``margin`` before it does, by one call at a time.
 
-    A key that is still valid serves while another call fetches the next, and where that fails. ``fetch``
-    returns a key that is valid between the times.
+    One that is still valid serves while another call fetches the next, and where that fails. ``fetch``
+    takes the time, and returns the secret and when it expires.
     """
 
-    service: str
-    fetch: Callable[[datetime, datetime], Any]
+    name: str
+    fetch: Callable[[datetime], tuple[Any, datetime]]
+    margin: timedelta
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
-        self._key: Any = None
+        self._value: Any = None
         self._expiry = self._next_fetch = datetime.min.replace(tzinfo=UTC)
         self._lock = Lock()
 
-    def until(self, expiry: datetime) -> Any:
-        """A key for URLs that are valid until then; raises ServiceUnavailable, StorageRefused."""
-        wait = 0 if expiry < self._expiry else _MAX_WAIT
-        if self._expiry < expiry + _MARGIN and self._lock.acquire(timeout=wait):
+    def until(self, time: datetime) -> Any:
+        """One that is valid until then; raises ServiceUnavailable, StorageRefused."""
+        wait = 0 if time < self._expiry else _MAX_WAIT
+        if self._expiry < time + self.margin and self._lock.acquire(timeout=wait):
             try:
-                self._renew(expiry)
+                self._renew(time)
             finally:
                 self._lock.release()
-        if expiry < self._expiry:
-            return self._key
-        raise ServiceUnavailable(f"there is no user delegation key of {self.service}s, try again")
+        if time < self._expiry:
+            return self._value
+        raise ServiceUnavailable(f"there is no {self.name}, try again")
 
-    def _renew(self, expiry: datetime) -> None:
+    def _renew(self, time: datetime) -> None:
         """Fetch it, unless another call just did: a call may wait for another, not for many."""
         now = self.now()
-        if now < self._next_fetch or expiry + _MARGIN <= self._expiry:
+        if now < self._next_fetch or time + self.margin <= self._expiry:
             return
         self._next_fetch = now + _PAUSE
         try:
-            self._key = call(lambda: self.fetch(now - _CLOCK_SKEW, now + _LIFE))
-            self._expiry = now + _LIFE
-        except (ServiceUnavailable, StorageRefused) as error:
-            what = f"user delegation key of {self.service}s"
-            log.error("storage-access-not-renewed", what=what, error=type(error).__name__)
-            if isinstance(error, StorageRefused) and self._expiry <= expiry:
+            self._value, self._expiry = self.fetch(now)
+        except (AzureError, OSError, ServiceUnavailable, StorageRefused) as error:
+            log.error("storage-access-not-renewed", what=self.name, error=type(error).__name__)
+            if isinstance(error, StorageRefused) and self._expiry <= time:
                 raise
+
+
+def delegation_key(service: str, fetch: Callable[[datetime, datetime], Any]) -> Renewed:
+    """The user delegation key of a service. ``fetch`` returns one that is valid between the times."""
+
+    def fetched(now: datetime) -> tuple[Any, datetime]:
+        return call(lambda: fetch(now - _CLOCK_SKEW, now + _KEY_LIFE)), now + _KEY_LIFE
+
+    return Renewed(f"user delegation key of {service}s", fetched, _KEY_MARGIN)
+
+
+class StorageToken:
+    """An identity's token for storage, as a credential of the SDK, which sees no error of azure-identity."""
+
+    def __init__(self, credential: Any) -> None:
+        def fetched(_now: datetime) -> tuple[AccessToken, datetime]:
+            token = credential.get_token(_SCOPE)
+            return token, datetime.fromtimestamp(token.expires_on, UTC)
+
+        self._token = Renewed("token of Microsoft Entra ID for storage", fetched, _TOKEN_MARGIN)
+
+    def get_token(self, *_: str, **__: Any) -> Any:
+        """An AccessToken; raises ServiceUnavailable."""
+        return self._token.until(datetime.now(UTC))
 
 
 @dataclass(frozen=True)
 class AzureUrlSigner(UrlSigner):
     """Signs by the functions of the SDK: with the user delegation key, or else with the endpoint's."""
 
-    delegation_key: DelegationKey | None = None
+    delegation_key: Renewed | None = None
 
     def _queue_sas(self, name: str, permission: str, start: datetime, expiry: datetime, policy: str) -> str:
         common = self._common(permission, start, expiry)

@@ -30,7 +30,6 @@ _TEMPORARY = {
     "AccountIsDisabled",
 }
 _CODE = re.compile(r"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
-_IDENTITY = "token of Microsoft Entra ID for storage"
 
 
 class StorageRefused(Exception):
@@ -77,9 +76,6 @@ def _refusal(error: HttpResponseError, refusals: Refusals) -> Exception:
     A worker gets 503 for that, since it is not the worker's fault.
     """
     response: Any = error.response
-    if response is None:  # of azure-identity
-        log.error("storage-access-not-renewed", what=_IDENTITY, error=type(error).__name__)
-        return ServiceUnavailable(f"there is no {_IDENTITY}, try again")
     status = response.status_code
     named = _CODE.search(response.text())
     code = response.headers.get("x-ms-error-code") or (named and (named[1] or named[2])) or ""

@@ -3,27 +3,33 @@
 import json
 import secrets
 import ssl
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 import requests
+from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure.access import Access, DelegationKey, default_access
+from legacy_queue.adapters.azure.access import Access, default_access, delegation_key
 from legacy_queue.adapters.azure.transport import Transport
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.local_processes.azurite import ACCOUNT
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.ports.table import Change
 from legacy_queue.server.local_authority import LocalAuthority
 
 from .secure_azurite import SECRET, SecureAzurite, StaticCredential
-from .stub import Stub, answer
+from .stub import NO_CONTENT, Stub, answer
 
 HOUR = timedelta(hours=1)
 FIELDS = {
@@ -114,16 +120,22 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
     assert sas["sig"]
 
 
+def refusal(status: int) -> ClientAuthenticationError:
+    """As azure-identity and the SDK raise it for such an answer."""
+    answered = SimpleNamespace(status_code=status, reason="", headers={}, text=lambda: "{}")
+    return ClientAuthenticationError(f"refused, {SECRET}", response=answered)
+
+
 def test_a_key_that_cannot_be_renewed_serves_until_it_expires() -> None:
     now, fetched = datetime(2026, 11, 22, tzinfo=UTC), [0]
 
     def fetch(*_: object) -> int:
         fetched[0] += 1
         if 1 < fetched[0] < 5:
-            raise ClientAuthenticationError(f"no key, {SECRET}")
+            raise refusal(503)
         return fetched[0]
 
-    key = DelegationKey("queue", fetch, lambda: now)
+    key = replace(delegation_key("queue", fetch), now=lambda: now)
     assert key.until(now + HOUR) == 1
     now += timedelta(days=6)
     with capture_logs() as logs:
@@ -134,11 +146,71 @@ def test_a_key_that_cannot_be_renewed_serves_until_it_expires() -> None:
             with pytest.raises(ServiceUnavailable, match="no user delegation key of queues"):
                 key.until(now + HOUR)
     assert fetched == [3]
-    assert {line["event"] for line in logs} == {"storage-access-not-renewed"}
+    assert {line["event"] for line in logs} == {"storage-refused", "storage-access-not-renewed"}
     assert SECRET not in str(logs)
     fetched[0] = 4
     now += timedelta(seconds=5)
     assert key.until(now + HOUR) == 5
+
+
+class Identity:
+    """Its tokens expire after ``life`` seconds; or it has none, and raises ``error``."""
+
+    def __init__(self, life: int = 0, error: Exception | None = None) -> None:
+        self._life, self._error = life, error
+        self.asked = 0
+
+    def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
+        self.asked += 1
+        if self._error:
+            raise self._error
+        return AccessToken(SECRET, int(time.time()) + self._life)
+
+
+def account_of(identity: Identity, stub: Stub, trusting: ssl.SSLContext) -> AzureAccount:
+    access = Access("acct", (stub.url,) * 3, identity)
+    return AzureAccount(access, "t", transport=partial(Transport, context=trusting))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [refusal(400), refusal(401), refusal(404), ClientAuthenticationError(SECRET), FileNotFoundError(SECRET)],
+    ids=["400", "401", "404", "no answer", "no file of the workload"],
+)
+def test_without_a_token_storage_is_unavailable(
+    serving: ssl.SSLContext, trusting: ssl.SSLContext, error: Exception
+) -> None:
+    """What Microsoft Entra ID answers is no answer of storage."""
+    identity, lease = Identity(error=error), MessageLease("id", "receipt")
+    with Stub(NO_CONTENT, context=serving) as stub, capture_logs() as logs:
+        account = account_of(identity, stub, trusting)
+        for act in (
+            lambda: account.queue("q").update(lease, "text", HOUR),
+            lambda: account.queue("q").put("text", HOUR),
+            lambda: account.table("entra").delete("p", "k"),
+            lambda: account.container.read("name"),
+        ):
+            with pytest.raises(ServiceUnavailable, match="no token of Microsoft Entra ID") as caught:
+                act()
+            assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
+    assert stub.heard == []
+    assert [line["event"] for line in logs] == ["storage-access-not-renewed"]
+    assert SECRET not in str(logs)
+    assert identity.asked == 1, "it is asked again after 5 seconds"
+
+
+def test_a_token_that_soon_expires_serves_without_a_renewal_for_each_request(
+    serving: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
+    identity = Identity(life=200)
+    with Stub(NO_CONTENT, context=serving) as stub:
+        account = account_of(identity, stub, trusting)
+        for _ in range(3):
+            account.table("entra").put("p", "k", {})
+            account.queue("q").remove()
+        account.close()
+    assert len(stub.heard) == 6
+    assert identity.asked == 1
 
 
 def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLContext) -> None:
@@ -149,17 +221,34 @@ def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLCo
     assert SECRET not in f"{logs} {caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
 
 
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As in an App Service, whose variables name an endpoint that hands out tokens: IDENTITY_ENDPOINT."""
+    monkeypatch.setenv("IDENTITY_HEADER", "a-secret")
+    monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
+    return monkeypatch
+
+
 def test_the_identity_of_the_machine_is_found_by_azure_identity(
-    azurite: SecureAzurite, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    azurite: SecureAzurite, trusting: ssl.SSLContext, environment: pytest.MonkeyPatch
 ) -> None:
-    """As in an App Service, whose variables name an endpoint that hands out tokens."""
     token = StaticCredential().get_token()
     body = {"access_token": token.token, "expires_on": str(token.expires_on), "token_type": "Bearer"}
     with Stub(answer(200, json.dumps(body).encode(), "Content-Type: application/json")) as endpoint:
-        monkeypatch.setenv("IDENTITY_ENDPOINT", endpoint.url)
-        monkeypatch.setenv("IDENTITY_HEADER", "a-secret")
-        queue, table, blob = azurite.access(None).urls
-        account = checked(default_access(ACCOUNT, queue, table, blob), trusting)
+        environment.setenv("IDENTITY_ENDPOINT", endpoint.url)
+        account = checked(default_access(ACCOUNT, *azurite.access(None).urls), trusting)
         assert account.table("entra").get("p", "none") is None
     (request,) = endpoint.heard
     assert b"resource=https://storage.azure.com " in request
+
+
+def test_azure_identity_logs_nothing_itself(
+    azurite: SecureAzurite, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Stub(answer(400, b'{"message": "said"}', "Content-Type: application/json")) as endpoint:
+        environment.setenv("IDENTITY_ENDPOINT", endpoint.url)
+        account = AzureAccount(default_access(ACCOUNT, *azurite.access(None).urls), "t")
+        with pytest.raises(ServiceUnavailable):
+            account.check()
+        assert endpoint.heard
+    assert caplog.records == []
