@@ -223,7 +223,8 @@ def helps_to_retry(status: int) -> bool:
 @cache
 def default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
-    context.load_verify_locations(os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH)
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+    context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
     return context
 
 

@@ -1,11 +1,14 @@
 """Kept connections: what is sent on which, what becomes of it where they fail, and how a proxy is used."""
 
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,14 +148,22 @@ def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> 
             assert second.result() == b"body"
 
 
+@pytest.mark.parametrize("is_folder", [False, True], ids=["a file", "a folder"])
 def test_the_ca_bundle_of_requests_is_trusted_and_nothing_sent_without_it(
-    serving: ssl.SSLContext, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch
+    serving: ssl.SSLContext,
+    authority: LocalAuthority,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    is_folder: bool,
 ) -> None:
+    """In a folder, names are the hashes that openssl rehash makes."""
+    shutil.copy(authority.certificate, tmp_path / "ca.pem")
+    subprocess.run(["openssl", "rehash", tmp_path], check=True)
     with Stub(OK, context=serving) as stub:
         with pytest.raises(ServiceRequestError, match="SSLCertVerificationError"):
             Sender(stub.url).send()
         assert stub.heard == []
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path if is_folder else tmp_path / "ca.pem"))
         assert Sender(stub.url, context=default_context.__wrapped__()).send() == b"body"
 
 
