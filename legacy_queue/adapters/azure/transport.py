@@ -13,6 +13,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -41,8 +42,8 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
     """Sends the requests of one service, whose endpoint is ``url``; raises ValueError for an invalid one.
 
     ``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy. ``context``
-    is by default one with the authorities of the system and of requests. Connections beyond ``max_idle`` are
-    closed after their request.
+    is by default one with the authorities of the system and of requests. Each request may close the oldest
+    idle connection: beyond ``max_idle``, or after a minute.
     """
 
     service: str
@@ -151,10 +152,11 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
         except BaseException:  # the greenlet is killed
             connection.close()
             raise
-        if len(self._idle) < self.max_idle and not self._is_closed:
-            self._idle.append((connection, self.now()))
-        else:
-            connection.close()
+        now = self.now()
+        self._idle.append((connection, now))
+        with suppress(IndexError):  # another call took it
+            if len(self._idle) > self.max_idle or now - self._idle[0][1] > _MAX_IDLE_TIME or self._is_closed:
+                self._idle.popleft()[0].close()
         return response
 
     def _take(self) -> HTTPConnection:

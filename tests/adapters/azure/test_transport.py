@@ -126,6 +126,28 @@ def test_a_connection_is_used_again_until_it_was_idle_for_a_minute() -> None:
     assert made == [1, 1, 2]
 
 
+def test_connections_of_a_burst_are_closed_by_later_requests() -> None:
+    """Each of them closes one."""
+    together, ended = threading.Barrier(3), threading.Semaphore(0)
+
+    def answer_until_the_end(connection: socket.socket) -> None:
+        together.wait(60)
+        connection.sendall(OK)
+        if not connection.recv(1):
+            ended.release()
+
+    times = {"now": 0.0}
+    with Stub(*[answer_until_the_end] * 3, OK) as stub, ThreadPoolExecutor(3) as threads:
+        sender = Sender(stub.url, now=lambda: times["now"])
+        for answered in [threads.submit(sender.send) for _ in range(3)]:
+            answered.result()
+        times["now"] = 61
+        for _ in range(2):
+            sender.send()
+        assert all(ended.acquire(timeout=10) for _ in range(3))
+        assert stub.connections == 4
+
+
 def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> None:
     """Storage, which did not get all of it, cannot have acted on it."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
