@@ -45,7 +45,7 @@ class AzureTable(Table):
         self._transport = transport
 
     def now(self) -> datetime:
-        return self._transport.service_time(lambda: self.get("0", "0"))
+        return call(lambda: self._transport.service_time(lambda: self.get("0", "0")))
 
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)

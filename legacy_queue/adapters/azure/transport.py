@@ -84,12 +84,11 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
     def service_time(self, ask: Callable[[], object]) -> datetime:
         """The time of the service: the Date of its last answer, and what has passed since.
 
-        Where there is no answer yet, ``ask`` gets one.
+        Where there is no answer yet, ``ask`` gets one. Raises ValueError for an invalid or missing Date.
         """
         if self._dated is None:
             ask()
-        assert self._dated  # noqa: S101
-        date, received = self._dated
+        date, received = self._dated or ("", 0)  # not a date
         return to_milliseconds(parsedate_to_datetime(date) + timedelta(seconds=self.now() - received))
 
     def send(self, request: HttpRequest, *, is_sent_once: bool = False, **_: object) -> HttpResponse:

@@ -213,3 +213,12 @@ def test_the_time_of_the_storage_is_the_date_of_its_last_answer() -> None:
         for _ in range(2):
             assert date <= table.now() < date + 60 * SECOND
         assert stub.methods == ["GET"]
+
+
+@pytest.mark.parametrize("headers", [[], ["Date: soon"]], ids=["none", "invalid"])
+def test_without_a_date_the_time_of_the_storage_is_unavailable(headers: list[str]) -> None:
+    with Stub(answer(404, b"", "x-ms-error-code: ResourceNotFound", *headers)) as stub:
+        with capture_logs() as logs, pytest.raises(ServiceUnavailable):
+            Client(stub.url).table.now()
+        assert len(stub.heard) == 1
+    assert [line["event"] for line in logs] == ["storage-unreachable"]
