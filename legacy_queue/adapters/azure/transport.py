@@ -106,8 +106,6 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             try:
                 response = self._exchange(request)
                 status = response.status_code
-                if date := response.headers.get("date"):
-                    self._dated = date, self.now()
                 asked = response.headers.get("retry-after", "")
                 pause = max(delay or 0, float(asked) if asked.isdecimal() else 0)
                 is_last = delay is None or is_sent_once or pause > _MAX_RETRY_AFTER
@@ -138,6 +136,8 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             connection.request(request.method, target, request.content, request.headers)
             is_sent = True
             answer = connection.getresponse()
+            if date := answer.getheader("date"):
+                self._dated = date, self.now()  # not after the body, which may be slow
             response = Response(request, answer)
             if answer.length is None and not answer.chunked:
                 raise HTTPException("its end could not be noticed")

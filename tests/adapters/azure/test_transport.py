@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,28 @@ def test_a_connection_is_used_again_until_it_was_idle_for_a_minute() -> None:
             sender.send()
             made.append(stub.connections)
     assert made == [1, 1, 2]
+
+
+def test_the_time_of_the_service_is_not_late_by_a_slow_body() -> None:
+    whole = answer(200, b"body", "Date: Fri, 09 Oct 2009 21:04:30 GMT")
+    times, is_noted = {"now": 0}, threading.Event()
+
+    def now() -> float:
+        is_noted.set()
+        return times["now"]
+
+    def answer_slowly(connection: socket.socket) -> None:
+        connection.sendall(
+            b"HTTP/1.1 200 OK\r\nDate: Fri, 09 Oct 2009 21:04:30 GMT\r\nContent-Length: 1\r\n\r\n"
+        )
+        is_noted.wait(5)
+        times["now"] = 20
+        connection.sendall(whole[-1:])
+
+    with Stub(answer_slowly) as stub:
+        transport = Transport("table", stub.url, Counter(), now=now)
+        time = transport.service_time(lambda: transport.send(HttpRequest("GET", stub.url)))
+    assert time == datetime(2009, 10, 9, 21, 4, 50, tzinfo=UTC)
 
 
 def test_connections_of_a_burst_are_closed_by_later_requests() -> None:
