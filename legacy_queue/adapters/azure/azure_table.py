@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, UpdateMode
 
 from legacy_queue.adapters.azure.errors import Refusals, call, find
@@ -29,7 +30,6 @@ from legacy_queue.ports.table import (
 _LOST_RACE = dict.fromkeys((404, 409, 412), Changed)  # another writer was first
 _REFUSALS: Mapping[str, Refusals] = {
     "insert": {409: AlreadyExists},
-    "put": {},
     "merge": _LOST_RACE,
     "delete": {412: Changed},
 }
@@ -94,12 +94,20 @@ class AzureTable(Table):
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
-        return self._write(partition, change, _REFUSALS[change.kind])
+        return self._write(partition, change, _REFUSALS.get(change.kind, {}))
 
     def _write(self, partition: str, change: Change, refusals: Refusals) -> str:
         entity, options = _arguments(partition, change)
         write = getattr(self._client, f"{_NAMES[change.kind]}_entity")
-        return call(lambda: _etag(change, write(entity, **options)), refusals)
+        answers: list[Any] = []
+
+        def etag() -> str:
+            headers = write(entity, raw_response_hook=answers.append, **options)
+            if (answer := answers[0].http_response).status_code == 404:  # of a delete; of a missing table too
+                raise HttpResponseError(response=answer)
+            return _etag(change, headers)
+
+        return (find if change.kind == "delete" else call)(etag, refusals) or ""
 
 
 def _arguments(partition: str, change: Change) -> tuple[Mapping[str, Value], Mapping[str, Any]]:
