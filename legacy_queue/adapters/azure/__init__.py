@@ -66,12 +66,9 @@ class AzureAccount(StorageAccount):
         """
         self.operations: Counter[tuple[str, str]] = Counter()
         account, urls, credential, key = parsed(access) if isinstance(access, str) else access
-        self.endpoints: Mapping[str, str] = {
-            name: url.rstrip("/") for name, url in zip(("queue", "table", "blob"), urls, strict=True)
-        }
-        self._transports = {
-            name: transport(name, url, self.operations) for name, url in self.endpoints.items()
-        }
+        names = ("queue", "table", "blob")
+        self.endpoints: dict[str, str] = {name: at.rstrip("/") for name, at in zip(names, urls, strict=True)}
+        self._transports = {name: transport(name, at, self.operations) for name, at in self.endpoints.items()}
         authorizer = credential if key else StorageToken(credential)
 
         def client(kind: Any, name: str, version: str) -> Any:
@@ -142,10 +139,8 @@ class AzureAccount(StorageAccount):
                 key.until(datetime.now(UTC))
             self.check()
         except StorageRefused as error:
-            needed = f": {_NEEDED}" if self._keys else ""
-            raise UnusableStorage(
-                f"{self.endpoints['queue']} refuses this server ({error}){needed}"
-            ) from error
+            at, needed = self.endpoints["queue"], f": {_NEEDED}" if self._keys else ""
+            raise UnusableStorage(f"{at} refuses this server ({error}){needed}") from error
 
     def empty(self) -> None:
         """Delete everything of the prefix: queues, the tables of ``table``, and the container.

@@ -24,7 +24,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
 
-_SCOPE = "https://storage.azure.com/.default"  # the same in every cloud
 _TOKEN_MARGIN = timedelta(minutes=5)  # as long before its end, the SDK asks for another
 _KEY_LIFE = timedelta(days=6, hours=12)  # Azure allows 7 days
 _KEY_MARGIN = timedelta(hours=12)
@@ -124,7 +123,7 @@ class StorageToken:
 
     def __init__(self, credential: Any) -> None:
         def fetched(_now: datetime) -> tuple[AccessToken, datetime]:
-            token = credential.get_token(_SCOPE)
+            token = credential.get_token("https://storage.azure.com/.default")  # the same in every cloud
             return token, datetime.fromtimestamp(token.expires_on, UTC)
 
         self._token = Renewed("token of Microsoft Entra ID for storage", fetched, _TOKEN_MARGIN)

@@ -80,13 +80,11 @@ class AzureTable(Table):
         names = None if select is None else [PARTITION, KEY, _TIMESTAMP, *select]
         parameters: dict[str, Value] = {}
         condition = " and ".join([_text(condition, parameters) for condition in conditions])
-        entities = (
-            self._client.query_entities(
-                condition, parameters=parameters, results_per_page=limit, select=names
-            )
-            if condition
-            else self._client.list_entities(results_per_page=limit, select=names)
-        )
+        options = {"results_per_page": limit, "select": names}
+        if condition:
+            entities = self._client.query_entities(condition, parameters=parameters, **options)
+        else:
+            entities = self._client.list_entities(**options)
         pages = entities.by_page(json.loads(after) if after else None)
         rows = call(lambda: [_row(entity) for entity in next(pages, ())])
         token = pages.continuation_token

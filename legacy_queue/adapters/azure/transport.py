@@ -166,27 +166,23 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             return self._new()
         if connection.sock and self.now() - since < _MAX_IDLE_TIME:  # no socket: the last answer ended it
             connection.sock.settimeout(0)
-            try:
-                connection.sock.recv(1)  # the end of the connection, or what no request has asked for
-            except (BlockingIOError, ssl.SSLWantReadError):
-                connection.sock.settimeout(self.timeout)
-                return connection
-            except OSError:
-                pass
+            with suppress(OSError):
+                try:
+                    connection.sock.recv(1)  # the end of the connection, or what no request has asked for
+                except (BlockingIOError, ssl.SSLWantReadError):
+                    connection.sock.settimeout(self.timeout)
+                    return connection
         connection.close()
         return connection
 
     def _new(self) -> HTTPConnection:
-        host, port = self._address
         if self._context is None:
-            return HTTPConnection(host, port, timeout=self.timeout)
-        if self.proxy is None:
-            return HTTPSConnection(host, port, timeout=self.timeout, context=self._context)
-        by = urlsplit(self.proxy)
-        connection = HTTPSConnection(
-            by.hostname or "", by.port or 80, timeout=self.timeout, context=self._context
-        )
-        connection.set_tunnel(host, port)
+            return HTTPConnection(*self._address, timeout=self.timeout)
+        by = urlsplit(self.proxy or "")
+        host, port = (by.hostname or "", by.port or 80) if self.proxy else self._address
+        connection = HTTPSConnection(host, port, timeout=self.timeout, context=self._context)
+        if self.proxy:
+            connection.set_tunnel(*self._address)
         return connection
 
 
