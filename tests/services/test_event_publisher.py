@@ -97,6 +97,31 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
+def test_what_is_published_behind_an_unpublished_event_is_not_marked_any_more(harness: Harness) -> None:
+    harness.broker.capacity = 0
+    task_id = harness.create()
+    harness.broker.capacity = None
+    assert harness.task(task_id).is_unpublished
+    harness.kill_process()
+    harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    assert of_task(harness.events(), task_id) == LIFE[:3]
+    assert not harness.task(task_id).is_unpublished
+
+
+def test_a_process_that_dies_before_it_publishes_leaves_the_mark_of_what_another_did_not_publish(
+    harness: Harness,
+) -> None:
+    harness.broker.capacity = 0
+    task_id = harness.create()
+    harness.broker.capacity = None
+    dying = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
+    with pytest.raises(Crash):
+        dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.lose_timers()
+    harness.complete(task_id, services=harness.replica())
+    assert of_task(harness.events(), task_id) == LIFE
+
+
 def killed_before_publishing(harness: Harness, call: int) -> tuple[Services, str]:
     """A new task, and a process that is killed before it publishes the events of this write of its own."""
     return harness.replica(FaultAt(call, of="broker.publish", before=failing(Crash()))), harness.create()

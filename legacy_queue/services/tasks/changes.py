@@ -126,10 +126,19 @@ class Changes:
     def marked(self, task: Task) -> Task:
         """The task as it is to be written, marked if its events cannot be published now.
 
-        The mark goes with the write, not after it: the write may be the last that succeeds for a while.
+        The mark goes with the write, not after it: the write may be the last that succeeds for a while. And a
+        mark stays until the events are published: this process may die before.
         """
         is_behind = self._publisher.is_away or self._timers.is_unpublished(task.task_id)
-        return task if task.is_unpublished == is_behind else replace(task, is_unpublished=is_behind)
+        return replace(task, is_unpublished=True) if is_behind and not task.is_unpublished else task
+
+    def _unmarked(self, task: Task) -> Task:
+        """The task without its mark: all its events are published. One that stays publishes them again."""
+        stored = self._tasks.recall(task.task_id) or self._tasks.load(task.task_id)
+        if stored and stored.task == task:  # else another process has written, whose mark it may be
+            with suppress(Changed):
+                return self._tasks.replace(stored, replace(task, is_unpublished=False)).task
+        return task
 
     def finish(
         self,
@@ -158,6 +167,8 @@ class Changes:
                 self.mark_unpublished(task.task_id)
             self._messages.apply_effect(task, outcome.message_effect)
             task = register(task)
+            if is_published and task.is_unpublished:
+                task = self._unmarked(task)
             is_done = is_published  # only the effects on other tasks are missing
         except ServiceUnavailable as error:
             log.warning("effects-deferred", task_id=task.task_id, why=error.message)
