@@ -108,6 +108,20 @@ def test_what_is_published_behind_an_unpublished_event_is_not_marked_any_more(ha
     assert not harness.task(task_id).is_unpublished
 
 
+def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harness) -> None:
+    def by_another() -> None:
+        harness.broker.capacity = 0
+        harness.replica().tasks.cancel(task_id)
+        harness.broker.capacity = None
+
+    harness.broker.capacity = 0
+    task_id = harness.create()
+    harness.broker.capacity = None
+    server = harness.replica(FaultAt(0, of="broker.publish", after=by_another))
+    server.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    assert (harness.task(task_id).state, harness.task(task_id).is_unpublished) == ("exception", True)
+
+
 def test_a_process_that_dies_before_it_publishes_leaves_the_mark_of_what_another_did_not_publish(
     harness: Harness,
 ) -> None:
