@@ -9,7 +9,6 @@ from tests.http.calls import ROOT_URL, Queue, artifact_body, refused, succeeded
 
 NAMES = [
     "public/logs/live.log",
-    "public%2Flogs%2Flive.log",
     ".",
     "..",
     "../../../etc/passwd",
@@ -20,17 +19,9 @@ NAMES = [
     "a/",
     "a//b",
     "a/b",
-    "a%2Fb",
-    "a%252Fb",
-    "a?b",
-    "a#b",
-    "a%3Fb",
     "a b",
     " ",
     "a+b",
-    "%",
-    "%zz",
-    "%00",
     "<b>'\"&|\\^`{}[]~!$*(),;:@=",
     "runs/0/artifacts/x",
     "x/claim",
@@ -41,12 +32,7 @@ NAMES = [
 INVALID = ["", "\x00", "a\nb", "a\x7f", "\u00e4", "\u2028", "a" * 1025]
 
 
-def fill(queue: Queue, task_id: str) -> None:
-    for number, name in enumerate(NAMES):
-        succeeded(queue.artifact(task_id, name, "reference", url=f"https://example.com/{number}"))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if not set(name) & set("%?#")])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_slash_in_a_name_may_be_encoded_or_not(name: str) -> None:
     queue = Queue()
     task_id = queue.running()
@@ -73,7 +59,8 @@ def test_an_invalid_name_is_refused(queue: Queue, name: str) -> None:
 def test_a_hawk_header_covers_one_spelling_of_a_name() -> None:
     queue = Queue()
     task_id = queue.running()
-    fill(queue, task_id)
+    for name in ("a/b", "a%2Fb"):
+        succeeded(queue.artifact(task_id, name, "reference"))
     of_run = f"/v1/task/{task_id}/runs/0/artifacts/"
     signed = f"{ROOT_URL}{of_run}a%2Fb"
     assert queue.send("GET", f"{of_run}a%2Fb", signed_url=signed).status_code == 303

@@ -56,11 +56,6 @@ def test_a_client_without_the_scope_is_refused(endpoint: Endpoint) -> None:
     refused(ask(queue, endpoint, None), 403, "InsufficientScopes", "without credentials")
 
 
-def test_a_client_with_the_scope_reads_the_clock() -> None:
-    queue = Queue(Client(TESTED.client_id, TESTED.access_token, ("queue:control",)), control=True)
-    succeeded(queue.send("GET", "/control/v1/clock", credentials=TESTED))
-
-
 def test_a_clock_that_was_not_moved_shows_the_real_time(queue: Queue) -> None:
     assert clock(queue) == {"now": format_time(NOW), "offset": 0, "frozen": False, "movable": True}
     queue.clock.advance(timedelta(minutes=1))

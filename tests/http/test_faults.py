@@ -19,6 +19,7 @@ from tests.http.calls import (
     WORKER,
     WORKER_TYPE,
     Queue,
+    artifact_body,
     refused,
     succeeded,
     task_body,
@@ -55,13 +56,6 @@ def fired(queue: Queue) -> list[int]:
     return [fault["fired"] for fault in faults]
 
 
-def dropped(queue: Queue, *call: Any, **more: Any) -> None:
-    """Check that the call gets no answer; it begins with a method if it is of a signed URL."""
-    method = queue.send if call[0] in ("GET", "PUT", "DELETE") else queue.call
-    with pytest.raises(ConnectionResetError):
-        method(*call, **more).get_data()
-
-
 # --- errors
 
 
@@ -95,15 +89,7 @@ def test_an_injected_error_is_like_one_of_the_server(queue: Queue, status: int, 
         ("claimTask", WORKER),
         ("reclaimTask", None),
         ("reportCompleted", {}),
-        (
-            "createArtifact",
-            {
-                "storageType": "error",
-                "expires": "2018-03-05T05:06:07.890Z",
-                "reason": "file-missing-on-worker",
-                "message": "m",
-            },
-        ),
+        ("createArtifact", artifact_body("error")),
     ],
 )
 def test_a_fault_of_a_worker_happens_to_the_runs_of_that_worker(queue: Queue, name: str, body: Any) -> None:
@@ -121,19 +107,16 @@ def test_a_fault_of_a_worker_happens_to_the_runs_of_that_worker(queue: Queue, na
 # --- dropped connections and delays
 
 
-def test_a_request_that_is_dropped_before_does_nothing(queue: Queue) -> None:
+@pytest.mark.parametrize(("when", "status"), [("before", 404), ("after", 200)])
+def test_a_request_that_is_dropped_after_is_carried_out_and_before_does_nothing(
+    queue: Queue, when: str, status: int
+) -> None:
     task_id = slugid()
-    add(queue, "createTask", drop="before", times=1)
-    dropped(queue, "createTask", task_body(), taskId=task_id)
-    refused(queue.call("status", taskId=task_id), 404, "ResourceNotFound")
+    add(queue, "createTask", drop=when, times=1)
+    with pytest.raises(ConnectionResetError):
+        queue.call("createTask", task_body(), taskId=task_id)
+    assert queue.call("status", taskId=task_id).status_code == status
     queue.create(task_id)
-
-
-def test_a_request_that_is_dropped_after_is_carried_out(queue: Queue) -> None:
-    task_id = slugid()
-    add(queue, "createTask", drop="after", times=1)
-    dropped(queue, "createTask", task_body(), taskId=task_id)
-    assert queue.state(task_id) == "pending"
 
 
 def test_a_delay_ends_with_the_server(queue: Queue) -> None:
