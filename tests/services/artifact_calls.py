@@ -10,6 +10,7 @@ from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.artifacts.uploads import UploadHeaders
 from legacy_queue.services.composition import Services
+from legacy_queue.stores import StoredArtifact
 from tests.services.harness import HOUR, NOW, UPLOAD_URL, Harness
 
 NAME = "public/logs/live.log"
@@ -21,12 +22,17 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
+    """An artifact of run 0, as it is stored now."""
+    found = harness.storage.artifacts.load(task_id, 0, name)
+    assert found
+    return found
+
+
 def blob_name(harness: Harness, task_id: str, name: str = NAME) -> str:
-    """Of an artifact of run 0, as it is stored now."""
-    stored = harness.storage.artifacts.load(task_id, 0, name)
-    assert stored
-    assert isinstance(stored.artifact, UploadedArtifact)
-    return stored.artifact.blob_name
+    artifact = stored(harness, task_id, name).artifact
+    assert isinstance(artifact, UploadedArtifact)
+    return artifact.blob_name
 
 
 def etag(content: bytes) -> str:

@@ -16,7 +16,6 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.composition import Services
-from legacy_queue.stores import StoredArtifact
 from tests.services import interleaving
 from tests.services.artifact_calls import (
     CONTENT,
@@ -24,6 +23,7 @@ from tests.services.artifact_calls import (
     create,
     etag,
     in_parts,
+    stored,
     upload,
 )
 from tests.services.harness import HOUR, MINUTE, NOW, FaultAt, Harness
@@ -32,12 +32,6 @@ from tests.services.interleaving import every_order, run
 PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
 MS = timedelta(milliseconds=1)
 ETAGS = [etag(part) for part in PARTS]
-
-
-def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
-    found = harness.storage.artifacts.load(task_id, 0, name)
-    assert found
-    return found
 
 
 def complete(harness: Harness, task_id: str, *etags: str, services: Services | None = None) -> None:

@@ -11,8 +11,7 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.ids import slugid
-from legacy_queue.stores import StoredArtifact
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create, stored
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
@@ -20,12 +19,6 @@ each_type = pytest.mark.parametrize(
 )
 TYPES_WITH_BYTES = ["s3", "azure", "blob", "object"]
 DRIFT = 15 * MINUTE
-
-
-def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
-    found = harness.storage.artifacts.load(task_id, 0, name)
-    assert found
-    return found
 
 
 def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
