@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of
 from legacy_queue.wiring import required_file
 
 
-@click.command()
+@click.command(cls=SettingsCommand, uses=("data_dir",))
 @setting_options
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(file: Path, **options: str | None) -> None:
@@ -22,7 +22,7 @@ def backup(file: Path, **options: str | None) -> None:
     click.echo(f"The storage of {settings.data_dir} is in {file}, its artifacts are in {file}-artifacts.")
 
 
-@click.command()
+@click.command(cls=SettingsCommand, uses=("data_dir",))
 @setting_options
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
 def restore(file: Path, **options: str | None) -> None:

@@ -4,13 +4,19 @@ from datetime import UTC, datetime
 
 import click
 
-from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of
 from legacy_queue.private_folder import make_private
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.tls import local_authority
 
 
-@click.command()
+@click.command(
+    cls=SettingsCommand,
+    uses=(
+        "data_dir",
+        "tls_name",
+    ),
+)
 @setting_options
 def ca(**options: str | None) -> None:
     """Print the path of the local authority's certificate, and how clients trust it.

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.options import GENERATED, setting_options, settings_of
+from legacy_queue.cli.options import GENERATED, SettingsCommand, setting_options, settings_of
 from legacy_queue.cli.queue_options import called_by_default, local_server, pool_argument
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
@@ -21,7 +21,7 @@ _HARMLESS = ("defaultendpointsprotocol", "accountname", "endpointsuffix")
 _SECRET = ("accountkey", "sharedaccesssignature")
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @setting_options
 def config(**options: str | None) -> None:
     """Print a line for each setting in force, with its source, and which queue the commands call as which
@@ -97,7 +97,13 @@ def exports(variables: Mapping[str, str]) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
 
 
-@click.command()
+@click.command(
+    cls=SettingsCommand,
+    uses=(
+        "queue_prefix",
+        "pool_shards",
+    ),
+)
 @pool_argument
 @setting_options
 def queues(pool: str, **options: str | None) -> None:

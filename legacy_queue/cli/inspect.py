@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from legacy_queue.testing.summary import explanation_lines, state_words, task_li
 
 _STATES = ("unresolved", "all", "unscheduled", "pending", "running", "completed", "failed", "exception")
 _MAX_ITEMS = 1000
+_WATCH_INTERVAL = 1  # seconds
 _LOGS = "public/logs/"
 
 task_argument = click.argument("task_id", metavar="TASK", callback=matching(TASK_ID, "a taskId"))
@@ -41,20 +43,28 @@ class _WithId(click.Command):
 
 @click.command(cls=_WithId)
 @task_argument
+@click.option("--watch", is_flag=True, help="Print it again when that changes, until the task is resolved.")
 @reporting
-def status(queue: CalledQueue, task_id: str) -> Report:
+def status(queue: CalledQueue, task_id: str, watch: bool) -> Report:
     """Print what a task waits for and until when, and what happened to it.
 
     A queue with --control also has its requests, those that were refused too.
     """
-    answer = queue.ask("GET", f"/inspect/v1/task/{task_id}", "waitsFor")
+    path = f"/inspect/v1/task/{task_id}"
+    answer = queue.ask("GET", path, "waitsFor")
+    while watch and answer["waitsFor"][0]["situation"] != "resolved":
+        click.echo("\n".join([*explanation_lines(answer), ""]))
+        known = answer
+        while (answer["status"], answer["story"]) == (known["status"], known["story"]):
+            time.sleep(_WATCH_INTERVAL)
+            answer = queue.ask("GET", path, "waitsFor")
     return answer, "\n".join(explanation_lines(answer))
 
 
 @click.command()
 @click.option("--state", type=click.Choice(_STATES), default="unresolved", help="Only these tasks.")
 @pool_option
-@click.option("--limit", type=click.IntRange(1), default=100, help="No more tasks.")
+@click.option("--limit", type=click.IntRange(0), default=100, help="No more tasks; 0 for all.")
 @reporting
 def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Report:
     """List tasks, in the order of their taskIds."""
@@ -63,7 +73,7 @@ def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Repor
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1), default=100, help="No more pools.")
+@click.option("--limit", type=click.IntRange(0), default=100, help="No more pools; 0 for all.")
 @reporting
 def pools(queue: CalledQueue, limit: int) -> Report:
     """List the worker types with tasks or callers: how many tasks, messages, and who asked last for work.
@@ -80,7 +90,7 @@ def pools(queue: CalledQueue, limit: int) -> Report:
 
 @click.command()
 @pool_option
-@click.option("--limit", type=click.IntRange(1), default=1000, help="Of no more pools.")
+@click.option("--limit", type=click.IntRange(0), default=1000, help="Of no more pools; 0 for all.")
 @reporting
 def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
     """List the workers: their last call, quarantine and last task.
@@ -118,7 +128,7 @@ def peek(queue: CalledQueue, pool: str) -> Report:
 
 @click.command(cls=_WithId)
 @click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
-@click.option("--limit", type=click.IntRange(1), default=1000, help="No more tasks.")
+@click.option("--limit", type=click.IntRange(0), default=1000, help="No more tasks; 0 for all.")
 @reporting
 def group(queue: CalledQueue, task_group_id: str, limit: int) -> Report:
     """List the tasks of a task group, and count them by state."""
@@ -182,15 +192,21 @@ def _changed(queue: CalledQueue, task_id: str, call: str) -> Report:
 
 
 def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
-    """The answer with up to ``limit`` items of the list, which comes in pages."""
+    """The answer with up to ``limit`` items of the list, 0 for all. It comes in pages.
+
+    What is left out is said on standard error.
+    """
     items: list[Any] = []
     token: str | None = None
     while True:
-        page = {"limit": min(_MAX_ITEMS, limit - len(items)), "continuationToken": token, **query}
+        count = min(_MAX_ITEMS, limit - len(items)) if limit else _MAX_ITEMS
+        page = {"limit": count, "continuationToken": token, **query}
         answer = queue.ask("GET", path, name, params=page)
         items += answer.pop(name)
         token = answer.get("continuationToken")
-        if token is None or len(items) >= limit:
+        if token is None or len(items) == limit:
+            if token:
+                click.echo(f"The first {limit} {name}; --limit 0 shows all.", err=True)
             return {**answer, name: items}
 
 

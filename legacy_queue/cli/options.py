@@ -1,9 +1,10 @@
 """The settings as options of a command, and --stop-with-stdin."""
 
 import _thread
+import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,98 @@ from legacy_queue.config.settings import CONFIG, DECLARED, REMOVED, Settings, Se
 from legacy_queue.server.signals import stop_with_stdin
 
 GENERATED = ("clients", "signing_secrets")  # for development, if none are configured
+
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Storage": (
+        "storage",
+        "data_dir",
+        "synchronous",
+        "connection_string",
+        "azure_queue_url",
+        "azure_table_url",
+        "azure_blob_url",
+        "azure_account",
+        "azure_proxy",
+        "azurite_dir",
+        "azurite_default_account",
+        "queue_prefix",
+        "pool_shards",
+    ),
+    "Network": (
+        "host",
+        "port",
+        "workers",
+        "public_url",
+        "public_queue_url",
+        "public_blob_url",
+        "tls",
+        "tls_name",
+        "tls_cert",
+        "tls_key",
+        "allowed_hosts",
+        "cors_origins",
+        "trusted_proxy",
+    ),
+    "Clients": ("clients", "roles", "anonymous_scopes", "signing_secrets"),
+    "Protocol": (
+        "claim_timeout",
+        "poll_visibility",
+        "sas_life",
+        "claim_work_wait",
+        "worker_types",
+        "answer_shape",
+        "legacy_stubs",
+    ),
+    "Events": ("amqp_url", "project", "event_shape"),
+    "Tests": ("control", "development"),
+    "Background work, logs and metrics": (
+        "resolvers",
+        "resolver_port",
+        "log_format",
+        "log_level",
+        "metrics_pools",
+    ),
+}
+_ALL = "--help-all"
+
+
+class SettingsCommand(click.Command):
+    """A command whose --help is a page: the options that it ``uses`` most. --help-all has all in sections."""
+
+    def __init__(self, *args: Any, uses: Sequence[str] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._uses = (*uses, "config", "help_all")
+        help_all = click.Option([_ALL], is_flag=True, is_eager=True, expose_value=False, callback=_show_all)
+        help_all.help = f"Show all options, {len(DECLARED)} of them settings, and exit."
+        self.params.append(help_all)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first paragraph, or all."""
+        text = inspect.cleandoc(self.help or "")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text if _ALL in ctx.meta else text.partition("\n\n")[0])
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that are used most, or all in sections."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        records = {str(option.name): option.get_help_record(ctx) for option in options}
+        sections: dict[str, Sequence[str]] = {"Options": self._uses}
+        if _ALL in ctx.meta:
+            settings = {name for names in SECTIONS.values() for name in names}
+            sections = {"Options": [name for name in records if name not in settings]}
+            sections.update(SECTIONS)
+        for title, names in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([record for name in names if (record := records[name])])
+
+
+def _show_all(ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,8 +119,13 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         shown = f"{setting.metadata['help']}  [default: {default}]"
         more: dict[str, Any] = {"multiple": setting.metadata["multiple"]}
         if setting.type is bool:
-            more = {"is_flag": False, "flag_value": "true"}  # --control is --control=true
-        command = click.option(f"--{name}", metavar="VALUE", help=shown, callback=_joined, **more)(command)
+            # --control is --control=true
+            more = {"is_flag": False, "flag_value": "true", "metavar": "true|false"}
+        if words := setting.metadata["words"]:
+            more["type"] = click.Choice(words)
+        else:
+            more.setdefault("metavar", "VALUE")
+        command = click.option(f"--{name}", help=shown, callback=_joined, **more)(command)
     return click.option(f"--{CONFIG}", metavar="FILE", help="A TOML file of settings.  [default: none]")(
         command
     )

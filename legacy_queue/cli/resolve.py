@@ -11,7 +11,13 @@ import click
 from flask import Flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option, watch_stdin
+from legacy_queue.cli.options import (
+    SettingsCommand,
+    setting_options,
+    settings_of,
+    stop_with_stdin_option,
+    watch_stdin,
+)
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.config.development import complete
 from legacy_queue.http.metrics import monitoring_app
@@ -21,7 +27,10 @@ from legacy_queue.server.signals import stop_signals
 from legacy_queue.wiring import build, check_account, storage_file
 
 
-@click.command()
+@click.command(
+    cls=SettingsCommand,
+    uses=("storage", "data_dir", "connection_string", "queue_prefix", "amqp_url", "resolver_port"),
+)
 @stop_with_stdin_option
 @setting_options
 def resolve(stop_with_stdin: bool, **options: str | None) -> None:

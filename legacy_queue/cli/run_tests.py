@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.options import setting_options, with_control
+from legacy_queue.cli.options import SettingsCommand, setting_options, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.config import load
 from legacy_queue.credentials import Credentials
@@ -26,7 +26,11 @@ _SI_KERNEL = 0x80  # the sender of a terminal's signals, which reach all its pro
 _SIGNALLED = 128  # added to a signal's number this is an exit code, as in shells
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    cls=SettingsCommand,
+    uses=("storage", "claim_timeout", "worker_types", "log_level"),
+    context_settings={"allow_interspersed_args": False},
+)
 @setting_options
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 def test(words: tuple[str, ...], **options: str | None) -> None:

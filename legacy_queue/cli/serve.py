@@ -2,10 +2,19 @@
 
 import click
 
-from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option, watch_stdin
+from legacy_queue.cli.options import (
+    SettingsCommand,
+    setting_options,
+    settings_of,
+    stop_with_stdin_option,
+    watch_stdin,
+)
 
 
-@click.command()
+@click.command(
+    cls=SettingsCommand,
+    uses=("storage", "data_dir", "connection_string", "port", "amqp_url", "control"),
+)
 @click.option("--no-resolvers", is_flag=True, help="As --resolvers false.")
 @click.option(
     "--azurite-default-ports",

@@ -22,7 +22,7 @@ import requests
 
 from legacy_queue.cli.config import exports, named_queues, variables_of
 from legacy_queue.cli.create_task import create, definition_of
-from legacy_queue.cli.options import setting_options, settings_of, with_control
+from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of, with_control
 from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.credentials import Credentials
@@ -43,7 +43,10 @@ _PROGRESS_INTERVAL = 2  # seconds
 _REPORT_TIMEOUT = 1  # seconds for the sample worker to report its task at the end
 
 
-@click.command()
+@click.command(
+    cls=SettingsCommand,
+    uses=("demo", "storage", "data_dir", "port", "claim_timeout", "amqp_url"),
+)
 @click.option("--demo", is_flag=True, help="Create a task, run the sample worker on it, show each step, end.")
 @click.option(
     "--rabbitmq",

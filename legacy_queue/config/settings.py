@@ -6,7 +6,7 @@ refused; the error names the nearest setting. Secrets never reach a repr or a me
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
@@ -37,13 +37,24 @@ class SettingsError(click.ClickException):
 
 
 def _setting(
-    parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False, multiple: bool = False
+    parse: Callable[[Any], Any],
+    default: Any,
+    description: str,
+    secret: bool = False,
+    multiple: bool = False,
+    words: Sequence[str] = (),
 ) -> Any:
-    """A field of Settings. ``multiple``: its option may be repeated. A default is parsed if it is text."""
+    """A field of Settings. ``multiple``: its option may be repeated. ``words`` are its values, if
+    it has few. A default is parsed if it is text.
+    """
     value = parse(default) if isinstance(default, str) else default
-    metadata = {"parse": parse, "help": description, "secret": secret, "multiple": multiple}
+    metadata = {"parse": parse, "help": description, "secret": secret, "multiple": multiple, "words": words}
     metadata["default"] = default or "none"  # as text
     return field(default_factory=lambda: value, repr=not secret, metadata=metadata)
+
+
+def _one_of(words: Sequence[str], default: str, description: str) -> Any:
+    return _setting(values.one_of(*words), default, description, words=words)
 
 
 @dataclass(frozen=True)
@@ -53,13 +64,13 @@ class Settings:
     host: str = _setting(values.text, "127.0.0.1", "The address to listen on.")
     port: int = _setting(values.port, "8080", "The port to listen on; 0 lets the system choose.")
     workers: int = _setting(values.count, "1", "Server processes.")
-    storage: str = _setting(
-        values.one_of("embedded", "azurite", "azure", "memory"),
+    storage: str = _one_of(
+        ("embedded", "azurite", "azure", "memory"),
         "embedded",
         "embedded (a file), azurite (started by the server), azure, or memory (ends with the server).",
     )
-    synchronous: str = _setting(
-        values.one_of("normal", "full"),
+    synchronous: str = _one_of(
+        ("normal", "full"),
         "normal",
         "Of the embedded storage: after a power failure, normal lacks the last seconds, full lacks nothing.",
     )
@@ -99,8 +110,8 @@ class Settings:
         values.url, None, "The queue endpoint that workers poll, if it differs."
     )
     public_blob_url: str | None = _setting(values.url, None, "The blob endpoint of artifacts, if it differs.")
-    tls: str = _setting(
-        values.one_of("off", "auto"),
+    tls: str = _one_of(
+        ("off", "auto"),
         "off",
         "auto: serve https, with a certificate authority in the data directory; or off.",
     )
@@ -162,22 +173,18 @@ class Settings:
     project: str = _setting(
         values.project, PROJECT, "The project in the exchanges' names: exchange/<project>/v1/..."
     )
-    answer_shape: str = _setting(
-        values.one_of(BY_PATH, *SHAPES),
+    answer_shape: str = _one_of(
+        (BY_PATH, *SHAPES),
         BY_PATH,
         "The clients that answers are for: by-path (of 2018 under /v1, else of today), 2018 or today.",
     )
-    event_shape: str = _setting(
-        values.one_of(*SHAPES), "2018", "The readers that events are for: 2018 or today."
-    )
+    event_shape: str = _one_of(SHAPES, "2018", "The readers that events are for: 2018 or today.")
     resolvers: bool = _setting(
         values.flag, "true", "false: leave timers, sweeping and expiry to legacy-queue resolve."
     )
-    log_format: str = _setting(
-        values.one_of(*LOG_FORMATS), "auto", "text, json, or auto: text at a terminal, else json."
-    )
-    log_level: str = _setting(
-        values.one_of(*LOG_LEVELS),
+    log_format: str = _one_of(LOG_FORMATS, "auto", "text, json, or auto: text at a terminal, else json.")
+    log_level: str = _one_of(
+        LOG_LEVELS,
         "info",
         "The lowest level that is logged: debug, info (every request), warning or error.",
     )

@@ -41,6 +41,27 @@ def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Serve
     assert from_json(ask("status", task_id, "--json"))["waitsFor"][0]["sentence"] == said
 
 
+def test_status_is_printed_again_until_the_task_is_resolved(server: Server, ask: Asking) -> None:
+    task_id = Queue(server).create(definition("watched"))
+    command = [sys.executable, "-m", "legacy_queue", "status", "--watch", task_id]
+    env = client_env(server.root_url, server.credentials)
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout
+        assert watching.stdout.readline() == f"{task_id} system/watched pending: run 0 pending\n"
+        ask("cancel", task_id)
+        assert "exception: run 0 exception (canceled)" in watching.stdout.read()
+    assert watching.returncode == 0
+
+
+def test_what_a_list_leaves_out_is_said_on_standard_error(server: Server, ask: Asking) -> None:
+    for _ in range(2):
+        Queue(server).create(definition("listed"))
+    cut = ask("tasks", "--limit", "1", "--pool", "system/listed")
+    assert (len(cut.stdout.splitlines()), cut.stderr) == (2, "The first 1 tasks; --limit 0 shows all.\n")
+    whole = ask("tasks", "--limit", "0", "--pool", "system/listed")
+    assert (len(whole.stdout.splitlines()), whole.stderr) == (3, "")
+
+
 def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> None:
     assert "404: there is no task" in ask("status", slugid()).output
     assert "'nothing' is not a taskId" in ask("status", "nothing").output
