@@ -52,7 +52,7 @@ class Pace:
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)
     check: timedelta = timedelta(seconds=1)
-    # with TIMER_LEASE and the bucket of a row: the work of a killed process goes on within 30 s
+    # with RETRY_LEASE, the longer: the work of a killed process goes on within 30 s
     receive: timedelta = timedelta(seconds=5)
 
 
