@@ -264,6 +264,17 @@ def test_what_is_taken_before_storage_fails_is_handled_at_once() -> None:
     assert len(fired(other)) == 50
 
 
+def test_what_waits_for_a_retry_goes_on_elsewhere_within_30_seconds_of_the_death_of_its_process() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.timers.retry_later(A, delay=HOUR)
+    (first,) = kept.rows()
+    while kept.rows() == [first]:
+        kept.after(SECOND)
+    kept.clock.advance(30 * SECOND - READ)  # it dies as soon as it has renewed its row
+    assert kept.received(kept.another()) == [behind(EVER)]
+
+
 @pytest.mark.parametrize("seconds", [-60, 60])
 def test_whether_a_row_is_due_is_said_by_the_clock_of_the_storage(seconds: int) -> None:
     """That of the process that inserted it, or of one that looks, may be a minute ahead or behind."""
