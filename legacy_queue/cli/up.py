@@ -99,6 +99,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
                 if settings.control:
                     _say_how_to_test(settings)
                 _say_where_storage_is(settings)
+                _say_where_the_page_is(ready)
                 click.echo("\nCtrl-C stops the queue and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
@@ -140,13 +141,6 @@ def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str]) -> N
     base_url = ready["baseUrl"]
     program = _program()
     click.echo("The queue is up.\n")
-    if "credentials" in ready:
-        queue = CalledQueue(base_url, Credentials.from_wire(ready["credentials"]))
-        life = f"{_LINK_LIFE // timedelta(minutes=1)} minutes"
-        click.echo(f"  its page         {queue.page_link(_LINK_LIFE)}")
-        click.echo(f"                   this link works for {life}, {program} open prints another")
-    else:
-        click.echo(f"  its page         {program} open prints a link")
     click.echo(f"  root URL         {root_url}\n  legacy base URL  {base_url}")
     if "credentials" in ready:
         client_id = ready["credentials"]["clientId"]
@@ -207,6 +201,16 @@ def _say_where_storage_is(settings: Settings) -> None:
         f"\nThe queues that workers of {_POOL} poll, made when they are first used:\n\n"
         + indent(queues, "  ")
     )
+
+
+def _say_where_the_page_is(ready: Mapping[str, Any]) -> None:
+    if "credentials" not in ready:
+        click.echo(f"\nLook at its page: {_program()} open prints a link.")
+        return
+    queue = CalledQueue(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
+    life = f"{_LINK_LIFE // timedelta(minutes=1)} minutes"
+    click.echo(f"\nLook at its page; this link works for {life}, {_program()} open prints another:\n")
+    click.echo(f"  {queue.page_link(_LINK_LIFE)}")
 
 
 def _demonstrate(ready: Mapping[str, Any]) -> None:

@@ -103,7 +103,7 @@ def watched(text: str) -> str:
 def shown_page(text: str) -> str:
     """The type of what the link to the page leads to."""
     with requests.Session() as browser:
-        page = browser.get(found(r"its page +(\S+)", text), timeout=LONG)
+        page = browser.get(found(r"Look at its page; [^:]+:\n\n +(\S+)", text), timeout=LONG)
     assert page.status_code == 200
     return page.headers["content-type"].partition(";")[0]
 
