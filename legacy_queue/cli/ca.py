@@ -10,13 +10,7 @@ from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.tls import local_authority
 
 
-@click.command(
-    cls=SettingsCommand,
-    uses=(
-        "data_dir",
-        "tls_name",
-    ),
-)
+@click.command(cls=SettingsCommand, uses=("data_dir", "tls_name"))
 @setting_options
 def ca(**options: str | None) -> None:
     """Print the path of the local authority's certificate, and how clients trust it.

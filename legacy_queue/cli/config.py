@@ -97,13 +97,7 @@ def exports(variables: Mapping[str, str]) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
 
 
-@click.command(
-    cls=SettingsCommand,
-    uses=(
-        "queue_prefix",
-        "pool_shards",
-    ),
-)
+@click.command(cls=SettingsCommand, uses=("queue_prefix", "pool_shards"))
 @pool_argument
 @setting_options
 def queues(pool: str, **options: str | None) -> None:

@@ -54,8 +54,8 @@ def status(queue: CalledQueue, task_id: str, watch: bool) -> Report:
     answer = queue.ask("GET", path, "waitsFor")
     while watch and answer["waitsFor"][0]["situation"] != "resolved":
         click.echo("\n".join([*explanation_lines(answer), ""]))
-        known = answer
-        while (answer["status"], answer["story"]) == (known["status"], known["story"]):
+        known = _known(answer)
+        while _known(answer) == known:
             time.sleep(_WATCH_INTERVAL)
             answer = queue.ask("GET", path, "waitsFor")
     return answer, "\n".join(explanation_lines(answer))
@@ -184,6 +184,11 @@ def open_page(queue: CalledQueue, minutes: int) -> Report:
     """Print a link that signs a browser in to the queue's page; it is good for some minutes."""
     link = queue.page_link(timedelta(minutes=minutes))
     return {"link": link}, link
+
+
+def _known(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What changes if something happens to a task, and not only because time passes."""
+    return answer["status"], answer["story"], [wait["situation"] for wait in answer["waitsFor"]]
 
 
 def _changed(queue: CalledQueue, task_id: str, call: str) -> Report:

@@ -139,7 +139,8 @@ class AzureAccount(StorageAccount):
                 key.until(datetime.now(UTC))
             self.check()
         except StorageRefused as error:
-            at, needed = self.endpoints["queue"], f": {_NEEDED}" if self._keys else ""
+            at = self.endpoints["queue"]
+            needed = f": {_NEEDED}" if self._keys else ""
             raise UnusableStorage(f"{at} refuses this server ({error}){needed}") from error
 
     def empty(self) -> None:

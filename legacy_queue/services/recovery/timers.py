@@ -1,9 +1,10 @@
 """The timers of this process: stored before a task is written, and kept until all effects are applied.
 
 Theory. A stored timer is a row, which is inserted and deleted and never changed. It says either that effects
-may be missing since some time, and is due 15 s after it was inserted; or that none are, and is due when the
-task is. A process deletes its rows in time: a row that is due is work that no process does. Any process that
-finds it takes it, and then does what the task's own row says. So two rules keep each timer, whatever dies:
+may be missing since some time, and is due 15 s after it was inserted, or 24 s while it waits for a retry; or
+that none are, and is due when the task is. A process deletes its rows in time: a row that is due is work that
+no process does. Any process that finds it takes it, and then does what the task's own row says. So two rules
+keep each timer, whatever dies:
 
 * *Insert before the write.* No call begins before a row names its effects (``schedule``).
 * *Delete only while another row suffices*, or nothing is left to do (``_settle``).
