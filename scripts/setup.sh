@@ -55,7 +55,7 @@ make_venv() {
 fail_install() {
     local hint=""
     grep -E '^ *(npm (error|ERR!) |WARNING: |ERROR: |error: )' "$3" | tail -n 4 >&2
-    ! grep -qE 'onnection|Timeout|ProxyError|name resolution|npm (error|ERR!) network' "$3" ||
+    [[ -z "$(grep -v '^npm http' "$3" | grep -E 'onnection|Timeout|ProxyError|name resolution|npm (error|ERR!) network')" ]] ||
         hint=" Is this machine connected, or HTTPS_PROXY set?"
     fail "$1 could not install $2; it said more in $3.$hint"
 }
@@ -105,14 +105,25 @@ install_node() {
     ln -sf "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$venv/bin/npm"
 }
 
+# count_fetched TOTAL: passes on what npm says; says every two seconds how many packages it has fetched, which it then unpacks
+count_fetched() {
+    local line count=0 begun="$SECONDS" said="$SECONDS"
+    while IFS= read -r -t 1 line || (($? > 128)); do # nothing within a second
+        [[ -z "$line" ]] || printf '%s\n' "$line"
+        [[ "$line" != "npm http "*.tgz* ]] || count=$((count + 1))
+        ((SECONDS < said + 2)) || { say "  ... $count of $1 packages fetched, $((SECONDS - begun)) s" && said="$SECONDS"; }
+    done
+}
+
 # install_js NAME FOLDER: what the folder's package-lock.json pins
 install_js() {
     local stamp="$root/$2/node_modules/.installed" log="$venv/npm-${2//\//-}.log" pins
     pins="$(fingerprint "$root/$2/package-lock.json")"
     [[ "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
     say "Installing $1 into $2/node_modules ..."
-    (cd "$root/$2" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline \
-        --fetch-retries=2 --fetch-retry-mintimeout=1000 >"$log" 2>&1 </dev/null) || fail_install npm "$1" "$log"
+    (cd "$root/$2" && npm ci --loglevel=http --omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline \
+        --fetch-retries=2 --fetch-retry-mintimeout=1000 2>&1 </dev/null |
+        count_fetched "$(grep -c '^    "node_modules/' package-lock.json)" >"$log") || fail_install npm "$1" "$log"
     printf '%s\n' "$pins" >"$stamp"
 }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of
+from legacy_queue.cli.progress import progress
 from legacy_queue.wiring import required_file
 
 
@@ -18,7 +19,8 @@ def backup(file: Path, **options: str | None) -> None:
     puts it back. Takes the options of serve.
     """
     settings, _ = settings_of(options)
-    required_file(settings).back_up(file)
+    with progress() as show:
+        required_file(settings).back_up(file, show)
     click.echo(f"The storage of {settings.data_dir} is in {file}, its artifacts are in {file}-artifacts.")
 
 
@@ -31,7 +33,8 @@ def restore(file: Path, **options: str | None) -> None:
     The server must be stopped. Takes the options of serve.
     """
     settings, _ = settings_of(options)
-    missing = required_file(settings).restore(file)
+    with progress() as show:
+        missing = required_file(settings).restore(file, show)
     click.echo(f"The storage of {settings.data_dir} is that of {file}.")
     if missing:
         click.echo(f"{missing} of its artifacts are not in {file}-artifacts: they are lost.", err=True)

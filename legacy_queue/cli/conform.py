@@ -3,13 +3,13 @@
 import json
 import os
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from legacy_queue import conform as conformance
+from legacy_queue.cli.progress import progress
 from legacy_queue.cli.queue_options import called_queue, parsed, pool_option, root_url_option
 from legacy_queue.domain.times import parse_duration
 
@@ -107,14 +107,14 @@ def conform(
     """
     if observe == bool(words):
         raise click.UsageError("give the command of a worker behind --, or --observe")
-    say = partial(click.echo, err=True)
     try:
-        if observe:
-            reports = conformance.observe(_journal(root_url), pool)
-        elif seed is not None:
-            reports = [conformance.torture(words, payloads, seed, steps, say)]
-        else:
-            reports = [conformance.conform(words, protocol, payloads, rules, say, claim)]
+        with progress() as show:
+            if observe:
+                reports = conformance.observe(_journal(root_url), pool)
+            elif seed is not None:
+                reports = [conformance.torture(words, payloads, seed, steps, show)]
+            else:
+                reports = [conformance.conform(words, protocol, payloads, rules, show, claim)]
     except (ValueError, conformance.ServerFailed) as error:
         raise _NotJudged(str(error)) from None
     if file:

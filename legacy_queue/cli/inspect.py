@@ -211,7 +211,9 @@ def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) 
         token = answer.get("continuationToken")
         if token is None or len(items) == limit:
             if token:
-                click.echo(f"The first {limit} {name}; --limit 0 shows all.", err=True)
+                total = answer.get("total")
+                cut = f"{limit} of {total} {name};" if total else f"The first {limit}; more may follow."
+                click.echo(f"{cut} --limit 0 shows all.", err=True)
             return {**answer, name: items}
 
 

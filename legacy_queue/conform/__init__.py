@@ -26,7 +26,7 @@ from legacy_queue.conform.observed_queue import (
 from legacy_queue.conform.report import Report, judge, written
 from legacy_queue.conform.rules import POLLS, PROTOCOLS, RULES, Rule
 from legacy_queue.conform.situations import SITUATIONS, Situation
-from legacy_queue.conform.torture import torture
+from legacy_queue.conform.torture import Progress, torture
 from legacy_queue.testing.server_process import ServerFailed
 
 __all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "torture", "written"]
@@ -40,7 +40,7 @@ def conform(
     protocol: str | None = None,
     payloads: Payloads = FORMS["sample"],
     rules: Sequence[str] = (),
-    progress: Callable[[str], object] = lambda _line: None,
+    progress: Progress = lambda *_: None,
     claim: timedelta | None = None,
 ) -> Report:
     """Judge the worker that ``command`` starts.
@@ -49,10 +49,10 @@ def conform(
     in the command are replaced; its environment has them too, and credentials. ``protocol`` is what the
     worker should speak; by default what it speaks. ``payloads`` has task.payload by what such a task does:
     ``completes``, ``fails``, ``runs`` for ``{seconds}``, ``malformed``. ``rules`` are ids: only their
-    situations are caused. ``progress`` gets a line for each situation. A claim lasts for ``claim``: 12
-    seconds, or 3m40s with the payloads of generic-worker, which reclaims no shorter one; all takes twice as
-    long, and half a minute. Raises ValueError for a command that cannot be started, a worker that speaks
-    another protocol, and an unknown rule or protocol.
+    situations are caused. ``progress`` is called with how many situations have ended, of how many, and which.
+    A claim lasts for ``claim``: 12 seconds, or 3m40s with the payloads of generic-worker, which reclaims no
+    shorter one; all takes twice as long, and half a minute. Raises ValueError for a command that cannot be
+    started, a worker that speaks another protocol, and an unknown rule or protocol.
     """
     unknown = [*({*rules} - {rule.id for rule in RULES}), *({protocol} - {None, *PROTOCOLS})]
     if unknown:
@@ -65,7 +65,7 @@ def conform(
     logs: list[Log] = []
     troubles: list[str] = []
 
-    def cause(situation: Situation) -> None:
+    def cause(situation: Situation, total: int = 0) -> None:
         trouble = ""
         with ObservedQueue(situation.name, command, payloads, situation.settings, claim) as queue:
             try:
@@ -77,7 +77,8 @@ def conform(
             log = queue.log()
         logs.append(log)
         troubles.extend([f"{situation.name}: {trouble}"] if trouble else [])
-        progress(f"{situation.name}: {trouble or f'{len(log.requests)} requests'}")
+        if total:
+            progress(len(logs), total, f"situations: {situation.name}")
 
     def found() -> str:
         requests = [request for log in logs for request in log.requests]
@@ -92,8 +93,10 @@ def conform(
     if (found() in POLLS) != (spoken in POLLS):
         raise ValueError(f"the worker speaks {found()}, not {spoken}")
     asked = _asked(spoken, rules)
+    left = [each for each in others if each in chosen and spoken in each.protocols]
+    progress(1, 1 + len(left), f"situations: {first.name}")
     with ThreadPoolExecutor(_MAX_CONCURRENT) as threads:
-        [*threads.map(cause, (each for each in others if each in chosen and spoken in each.protocols))]
+        [*threads.map(lambda each: cause(each, 1 + len(left)), left)]
     return judge(spoken, logs, asked, monotonic() - begun, rules, troubles)
 
 

@@ -26,6 +26,7 @@ _ROUNDS = 10  # without a change, after which a task is stuck
 _ROUND = 3.0  # seconds
 _SECOND = timedelta(seconds=1)
 
+Progress = Callable[[int, int, str], object]  # called with how many are done, of how many, and of what
 INVARIANTS: list[Rule] = []
 
 
@@ -66,12 +67,10 @@ def _advance(queue: ObservedQueue, random: Random, _: Sequence[str]) -> None:
 _STEPS = (_fault, _fault, _fault, _faulty_message, _message, _cancel, _kill, _terminate, _advance, _advance)
 
 
-def torture(
-    command: Sequence[str], payloads: Payloads, seed: int, steps: int, progress: Callable[[str], None]
-) -> Report:
+def torture(command: Sequence[str], payloads: Payloads, seed: int, steps: int, progress: Progress) -> Report:
     """Whether two workers keep the invariants in so many random steps, which are the same for a seed.
 
-    If not, the report has the shortest story of a task that shows it. ``progress`` gets a line for each step.
+    If not, the report has the shortest story of a task that shows it. ``progress`` is as for ``conform``.
     """
     begun = time.monotonic()
     random = Random(seed)  # noqa: S311 - it must be repeatable
@@ -83,7 +82,7 @@ def torture(
             what = random.choice(_STEPS)
             queue.start(*WORKER_IDS)
             what(queue, random, tasks)
-            progress(f"step {step}: {what.__name__.strip('_')}")
+            progress(step, steps, f"steps: {what.__name__.strip('_')}")
             time.sleep(random.random() / 2)
         queue.remove_faults()
         states: dict[str, str] = {}
@@ -94,6 +93,7 @@ def torture(
             before = states
             states = {task_id: queue.status(task_id)["state"] for task_id in tasks}
             rounds = rounds + 1 if states == before else 0
+            progress(sum(state in _RESOLVED for state in states.values()), len(tasks), "tasks are resolved")
             if rounds > _ROUNDS / 2 or (rounds and "running" not in states.values()):
                 queue.advance("11m")  # the sweeper offers a run again whose message was lost
         log = queue.log(states)

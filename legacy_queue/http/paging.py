@@ -44,7 +44,7 @@ def page_answer(
         int(call.query.get("limit", _MAX_LIMIT)),
         lambda item: _json(call.shaped({name: to_wire(item)})[name]),
     )
-    properties = dict(beside)
+    properties = {**beside, **({} if page.total is None else {"total": page.total})}
     if page.after is not None:
         properties["continuationToken"] = str(_serializer(call).dumps(page.after))
     start = _json(call.shaped({**properties, name: []})).removesuffix(b"]}")

@@ -67,7 +67,7 @@ PROPERTIES: dict[str, Schema] = {
     **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
     **each("signedPollUrl signedDeleteUrl", STRING),
     **each(
-        "count refused pendingTasks claimedTasks taskGroupSize cancelledCount tasksAffected",
+        "count total refused pendingTasks claimedTasks taskGroupSize cancelledCount tasksAffected",
         {"type": "integer", "minimum": 0},
     ),
     **each("success possible ready frozen movable", {"type": "boolean"}),

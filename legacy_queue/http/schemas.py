@@ -336,7 +336,7 @@ SCHEMAS: dict[str, Schema] = {
             ),
             **_OF_MESSAGES,
         ),
-        "now",
+        "now total",
     ),
     "inspect-messages-response": object_of(f"taskQueueId now {_SEEN_MESSAGES}", "", **_OF_MESSAGES),
 }

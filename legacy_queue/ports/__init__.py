@@ -30,6 +30,7 @@ class BrokerAway(Exception):
 
 # what an adapter calls after each operation: what answers, how many seconds it took, whether it succeeded
 Observe = Callable[[str, float, bool], None]
+Progress = Callable[[int, int, str], object]  # called with how many are done, of how many, and of what
 
 
 def ignore(_answers: str, _seconds: float, _is_answered: bool) -> None:

@@ -84,7 +84,7 @@ class Services:
         changes = Changes(tasks, messages, self.timers, self.publisher, clock)
         dependencies = Dependencies(tasks, storage.dependencies, changes, threads)
         self.groups = Groups(storage.groups, tasks, self.publisher, clock)
-        self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, threads)
+        self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, clock, threads)
         self.tasks = Tasks(tasks, self.groups, dependencies, changes, self.timers, clock, storage.artifacts)
         self.listing = Listing(tasks, self.groups, storage.dependencies)
         self.task_queues = TaskQueues(tasks, self.listing, clock)

@@ -30,6 +30,7 @@ class Page(Generic[Place]):
 
     items: Sequence[bytes]
     after: Place | None
+    total: int | None = None  # items of the whole list, where that is known
 
 
 def read_page(

@@ -57,9 +57,23 @@ def test_what_a_list_leaves_out_is_said_on_standard_error(server: Server, ask: A
     for _ in range(2):
         Queue(server).create(definition("listed"))
     cut = ask("tasks", "--limit", "1", "--pool", "system/listed")
-    assert (len(cut.stdout.splitlines()), cut.stderr) == (2, "The first 1 tasks; --limit 0 shows all.\n")
+    said = "The first 1; more may follow. --limit 0 shows all.\n"  # to count them, all would be read
+    assert (len(cut.stdout.splitlines()), cut.stderr) == (2, said)
     whole = ask("tasks", "--limit", "0", "--pool", "system/listed")
     assert (len(whole.stdout.splitlines()), whole.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("command", ["pools", "workers"])
+def test_how_many_pools_there_are_is_said_where_some_are_left_out(
+    server: Server, ask: Asking, command: str
+) -> None:
+    for worker_type in ("counted", "counted-too"):
+        Queue(server).create(definition(worker_type))
+    total = len(from_json(ask("pools", "--limit", "0", "--json"))["pools"])
+    cut = ask(command, "--limit", "1", "--json")
+    assert cut.stderr == f"1 of {total} pools; --limit 0 shows all.\n"
+    assert json.loads(cut.stdout)
+    assert ask(command, "--limit", "0").stderr == ""
 
 
 def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -60,12 +61,29 @@ ASKED = {
 }
 
 
+class Shown(list[tuple[int, int, str]]):
+    """How far each call of ``conform`` was, in turn."""
+
+    def show(self, *how_far: Any) -> None:
+        self.append(how_far)
+
+
 @pytest.fixture(scope="module")
-def reports() -> dict[str, Report]:
+def shown() -> dict[str, Shown]:
+    return {protocol: Shown() for protocol in ASKED}
+
+
+@pytest.fixture(scope="module")
+def reports(shown: dict[str, Shown]) -> dict[str, Report]:
     """The report on the sample worker under each protocol."""
+
+    def report(protocol: str) -> Report:
+        return conform(
+            sample_worker(protocol), protocol, rules=ASKED[protocol], progress=shown[protocol].show
+        )
+
     with ThreadPoolExecutor() as threads:
-        found = threads.map(lambda it: conform(sample_worker(it[0]), it[0], rules=it[1]), ASKED.items())
-        return dict(zip(ASKED, found, strict=True))
+        return dict(zip(ASKED, threads.map(report, ASKED), strict=True))
 
 
 @pytest.mark.timeout(400)
@@ -75,6 +93,18 @@ def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol
     assert {each.verdict for each in report.verdicts} == {"held"}, str(report)
     assert report.held()
     assert [each.rule.id for each in report.verdicts] == ASKED[protocol]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("protocol", ASKED)
+def test_each_situation_is_counted_as_it_ends(
+    reports: dict[str, Report], shown: dict[str, Shown], protocol: str
+) -> None:
+    assert reports[protocol]
+    total = len(shown[protocol])
+    assert total > 1
+    assert sorted(done for done, _, _ in shown[protocol]) == [*range(1, total + 1)]
+    assert {of for _, of, _ in shown[protocol]} == {total}
 
 
 def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report]) -> None:
@@ -98,7 +128,7 @@ def test_the_sample_worker_lives_through_torture() -> None:
     ended = run("--torture", "1", "--steps", "25", "--", *sample_worker("deployed"))
     assert ended.returncode == 0, ended.stdout
     assert "Rules of the protocol deployed: 3 held, 0 broken" in ended.stdout
-    assert ended.stderr.startswith("step 1: ")
+    assert re.match(r"\d+ of 25 steps: \w+\n", ended.stderr)
 
 
 def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:

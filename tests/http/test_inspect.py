@@ -132,6 +132,15 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
     assert (client["caller"], client["method"]) == ("root", "pollTaskUrls")
 
 
+def test_a_page_of_pools_says_how_many_there_are(queue: Queue) -> None:
+    for worker_type in ("one", "two", "three"):
+        queue.create(workerType=worker_type)
+    answer = inspected(queue, "pools?limit=2")
+    assert (len(answer["pools"]), answer["total"]) == (2, 3)
+    answer = inspected(queue, f"pools?limit=2&continuationToken={answer['continuationToken']}")
+    assert (len(answer["pools"]), answer["total"]) == (1, 3)
+
+
 def callers(queue: Queue) -> dict[str, str]:
     """When each caller asked last for work."""
     (pool,) = inspected(queue, "pools")["pools"]

@@ -1,6 +1,8 @@
 """A sealed group takes no new task; canceling and changing the priority of all tasks of a group."""
 
+from collections.abc import Callable, MutableMapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from legacy_queue.stores import Group
 from tests.services.harness import (
     HOUR,
     NOW,
+    SECOND,
     Crash,
     FaultAt,
     Harness,
@@ -109,6 +112,24 @@ def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -
     assert harness.services.group_changes.size(GROUP) == 5
     harness.run_timers()
     assert harness.events().count(("task-group-resolved", GROUP, None)) >= 1
+
+
+def test_the_log_counts_what_is_changed_every_two_seconds(
+    harness: Harness, logs: list[MutableMapping[str, Any]]
+) -> None:
+    def slow(name: str, call: Callable[[], Any]) -> Any:
+        harness.clock.advance(3 * SECOND / 100 if name == "replace" else timedelta(0))
+        return call()
+
+    for _ in range(250):
+        member(harness)
+    seal(harness)
+    services = harness.replica(slow)
+    services.group_changes.change_priority(GROUP, "high", BOTH)
+    counts = [entry["changed"] for entry in logs if entry["event"] == "task-group-changing"]
+    assert counts == [99, 199]  # the id of the group is looked at as that of a task too
+    assert len(cancel(harness)) == 250
+    assert len([entry for entry in logs if entry["event"] == "task-group-changing"]) == 2
 
 
 def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from legacy_queue.adapters.embedded.schema import APPLICATION_ID, VERSION
 from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, error_code, read_only
+from legacy_queue.ports import Progress
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import (
     InUse,
@@ -28,6 +29,7 @@ from legacy_queue.private_folder import (
 log = structlog.get_logger()
 
 _BUSY_TIMEOUT = 5000  # milliseconds, while another program reads or writes
+_PAGES = 1000  # copied between two calls of Progress
 _CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in part
 _CHECK_INTERVAL = 10_000  # instructions of SQLite between two looks at the time
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -192,7 +194,7 @@ class StorageFile:
                 connection.execute("INSERT OR REPLACE INTO meta VALUES ('ended', ?)", [time.time()])
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def back_up(self, target: Path) -> None:
+    def back_up(self, target: Path, show: Progress = lambda *_: None) -> None:
         """Copy the file to ``target`` and its artifacts beside that, while it is served.
 
         Neither may exist; what fails leaves neither. Raises UnusableStorage.
@@ -209,10 +211,10 @@ class StorageFile:
             except OSError as error:
                 raise UnusableStorage(f"{error.filename} cannot be made: {error.strerror}") from error
             with _copying(self.path, target), closing(read_only(self.path)) as file:
-                _copy_artifacts(_copy(file, target), self.artifacts, folder)
+                _copy_artifacts(_copy(file, target, show), self.artifacts, folder, show)
             undo.pop_all()
 
-    def restore(self, source: Path) -> int:
+    def restore(self, source: Path, show: Progress = lambda *_: None) -> int:
         """Put a backup, or this file as it is, in the place of the file and its WAL; and its artifacts.
 
         Returns how many artifacts are missing. Raises UnusableStorage, and then the file is as it was.
@@ -231,9 +233,9 @@ class StorageFile:
             with _copying(source, self.path):
                 new.unlink(missing_ok=True)
                 os.close(private_opener(str(new), os.O_CREAT | os.O_EXCL | os.O_RDWR))
-                names = _copy(file, new)
+                names = _copy(file, new, show)
                 make_private(self.artifacts)
-                _copy_artifacts(names - _names(self.artifacts), artifacts_of(source), self.artifacts)
+                _copy_artifacts(names - _names(self.artifacts), artifacts_of(source), self.artifacts, show)
                 # A crash behind this line leaves the new file beside the WAL of the old one, which SQLite
                 # would take for its own: by the mark of a backup a start refuses that.
                 new.replace(self.path)
@@ -324,10 +326,13 @@ def _begin(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", [NEEDS_WAL, _IS_BACKUP])
 
 
-def _copy(file: sqlite3.Connection, target: Path) -> set[str]:
+def _copy(file: sqlite3.Connection, target: Path, show: Progress) -> set[str]:
     """Copy the file with its WAL to an empty file, a backup; the names of its artifacts."""
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        file.backup(copy)
+        file.execute("BEGIN")  # otherwise a change by the server between two steps begins the copy anew
+        file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        file.backup(copy, pages=_PAGES, progress=lambda _, left, total: show(total - left, total, "pages"))
+        file.rollback()
         _begin(copy)
         copy.execute("INSERT INTO meta VALUES (?, 1)", [_IS_BACKUP])
         return {name for (name,) in copy.execute("SELECT file FROM contents WHERE file IS NOT NULL")}
@@ -346,8 +351,9 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _copy_artifacts(names: set[str], source: Path, target: Path) -> None:
-    for name in names:
+def _copy_artifacts(names: set[str], source: Path, target: Path, show: Progress) -> None:
+    for done, name in enumerate(names):
+        show(done, len(names), "artifacts")
         with suppress(FileNotFoundError):  # not written yet, or removed since
             shutil.copyfile(source / name, target / name)
             tighten(target / name)

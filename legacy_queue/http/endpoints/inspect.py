@@ -55,7 +55,7 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
 def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
     """The worker types that have unresolved tasks or were called for in the last ten days: their tasks and
-    messages by priority, and their callers, the last first.
+    messages by priority, and their callers, the last first. ``total`` is how many there are on all pages.
     """
     inspection, clock = call.authorize()
     now = {"now": format_time(clock.now())}

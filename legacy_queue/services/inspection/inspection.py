@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.explanation import Facts, Wait, explain
@@ -116,4 +116,4 @@ class Inspection:
             )
             return render(inspected)
 
-        return read_page(read, str, after, limit, pool)
+        return replace(read_page(read, str, after, limit, pool), total=len(names))

@@ -5,10 +5,12 @@ A call changes a few tasks at a time, whatever the size of the group.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
+
+import structlog
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
@@ -16,14 +18,17 @@ from legacy_queue.domain.events import group_priority_changed
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import direction
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Corrupt
+from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.pages import read_rows
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
+log = structlog.get_logger()
+
 _MAX_TASKS = 100  # changed before the next are read
+_LOG_INTERVAL = timedelta(seconds=2)
 _task_id = attrgetter("task_id")
 
 Decide = Callable[[Task, datetime], Outcome]
@@ -33,12 +38,19 @@ class GroupChanges:
     """Changes the unresolved tasks of a group."""
 
     def __init__(
-        self, groups: Groups, store: GroupStore, tasks: TaskStore, changes: Changes, threads: Threads
+        self,
+        groups: Groups,
+        store: GroupStore,
+        tasks: TaskStore,
+        changes: Changes,
+        clock: Clock,
+        threads: Threads,
     ) -> None:
         self._groups = groups
         self._store = store
         self._tasks = tasks
         self._changes = changes
+        self._clock = clock
         self._threads = threads
 
     def cancel(self, task_group_id: str) -> Sequence[str]:
@@ -92,10 +104,14 @@ class GroupChanges:
             return False
 
         changed: list[str] = []
+        logged = self._clock.wall_time()
         left = self._unresolved(group.task_group_id)
         while task_ids := list(islice(left, _MAX_TASKS)):
             answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
+            if self._clock.wall_time() - logged >= _LOG_INTERVAL:  # the caller waits for all of them
+                logged = self._clock.wall_time()
+                log.info("task-group-changing", task_group_id=group.task_group_id, changed=len(changed))
         return changed
 
     def _unresolved(self, task_group_id: str) -> Iterator[str]:

@@ -303,6 +303,34 @@ def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts_whatever_its_name(
     again.close()
 
 
+def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
+    file: StorageFile, tmp_path: Path
+) -> None:
+    file.prepare()
+    opened = account(file)
+    for number in range(100):
+        opened.table("t").insert("p", f"large-{number}", {"text": "." * 30_000})
+    for name in ("one", "two"):
+        opened.container.put(name, b"." * 100_000, "text/plain", None)
+    seen: list[tuple[int, int, str]] = []
+
+    def show(done: int, total: int, what: str) -> None:
+        seen.append((done, total, what))
+        assert len(seen) < 100, "each change begins the copy anew"
+        opened.table("t").insert("p", f"later-{len(seen)}", {})
+
+    file.back_up(tmp_path / "copy", show)
+    opened.close()
+    pages = [done for done, _, what in seen if what == "pages"]
+    assert pages == sorted(pages)
+    assert len(pages) > 1
+    assert seen[len(pages) - 1][0] == seen[0][1], "all of them"
+    assert seen[len(pages) :] == [(0, 2, "artifacts"), (1, 2, "artifacts")]
+    with closing(sqlite3.connect(tmp_path / "copy")) as copy:
+        keys = {key for (key,) in copy.execute("SELECT key FROM rows WHERE name LIKE '%t'")}
+    assert keys == {f"large-{number}" for number in range(100)}
+
+
 def test_a_backup_replaces_nothing_and_leaves_nothing_where_it_fails(
     file: StorageFile, tmp_path: Path
 ) -> None:
