@@ -56,6 +56,11 @@ class Run:
         """Whether its claim has ended."""
         return self.taken_until is not None and now >= self.taken_until
 
+    def is_claimed(self, time: datetime) -> bool:
+        """Whether a claim of it had begun and not ended at that time."""
+        is_begun = self.started is not None and self.started <= time
+        return is_begun and not (self.has_expired(time) or (self.resolved and self.resolved <= time))
+
     @lazy
     def wire(self) -> Mapping[str, Any]:
         """The run in the status structure, without the fields that it does not have yet."""

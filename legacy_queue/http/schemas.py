@@ -322,7 +322,17 @@ SCHEMAS: dict[str, Schema] = {
     "inspect-task-response": object_of(
         "status now waitsFor story",
         waitsFor=array(object_of("situation sentence", "until", **each("situation sentence", STRING))),
-        story=array(object_of("time what", time=TIME, what=STRING)),
+        story=array(
+            object_of(
+                "time what kind",
+                "runId state endpoint status priority takenUntil message hiddenUntil movedTo",
+                kind=enum("change request fault event clock"),
+                message=enum("visible hidden held gone"),
+                status=integer(599),
+                **each("what state endpoint", STRING),
+                **each("time hiddenUntil movedTo", TIME),
+            )
+        ),
     ),
     "inspect-tasks-response": page_of("tasks", PROPERTIES["status"]),
     "inspect-pools-response": page_of(

@@ -110,7 +110,14 @@ class Services:
 
         self.peeking = Peeking(storage.work_queues, clock)
         self.inspection = Inspection(
-            self.tasks, dependencies, self.task_queues, self.workers, self.claims, self.peeking, clock
+            self.tasks,
+            dependencies,
+            self.task_queues,
+            self.workers,
+            self.claims,
+            self.peeking,
+            clock,
+            self.event_feed,
         )
 
         self.uploads = Uploads(
@@ -174,4 +181,5 @@ class Services:
             self.gate,
             self.stopping,
             self.pollers.poll_now,
+            self.inspection.clock_moves.append,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import requests
@@ -109,10 +110,13 @@ def request_line(entry: Mapping[str, Any]) -> str:
 
 
 def explanation_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    """The answer of inspectTask: the status, what the task waits for, and its story."""
+    """The answer of inspectTask: the status, what the task waits for, and its story without events."""
     yield task_line(answer["status"])
     yield from (f"  {wait['sentence']}" for wait in answer["waitsFor"])
-    yield from (f"  {moment['time'][:-1].replace('T', ' ')} {moment['what']}" for moment in answer["story"])
+    moments = (moment for moment in answer["story"] if moment["kind"] != "event")
+    for what, (first, *more) in groupby(moments, itemgetter("what")):
+        times = f" ({len(more) + 1} times)" * bool(more)
+        yield f"  {first['time'][:-1].replace('T', ' ')} {what}{times}"
 
 
 def task_line(status: Mapping[str, Any]) -> str:

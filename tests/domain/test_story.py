@@ -9,11 +9,21 @@ import pytest
 from legacy_queue.domain import transitions
 from legacy_queue.domain.explanation import Facts, explain
 from legacy_queue.domain.messages import Peeked
-from legacy_queue.domain.story import request_words, story
+from legacy_queue.domain.story import Moment, request_words, story
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
-from tests.domain.tasks import CLAIM_TIMEOUT, HOUR, MINUTE, NOW, SECOND, TASK_ID, pending, running
+from tests.domain.tasks import (
+    CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    TASK_ID,
+    pending,
+    running,
+    with_last_run,
+)
 
 MS = timedelta(milliseconds=1)
 
@@ -84,3 +94,110 @@ def test_the_last_worker_may_poll_unseen_where_azure_is_polled() -> None:
 def test_a_message_that_azure_does_not_show_is_not_called_missing() -> None:
     facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False)
     assert [wait.situation for wait in explain(pending(), facts)] == ["never-polled", "not-shown", "deadline"]
+
+
+def facts(task: Task, *requests: Any, **more: Any) -> list[dict[str, Any]]:
+    """The moments as they are answered, without those of the kind change."""
+    wires = [dict(moment.to_wire()) for moment in story(task, requests, **more)]
+    return [wire for wire in wires if wire.pop("time") and wire["kind"] != "change"]
+
+
+def of_message(endpoint: str, at: timedelta, **fields: Any) -> dict[str, Any]:
+    return request(
+        endpoint=endpoint, path="/q/messages", time=format_time(NOW + at), taskId=TASK_ID, **fields
+    )
+
+
+def test_a_claim_of_several_tasks_is_until_the_end_that_this_task_has() -> None:
+    claims = [
+        {"taskId": task_id, "runId": run_id, "takenUntil": format_time(NOW + HOUR * (run_id + 1))}
+        for run_id, task_id in enumerate(("another", TASK_ID))
+    ]
+    [claim] = facts(running(), request(endpoint="claimWork", claims=claims))
+    assert (claim["runId"], claim["takenUntil"]) == (1, format_time(NOW + 2 * HOUR))
+
+
+@pytest.mark.parametrize(("path", "seconds"), [("/q/messages?visibilitytimeout=300&***", 300), ("/q", 30)])
+def test_a_poll_hides_the_message_for_the_time_that_its_url_says_or_half_a_minute(
+    path: str, seconds: int
+) -> None:
+    messages = [{}, {"taskId": "another", "runId": 5}, {"taskId": TASK_ID, "runId": 0}]
+    [poll] = facts(pending(), of_message("azure.receive", MINUTE, messages=messages) | {"path": path})
+    until = format_time(NOW + MINUTE + seconds * SECOND)
+    assert (poll["runId"], poll["message"], poll["hiddenUntil"]) == (0, "hidden", until)
+
+
+def test_the_message_of_a_pending_run_is_gone_when_a_worker_deletes_it_or_a_fault_loses_it() -> None:
+    deleted = of_message("azure.delete", MINUTE, runId=0) | {"status": 204}
+    refused = of_message("azure.delete", 2 * MINUTE, runId=0) | {"status": 404}
+    lost = of_message("azure.receive", 3 * MINUTE, runId=0, messages=[], fault="12345678")
+    moments = facts(pending(), deleted, refused, lost)
+    assert [moment.get("message") for moment in moments] == ["gone", None, "gone"]
+    assert [moment["kind"] for moment in moments] == ["request", "request", "fault"]
+
+
+def test_what_happens_to_a_duplicate_says_nothing_of_the_message_that_a_claim_holds() -> None:
+    messages = [{"taskId": TASK_ID, "runId": 0}]
+    task = with_last_run(running(), started=NOW + SECOND)
+    times = (timedelta(0), MINUTE, CLAIM_TIMEOUT)
+    polls = [of_message("azure.receive", at, messages=messages) for at in times]
+    assert [poll.get("message") for poll in facts(task, *polls)] == ["hidden", None, "hidden"]
+    ended = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW + SECOND * 30).task
+    assert [poll.get("message") for poll in facts(ended, *polls)] == ["hidden", "hidden", "hidden"]
+
+
+def test_the_queue_deletes_the_message_of_a_claimed_task_that_ends_and_of_no_other() -> None:
+    def last(task: Task) -> Any:
+        wires = [moment.to_wire() for moment in story(task)]
+        return [wire.get("message") for wire in wires if wire.get("state") in ("completed", "exception")]
+
+    claimed = running()
+    assert last(transitions.resolve(claimed, 0, "completed", "completed", NOW + HOUR).task) == ["gone"]
+    assert last(transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW + HOUR).task) == [None]
+    assert last(transitions.cancel(pending(), NOW + MINUTE).task) == [None]
+
+
+def clock(begin: timedelta, end: timedelta, what: str = "moved") -> Moment:
+    return Moment(format_time(NOW + begin), what, "clock", {"movedTo": format_time(NOW + end)})
+
+
+def test_moves_of_the_clock_before_and_after_the_life_of_a_task_are_left_out() -> None:
+    done = transitions.resolve(running(), 0, "completed", "completed", NOW + HOUR).task
+    moves = [
+        clock(-MINUTE, timedelta(0), "before"),
+        clock(timedelta(0), timedelta(0), "frozen when it was created, or before"),
+        clock(timedelta(0), MINUTE, "from its creation on"),
+        clock(HOUR, 2 * HOUR, "from its end on"),
+        clock(2 * HOUR, 3 * HOUR, "after"),
+    ]
+    assert [it["what"] for it in facts(done, clock_moves=moves)] == [
+        "from its creation on",
+        "from its end on",
+    ]
+    assert [it["what"] for it in facts(running(), clock_moves=moves)][-1] == "after"
+
+
+def test_equal_moves_in_a_row_are_one_that_ends_where_the_last_ends() -> None:
+    moves = [clock(MINUTE * number, MINUTE * (number + 1)) for number in range(3)]
+    wanted = {"what": "moved (3 times)", "kind": "clock", "movedTo": format_time(NOW + 3 * MINUTE)}
+    assert facts(running(), clock_moves=moves) == [wanted]
+
+
+def test_reclaims_in_a_row_stay_apart_since_they_end_differently() -> None:
+    reclaims = [
+        request(
+            endpoint="reclaimTask",
+            time=format_time(NOW + number * MINUTE),
+            claims=[{"taskId": TASK_ID, "runId": 0, "takenUntil": format_time(NOW + number * HOUR)}],
+        )
+        for number in (1, 2, 2)
+    ]
+    assert [it["what"] for it in facts(running(), *reclaims)] == [
+        "reclaimTask: 200",
+        "reclaimTask: 200 (2 times)",
+    ]
+
+
+def test_an_event_comes_after_what_it_is_about() -> None:
+    event = Moment(format_time(NOW), "task-pending published", "event")
+    assert [moment.what for moment in story(pending(), events=[event])][-1] == "task-pending published"

@@ -20,7 +20,7 @@ from tests.http.calls import GROUP_ID, NOW, ROOT_URL, TASK_ID, Queue, bare_clien
 from tests.memory_server import FakeClock
 
 EVENT = group_resolved(GROUP_ID, "a-scheduler")
-FED = FedEvent("1", EVENT.exchange, EVENT.routing_key, EVENT.routes, b'{"a":1}')
+FED = FedEvent("1", NOW, EVENT.exchange, EVENT.routing_key, EVENT.routes, b'{"a":1}')
 
 
 def ask(

@@ -72,13 +72,32 @@ def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control:
         (3, "run 0 is exception (malformed-payload)"),
     ]
     wanted = [entry for entry in story if control or (": 200" not in entry[1] and ": 409" not in entry[1])]
-    told = inspected(queue, f"task/{task_id}")["story"]
+    told = [it for it in inspected(queue, f"task/{task_id}")["story"] if it["kind"] != "event"]
     times = [moment["time"] for moment in told]
     assert times == sorted(times)
     for moment, (at, words) in zip(told, wanted, strict=True):
         assert moment["what"].startswith(words)
         if " by root: " not in words and "claimTask" not in words:  # these have the time of their begin
             assert moment["time"] == format_time(NOW + at * MINUTE)
+
+
+def test_the_story_has_the_events_of_the_task_and_with_control_the_moves_of_the_clock() -> None:
+    queue = Queue(control=True)
+    task_id = queue.create()
+    queue.create()
+    begin = format_time(queue.clock.now())
+    succeeded(queue.send("POST", "/control/v1/clock", b'{"advance": "5m"}'))
+    queue.claim(task_id)
+    told = inspected(queue, f"task/{task_id}")["story"]
+    events = [(it["time"], it["what"]) for it in told if it["kind"] == "event"]
+    later = format_time(queue.clock.now() + 5 * MINUTE)
+    assert events == [
+        (begin, "task-defined published"),
+        (begin, "task-pending published"),
+        (later, "task-running published"),
+    ]
+    move = {"time": begin, "what": "the clock was moved by 5m", "kind": "clock", "movedTo": later}
+    assert [it for it in told if it["kind"] == "clock"] == [move]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services.composition import Services
+from legacy_queue.services.control.clock_control import MAX_OFFSET
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.memory_server import FakeClock, memory_storage
@@ -164,6 +165,23 @@ def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None
     server.wall.advance(SECOND)
     state = server.control.state()
     assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE + SECOND, MINUTE - HOUR, False)
+
+
+def test_the_moves_of_the_clock_are_in_the_stories_of_the_tasks_meanwhile(server: Server) -> None:
+    task = server.services.tasks.load(server.create())
+    server.wall.advance(SECOND)
+    server.control.freeze()
+    server.control.advance(HOUR)
+    server.control.release()
+    with pytest.raises(InputError):
+        server.control.advance(MAX_OFFSET)
+    moves = [it for it in server.services.inspection.story(task, ()) if it.kind == "clock"]
+    begin, end = format_time(NOW + SECOND), format_time(NOW + SECOND + HOUR)
+    assert [(it.time, it.what.removeprefix("the clock was "), it.facts["movedTo"]) for it in moves] == [
+        (begin, "frozen", begin),
+        (begin, "moved by 1h", end),
+        (end, "released", end),
+    ]
 
 
 def test_only_the_clock_of_memory_storage_can_be_moved() -> None:

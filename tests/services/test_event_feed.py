@@ -237,6 +237,13 @@ def marked(following: Following) -> list[object]:
     return found
 
 
+def test_the_events_of_a_task_are_kept_with_the_time_of_their_publication(process: Place) -> None:
+    process.publish_numbers(1, 2, key="primary.a-task.0.x")
+    process.publish_numbers(3, key="primary.a-task-more.0.x")
+    kept = process.feed.kept("a-task")
+    assert [(number_of(event), event.time) for event in kept] == [(1, NOW), (2, NOW)]
+
+
 def last_id(feed: EventFeed) -> str:
     return events_in(feed)[-1][0]
 

@@ -10,7 +10,6 @@ from typing import Any
 from legacy_queue.domain.explanation import Wait
 from legacy_queue.domain.ids import TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.messages import Peeked, PeekedMessage
-from legacy_queue.domain.story import story
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
@@ -30,7 +29,7 @@ inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
 def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
     """What a task waits for and until when, the cause to act on first; and what happened to it, in order.
 
-    A server with --control also has its requests, those that were refused too.
+    A server with --control also has its requests, those that were refused too, and the moves of the clock.
     """
     return explained(*call.authorize(), call.task_id)
 
@@ -87,7 +86,7 @@ def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: s
         "status": task.status(),
         "now": format_time(clock.now()),
         "waitsFor": [_wait(wait) for wait in waits],
-        "story": [moment.to_wire() for moment in story(task, journal.requests_of(task_id))],
+        "story": [moment.to_wire() for moment in inspection.story(task, journal.requests_of(task_id))],
     }
 
 

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from threading import Event
 
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.story import Moment
+from legacy_queue.domain.times import duration_words, format_time
 from legacy_queue.ports import AdjustableClock, Clock
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
@@ -41,6 +43,7 @@ class ClockControl:
         gate: Gate,
         stopping: Event,
         poll_now: Callable[[], None],
+        record_move: Callable[[Moment], None],
     ) -> None:
         """``poll_now`` polls at once for the requests that wait for work."""
         self._clock = clock
@@ -51,6 +54,7 @@ class ClockControl:
         self._gate = gate
         self._stopping = stopping
         self._poll_now = poll_now
+        self._record_move = record_move
 
     def state(self) -> ClockState:
         if self._movable:
@@ -61,12 +65,12 @@ class ClockControl:
 
     def freeze(self) -> None:
         """Stop the clock. Safe to repeat."""
-        with self._moving() as clock:
+        with self._moving("the clock was frozen") as clock:
             clock.freeze()
 
     def release(self) -> None:
         """Let the clock go on from its time. Safe to repeat."""
-        with self._moving() as clock:
+        with self._moving("the clock was released") as clock:
             clock.release()
 
     def advance(self, duration: timedelta) -> None:
@@ -76,7 +80,7 @@ class ClockControl:
         InputError if the new time is too far away; ServiceUnavailable if storage fails or the server stops:
         then less time has passed.
         """
-        with self._moving() as clock:
+        with self._moving(f"the clock was moved by {duration_words(duration.total_seconds())}") as clock:
             if duration > MAX_OFFSET - clock.offset:
                 raise InputError(
                     f"advance: the clock can be {MAX_OFFSET.days}d ahead at most: reset the server"
@@ -91,11 +95,13 @@ class ClockControl:
         self._poll_now()
 
     @contextmanager
-    def _moving(self) -> Iterator[AdjustableClock]:
+    def _moving(self, what: str) -> Iterator[AdjustableClock]:
         if self._movable is None:
             raise RequestConflict(self.state().reason)
         with self._gate.closed(self._resolver.wake):
+            begin = format_time(self._clock.now())
             yield self._movable
+            self._record_move(Moment(begin, what, "clock", {"movedTo": format_time(self._clock.now())}))
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
         self._resolver.handle_all()  # effects that calls have deferred

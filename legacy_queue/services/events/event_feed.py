@@ -39,9 +39,13 @@ _INTERVAL_OF_EACH = 0.0002
 
 
 class FedEvent(NamedTuple):
-    """An event and its id, which is empty with a broker. ``payload`` is JSON, made once for all streams."""
+    """An event and its id, which is empty with a broker. ``payload`` is JSON, made once for all streams.
+
+    ``time`` is when it was published, or read from the broker.
+    """
 
     id: str
+    time: datetime
     exchange: str
     routing_key: str
     routes: Sequence[str]
@@ -104,18 +108,24 @@ class EventFeed:
         """Keep the events, in this order, for the streams. The oldest events are dropped."""
         with self._lock:
             self._begin()
+            now = self._now()
             for event in events:
                 self._last_id += 1
                 event_id = "" if self._broker else f"{self._last_id:016}"
                 payload = to_json(event.payload)
                 self._events.append(
-                    FedEvent(event_id, event.exchange, event.routing_key, event.routes, payload)
+                    FedEvent(event_id, now, event.exchange, event.routing_key, event.routes, payload)
                 )
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
             if self._streams:
                 self._wake()
+
+    def kept(self, task_id: str) -> list[FedEvent]:
+        """The events of the task that are in memory; with a broker, those of the time of an open stream."""
+        with self._lock:
+            return [event for event in self._events if event.routing_key.startswith(f"primary.{task_id}.")]
 
     def follow(
         self,

@@ -1,17 +1,22 @@
 """What the queue is doing and why, for a person: read from what is stored. Nothing is recorded for it."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.explanation import Facts, Wait, explain
 from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.story import Moment, story
 from legacy_queue.domain.task import Run, Task
+from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
+from legacy_queue.services.events.event_feed import EventFeed
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.tasks.claims import Claims
@@ -21,6 +26,7 @@ from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.workers import Workers
 from legacy_queue.stores.open_tasks import OpenCount
 
+_MAX_CLOCK_MOVES = 1000  # in memory
 _MAX_WORKERS = 20  # whose last task is read for an explanation
 
 
@@ -38,7 +44,7 @@ class InspectedPool:
 
 
 class Inspection:
-    """Reads for the page, the commands and the reports of tests."""
+    """Reads for the page, the commands and the reports of tests. ``clock_moves`` are the last ones."""
 
     def __init__(
         self,
@@ -49,6 +55,7 @@ class Inspection:
         claims: Claims,
         peeking: Peeking,
         clock: Clock,
+        event_feed: EventFeed,
     ) -> None:
         self._tasks = tasks
         self._dependencies = dependencies
@@ -57,6 +64,14 @@ class Inspection:
         self._claims = claims
         self._peeking = peeking
         self._clock = clock
+        self._event_feed = event_feed
+        self.clock_moves: deque[Moment] = deque(maxlen=_MAX_CLOCK_MOVES)
+
+    def story(self, task: Task, requests: Iterable[Mapping[str, Any]]) -> list[Moment]:
+        """What happened to the task. ``requests`` are those of it in the journal."""
+        kept = self._event_feed.kept(task.task_id)
+        events = [Moment(format_time(event.time), f"{event.exchange} published", "event") for event in kept]
+        return story(task, requests, events, [*self.clock_moves])
 
     def explain(self, task_id: str) -> tuple[Task, list[Wait]]:
         """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""

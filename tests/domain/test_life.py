@@ -1,0 +1,331 @@
+"""The picture of a task's life, parsed again. What it looks like, eyes have seen in a browser."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.ids import MAX_RUNS
+from legacy_queue.domain.life import COLORS, life_html, life_svg
+from legacy_queue.domain.story import Moment, story
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+from tests.domain.tasks import (
+    ALICE,
+    CLAIM_TIMEOUT,
+    DAY,
+    HOUR,
+    MINUTE,
+    MS,
+    NOW,
+    SECOND,
+    TASK_ID,
+    pending,
+    running,
+    with_last_run,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+WIDEST = 7.25  # of an ASCII character
+ENDS = NOW + CLAIM_TIMEOUT
+
+
+def answer(task: Task, *requests: Any, now: datetime = ENDS + HOUR, **more: Any) -> dict[str, Any]:
+    """As inspectTask answers. ``more``: ``waits``, ``events`` and ``clock_moves``."""
+    waits = more.pop("waits", [])
+    moments = [moment.to_wire() for moment in story(task, requests, **more)]
+    return {"status": task.status(), "now": format_time(now), "waitsFor": waits, "story": moments}
+
+
+def request(endpoint: str, time: datetime = NOW, **fields: Any) -> dict[str, Any]:
+    return {
+        "time": format_time(time),
+        "ms": 0.0,
+        "status": 200,
+        "endpoint": endpoint,
+        "taskId": TASK_ID,
+        "path": "/messages?visibilitytimeout=300",
+        "runId": 0,
+        **fields,
+    }
+
+
+def claim(endpoint: str, time: datetime, until: datetime) -> dict[str, Any]:
+    claims = [{"taskId": TASK_ID, "runId": 0, "takenUntil": format_time(until)}]
+    return request(endpoint, time, claims=claims)
+
+
+def poll(time: datetime, run_id: int = 0, **fields: Any) -> dict[str, Any]:
+    return request("azure.receive", time, messages=[{"taskId": TASK_ID, "runId": run_id}], **fields)
+
+
+class Picture:
+    """What is in a picture."""
+
+    def __init__(self, wire: dict[str, Any], prefix: str = "moment-") -> None:
+        self.root = etree.fromstring(life_svg(wire, prefix))
+        links = self.root.findall(f"{SVG}a")
+        self.rows = [link for link in links if link.get("tabindex") is None]
+        self.parts = {title_of(link): link for link in links if link not in self.rows}
+        self.labels = [text for text in self.root.iter(f"{SVG}text") if text.get("font-size") == "12"]
+        self.height = float(self.root.get("viewBox", "").split()[3])
+
+    def part(self, begin: str) -> tuple[float, float]:
+        """Where the part of a lane, whose title begins so, begins and ends."""
+        [path] = [link[-1] for title, link in self.parts.items() if title.startswith(begin)]
+        y = float(path.get("transform", "").split()[1].rstrip(")"))
+        drawn = re.findall(r"V([\d.]+)| ([\d.]+)(?=[LZ])", path.get("d", ""))
+        return y, y + max(float(a or b) for a, b in drawn)
+
+    def widths(self, begin: str) -> list[float]:
+        """The widths of a claim, from its begin to its end."""
+        [path] = [link[-1] for title, link in self.parts.items() if title.startswith(begin)]
+        points = re.findall(r"(-?[\d.]+) [\d.]+", path.get("d", ""))
+        return [2 * float(x) for x in points[: len(points) // 2]]
+
+    def y(self, label: str) -> float:
+        """Where the row is whose label has these words."""
+        [found] = [text for text in self.labels if label in (text.text or "")]
+        return float(found.get("y", "")) - 4
+
+
+def title_of(link: etree._Element) -> str:
+    return link.findtext(f"{SVG}title") or ""
+
+
+def titles(picture: Picture) -> list[str]:
+    """What the message was, in order."""
+    return [title.split(",")[0] for title in picture.parts if title.startswith("message")]
+
+
+def test_a_claim_shrinks_to_nothing_at_its_taken_until_and_a_reclaim_begins_anew() -> None:
+    again = ENDS + 10 * MINUTE
+    task = with_last_run(running(), taken_until=again)
+    ended = transitions.expire(task, again).task
+    requests = [
+        claim("claimTask", NOW - MS, ENDS),
+        claim("reclaimTask", NOW + CLAIM_TIMEOUT / 2, again),
+    ]
+    picture = Picture(answer(ended, *requests))
+    first, *_, last = picture.widths("run 0 is running")
+    assert last == pytest.approx(first / 2, abs=0.2)
+    assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("reclaimTask"))
+    first_again, *_, last_again = picture.widths("run 0 is taken until")
+    assert (first_again, last_again) == (first, 0)
+    assert picture.part("run 0 is taken until")[1] == pytest.approx(picture.y("run 0 is exception"), abs=0.1)
+
+
+def test_a_claim_that_was_not_seen_has_one_width_since_its_reclaims_are_unknown() -> None:
+    picture = Picture(answer(running(), now=NOW + MINUTE))
+    assert len({*picture.widths("run 0 is running")}) == 1
+
+
+def test_a_claim_that_nobody_has_ended_ends_at_its_taken_until_all_the_same() -> None:
+    picture = Picture(answer(running(), claim("claimTask", NOW, ENDS), now=ENDS + HOUR))
+    assert picture.part("run 0 is running")[1] < picture.y("now")
+    assert any(title.startswith("message visible from") for title in picture.parts)
+
+
+def test_a_taken_until_in_the_future_is_below_now() -> None:
+    waits = [
+        {"situation": "claimed", "sentence": "a claim", "until": format_time(ENDS)},
+        {"situation": "deadline", "sentence": "the deadline", "until": format_time(NOW + DAY)},
+        {"situation": "behind", "sentence": "no time"},
+    ]
+    wire = answer(running(), claim("claimTask", NOW, ENDS), now=NOW + MINUTE, waits=waits)
+    picture = Picture(wire)
+    assert picture.y("now") < picture.y("here: claimed") < picture.y("deadline") < picture.height
+    assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("here: claimed"), abs=0.1)
+    assert picture.part("message held")[1] == pytest.approx(picture.y("here: claimed"), abs=0.1)
+
+
+def test_the_message_is_visible_hidden_by_a_poll_held_by_the_claim_and_deleted() -> None:
+    task = running(priority="high")
+    done = transitions.resolve(task, 0, "completed", "completed", NOW + HOUR).task
+    done = with_last_run(done, started=NOW + SECOND, taken_until=NOW + 2 * HOUR)
+    picture = Picture(answer(done, poll(NOW + MS)))
+    assert [title.split()[1] for title in titles(picture)] == ["visible", "hidden", "held", "gone"]
+    assert all("queue of priority high" in title for title in picture.parts if title.startswith("message"))
+    visible, hidden, held = (picture.part(f"message {look}") for look in ("visible", "hidden", "held"))
+    assert visible[1] == hidden[0]
+    assert hidden[1] == pytest.approx(held[0])
+
+
+def test_a_message_that_a_poll_has_hidden_is_visible_again_after_that() -> None:
+    waits = [{"situation": "deadline", "sentence": "-", "until": format_time(NOW + DAY)}]
+    picture = Picture(answer(pending(), poll(NOW + MS), now=NOW + HOUR, waits=waits))
+    begin, end = picture.part("message visible from")
+    assert picture.part("message hidden")[1] == pytest.approx(begin, abs=0.1)
+    assert end == pytest.approx(picture.y("now"), abs=0.1)
+
+
+def test_no_message_outlives_the_deadline() -> None:
+    task = transitions.expire(pending(), NOW + DAY).task
+    late = request("status", NOW + 2 * DAY)
+    picture = Picture(answer(task, late))
+    assert picture.part("message visible")[1] == pytest.approx(picture.y("run 0 is exception"), abs=0.1)
+
+
+def test_each_moment_is_a_link_to_its_item_in_the_list_with_its_whole_sentence() -> None:
+    wire = answer(running(), request("status", NOW + MINUTE, clientId="a-client" * 20))
+    picture = Picture(wire, "it-")
+    assert [row.get("href") for row in picture.rows] == [f"#it-{i}" for i in range(len(wire["story"]))]
+    said = [f"{moment['time']} {moment['what']}" for moment in wire["story"]]
+    assert [title_of(row) for row in picture.rows] == said
+    assert all(link.get("href") for link in picture.parts.values())
+
+
+def test_the_list_beside_the_picture_has_the_items_to_which_it_links() -> None:
+    pages = [life_html(answer(running()), prefix) for prefix in ("a-", "b-")]
+    root = etree.fromstring(f"<p>{''.join(pages)}</p>")
+    ids = [item.get("id") for item in root.iter("li")]
+    assert len({*ids}) == len(ids) == 6
+    assert {link.get("href") for link in root.iter(f"{SVG}a")} == {f"#{name}" for name in ids}
+
+
+def test_what_others_have_named_is_text() -> None:
+    reason = '<script>alert("1")</script>&\x00\x1b\ud800'
+    wire = answer(pending(), request("claimTask", status=409, reason=reason))
+    text = life_html(wire, "it-")
+    root = etree.fromstring(f"<p>{text}</p>".encode())
+    assert {etree.QName(each).localname for each in root.iter()}.isdisjoint({"script"})
+    assert '<script>alert("1")</script>&\ufffd' in etree.tostring(root, encoding="unicode", method="text")
+
+
+def test_a_page_may_forbid_styles_and_scripts() -> None:
+    picture = Picture(answer(running(), poll(NOW)))
+    names = {name for each in picture.root.iter() for name in each.attrib}
+    assert not [name for name in names if re.match("style|on", str(name))]
+    assert not [*picture.root.iter(f"{SVG}style", f"{SVG}script")]
+
+
+def many_runs(count: int) -> Task:
+    task = pending()
+    for number in range(count - 1):
+        at = NOW + number * MINUTE
+        task = transitions.claim(task, number, ALICE, None, None, CLAIM_TIMEOUT, at).task
+        task = transitions.resolve(task, number, "failed", "failed", at + 30 * SECOND).task
+        task = transitions.rerun(task, at + 40 * SECOND).task
+    return task
+
+
+def assert_readable(picture: Picture) -> None:
+    """No label is cut off, or on a lane, or on another label."""
+    texts = [*picture.root.iter(f"{SVG}text")]
+    places = sorted((float(text.get("y", "")), text) for text in texts if text.get("font-size") == "12")
+    lanes = max((float(x) for x in re.findall(r"translate\(([\d.]+) ", part_paths(picture))), default=0)
+    for (y, text), (next_y, _) in zip(places, [*places[1:], (picture.height, None)], strict=True):
+        x = float(text.get("x", ""))
+        words = text.text or ""
+        width = sum(WIDEST if each.isascii() or each == "…" else 2 * WIDEST for each in words)
+        assert lanes + 2 < x
+        assert x + width <= 401, words
+        assert next_y - y >= 14
+
+
+def part_paths(picture: Picture) -> str:
+    return " ".join(
+        path.get("transform", "") for link in picture.parts.values() for path in link.iter(f"{SVG}path")
+    )
+
+
+def test_50_runs_and_long_pauses_leave_every_label_readable() -> None:
+    task = many_runs(MAX_RUNS)
+    slow = request("status", NOW + 20 * DAY, reason="x" * 500, status=404)
+    wide = request("status", NOW + 20 * DAY + MINUTE, reason="漢" * 100, status=404)
+    for picture in (Picture(answer(task, slow, wide)), Picture(answer(many_runs(3), slow, wide))):
+        assert_readable(picture)
+        assert "later" in etree.tostring(picture.root, encoding="unicode")
+
+
+def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn() -> None:
+    requests = [request("status", NOW + number * SECOND, code=f"c{number}") for number in range(400)]
+    wire = answer(pending(), *requests)
+    picture = Picture(wire)
+    drawn = [int(row.get("href", "").rpartition("-")[2]) for row in picture.rows]
+    assert drawn == [*range(20), *range(len(wire["story"]) - 130, len(wire["story"]))]
+    assert picture.y(f"{len(wire['story']) - 150} moments are not drawn")
+    assert picture.height < 20 * 160
+    assert_readable(picture)
+
+
+def test_a_run_that_begins_among_what_is_not_drawn_has_its_lane() -> None:
+    requests = [request("status", NOW + number * SECOND, code=f"c{number}") for number in range(400)]
+    task = with_last_run(running(), started=NOW + 100 * SECOND)
+    begin, end = Picture(answer(task, *requests)).part("run 0 is running")
+    assert begin == pytest.approx(Picture(answer(task, *requests)).y("not drawn"))
+    assert end > begin
+
+
+def test_a_move_of_the_clock_is_a_line_to_where_it_ends() -> None:
+    move = Moment(format_time(NOW + MINUTE), "moved", "clock", {"movedTo": format_time(NOW + HOUR)})
+    picture = Picture(answer(pending(), request("status", NOW + HOUR), clock_moves=[move]))
+    [row] = [row for row in picture.rows if "moved" in title_of(row)]
+    length = max(float(y) for y in re.findall(r"V([\d.]+)", etree.tostring(row, encoding="unicode")))
+    assert picture.y("moved") + length == pytest.approx(picture.y("status"), abs=0.1)
+
+
+def test_answers_faults_events_and_moves_have_shapes_of_their_own() -> None:
+    requests = [
+        request(f"call{status}", NOW + status * SECOND, status=status) for status in (200, 409, 503, 0)
+    ]
+    requests.append(request("met", NOW + HOUR, fault="12345678"))
+    event = Moment(format_time(NOW + 2 * HOUR), "published", "event")
+    move = Moment(format_time(NOW + 3 * HOUR), "moved", "clock", {"movedTo": format_time(NOW + 4 * HOUR)})
+    picture = Picture(answer(pending(), *requests, events=[event], clock_moves=[move]))
+    shapes: dict[str, str] = {}
+    for row in picture.rows:
+        words = title_of(row).split()[1]
+        shapes[words.rstrip(":")] = row.findall(f"{SVG}path")[1].get("d", "")
+    assert shapes["call503"] == shapes["call0"]
+    kinds = ("run", "call200", "call409", "call503", "met", "published", "moved")
+    assert len({shapes[kind] for kind in kinds}) == len(kinds)
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("color", COLORS)
+def test_colors_have_enough_contrast_on_light_and_dark(color: str) -> None:
+    """Source: WCAG 2.2, 1.4.11."""
+    for page in ("#ffffff", "#0d1117"):
+        dark, light = sorted(luminance(each) + 0.05 for each in (color, page))
+        assert light / dark >= 3
+
+
+def ends(task: Task) -> Sequence[str]:
+    return [
+        etree.tostring(link, encoding="unicode")
+        for title, link in Picture(answer(task)).parts.items()
+        if re.match(r"run \d+ is (completed|failed|exception)", title)
+    ]
+
+
+def test_the_ends_of_runs_differ_in_shape() -> None:
+    reasons = {"completed": "completed", "failed": "failed", "exception": "malformed-payload"}
+    paths = {
+        re.findall(r'd="([^"]+)"', end)[0]
+        for state, reason in reasons.items()
+        for end in ends(transitions.resolve(running(), 0, state, reason, NOW + MINUTE).task)
+    }
+    assert len(paths) == 3
+
+
+def test_a_task_that_was_canceled_before_its_first_run_has_only_an_end() -> None:
+    task = transitions.cancel(replace(pending(), runs=()), NOW + MINUTE).task
+    assert [*Picture(answer(task)).parts] == ["run 0 is exception (canceled)"]
+
+
+def test_a_task_without_runs_has_a_picture() -> None:
+    picture = Picture(answer(replace(pending(), runs=())))
+    assert (len(picture.rows), picture.parts) == (1, {})
