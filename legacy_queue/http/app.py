@@ -30,7 +30,7 @@ from legacy_queue.http.error_answers import render
 from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.flask_app import FlaskApp
 from legacy_queue.http.metrics import Metrics, add_monitoring
-from legacy_queue.http.page.page import page_endpoint
+from legacy_queue.http.page.pages import Pages, error_page, is_page
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_journal import Journal
@@ -86,7 +86,7 @@ OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declar
 
 FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
 NOT_IN_JOURNAL = frozenset(
-    {"events", "page", "static", *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS))}
+    {"events", "static", *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS))}
 )
 
 
@@ -117,9 +117,11 @@ def create_app(
     # its templates and static files are of the page
     app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
     events = events_endpoint(project, services.clock, services.stopping)
-    page = page_endpoint(sign_in, control)
-    bare = (events, migration, page, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
-    journal = Journal(NOT_IN_JOURNAL, services.clock.now)  # it stays empty without control
+    pages = Pages(sign_in, services.clock, control).endpoints
+    bare = (events, migration, *pages, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
+    journal = Journal(
+        {*NOT_IN_JOURNAL, *(page.name for page in pages)}, services.clock.now
+    )  # it stays empty without control
     prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *legacy_stubs(has_legacy_stubs))
     views = EndpointViews(
         services,
@@ -136,9 +138,12 @@ def create_app(
     guard = BrowserGuard(hosts, origins)
     app.before_request(guard.check)
     app.after_request(guard.share)
-    app.register_error_handler(
-        Exception, lambda error: render(error, record_of(request.environ), services.clock)
-    )
+
+    def answer_to(error: Exception) -> Response:
+        answer = render(error, record_of(request.environ), services.clock)
+        return error_page(answer) if is_page(request.path) else answer
+
+    app.register_error_handler(Exception, answer_to)
     upload = artifacts.upload_view(services.uploads, upload_slots or UploadSlots(), injection)
     path = f"{artifacts.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)

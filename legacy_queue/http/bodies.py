@@ -9,6 +9,7 @@ from functools import cache
 from io import StringIO
 from itertools import islice
 from typing import Any
+from urllib.parse import parse_qsl
 
 import jsonschema_rs
 
@@ -18,7 +19,7 @@ from legacy_queue.http.schemas import SCHEMAS
 MAX_BODY = 1024 * 1024  # bytes
 MAX_ECHO = 4096  # characters of a request that an error repeats
 
-_SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
+_SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate", "token")
 _MAX_INTEGER = 2**63
 _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
@@ -50,6 +51,11 @@ def parse(body: bytes, content_type: str) -> Any:
     except ValueError as error:
         raise MalformedPayload(f"the body is not JSON: {error}") from None
     return value
+
+
+def form(body: bytes) -> dict[str, str]:
+    """The fields of a browser's form."""
+    return dict(parse_qsl(body.decode(errors="replace")))
 
 
 def validate(body: Any, schema: str, size: int) -> None:

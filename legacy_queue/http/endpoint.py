@@ -99,6 +99,10 @@ class Call(Generic[Needed]):
         call: Any = self
         return replace(call, _needed=call._needed.with_url_life(life))  # noqa: SLF001 - its own
 
+    def of(self, target: "Endpoint", needed: Any, body: Any = None) -> "Call[Any]":
+        """The caller's call of another endpoint, whose handler needs ``needed``."""
+        return replace(self, endpoint=target, body=body, _needed=needed)
+
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Needed:
         """What the handler needs, if the caller has the endpoint's scopes; else raises InsufficientScopes.
 

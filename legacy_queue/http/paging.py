@@ -38,7 +38,7 @@ def page_answer(
     ``to_wire`` makes JSON of. The pattern matches each place. Raises InvalidRequestArguments for a
     continuationToken of another list.
     """
-    begin = _place(call, pattern)
+    begin = place_in(call, pattern)
     page = ask(
         begin,
         int(call.query.get("limit", _MAX_LIMIT)),
@@ -46,7 +46,7 @@ def page_answer(
     )
     properties = {**beside, **({} if page.total is None else {"total": page.total})}
     if page.after is not None:
-        properties["continuationToken"] = str(_serializer(call).dumps(page.after))
+        properties["continuationToken"] = token_of(call, page.after)
     start = _json(call.shaped({**properties, name: []})).removesuffix(b"]}")
     body = b"".join((start, b", ".join(page.items), b"]}"))
     return Response(body, content_type="application/json")
@@ -68,7 +68,12 @@ def path_page_answer(
     return page_answer(call, name, "/".join([IDENTIFIER] * depth), ask_text, to_wire)
 
 
-def _place(call: Call[Any], pattern: str) -> str:
+def token_of(call: Call[Any], place: str) -> str:
+    """The continuationToken of the page that begins behind the place."""
+    return str(_serializer(call).dumps(place))
+
+
+def place_in(call: Call[Any], pattern: str) -> str:
     """The place in the caller's token, "" without one. JavaScript clients send "" for an undefined token."""
     token = call.query.get("continuationToken")
     if not token:

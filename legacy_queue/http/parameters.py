@@ -7,10 +7,13 @@ from legacy_queue.domain.object_access import OBJECT_NAME
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
 
 PARAMETERS = {
-    **dict.fromkeys(("taskId", "taskGroupId", "behind"), TASK_ID),
+    **dict.fromkeys(("taskId", "taskGroupId", "group"), TASK_ID),
     "runId": RUN_ID,
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
-    "taskQueueId": TASK_QUEUE_ID,
+    **dict.fromkeys(("taskQueueId", "pool"), TASK_QUEUE_ID),
+    "q": r"[^\x00-\x1f\x7f]{0,200}",
+    "sort": r"name|pending|running|oldest|asked",
+    "part": r"live",
     "quarantined": r"true|false",
     "state": r"all|unresolved|unscheduled|pending|running|completed|failed|exception",
     **dict.fromkeys(("follow", "failed"), r"true|false"),

@@ -308,6 +308,17 @@ SCHEMAS: dict[str, Schema] = {
         "minProperties": 1,
         "maxProperties": 1,
     },
+    "page-action": {
+        **object_of(
+            "action token",
+            "newPriority until",
+            action={"enum": ["cancel", "rerun", "schedule", "priority", "clock"]},
+            token=text(64),
+            until=text(30),
+        ),
+        "if": {"properties": {"action": {"const": "priority"}}},
+        "then": {"required": ["newPriority"]},
+    },
     "control-empty": object_of(),
     "control-reset": object_of("kept", kept={"type": "boolean"}),
     "control-new-message": object_of(

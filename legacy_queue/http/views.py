@@ -26,7 +26,7 @@ from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import OPEN_READS, may_satisfy, reference
-from legacy_queue.http.bodies import MAX_BODY, parse, validate
+from legacy_queue.http.bodies import MAX_BODY, form, parse, validate
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
@@ -153,7 +153,7 @@ class EndpointViews:
         if endpoint.method != "GET" or endpoint.input:
             if endpoint.scopes is not None and identity is None and not is_open:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
-            body = parse(raw, environ.get("CONTENT_TYPE", ""))
+            body = form(raw) if endpoint.sign_in else parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
             _check_body(endpoint, body, len(raw), is_of_2018)
         if endpoint.by_body:

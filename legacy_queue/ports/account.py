@@ -48,6 +48,10 @@ class StorageAccount(Protocol):
     def check(self) -> None:
         """Return once all services answer, and the container and each table of ``table`` exist."""
 
+    def low_space(self) -> str:
+        """A sentence if there is little space left for more, else ""."""
+        return ""
+
     def empty(self) -> None:
         """Delete everything. After ``check`` it can be used again."""
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 # an int has 32 bits; a datetime is aware, in milliseconds
 Value = str | int | bool | bytes | datetime
@@ -54,8 +54,9 @@ class Change:
 
 @dataclass(frozen=True)
 class RowPage:
-    """Some of the rows, in the order of (partition, key); where the conditions are about ``expires`` and no
-    key, the storage may have another order.
+    """Some of the rows, in the order of (partition, key) unless another was asked for.
+
+    Where the conditions are about ``expires`` and no key, the storage may have another order.
 
     ``after`` is for the next page, in any process; None at the end. An empty page may not be the last.
     """
@@ -69,8 +70,10 @@ class Table(Protocol):
     Azurite confuse keys that begin with a comma, or have a comma behind an apostrophe.
 
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
-    cannot remove a property.
+    cannot remove a property. ``knows_age``: it can list the rows that were inserted last first.
     """
+
+    knows_age: ClassVar[bool] = False
 
     def now(self) -> datetime:
         """The time of the storage, which is one for all processes, whatever the clocks of their machines say.
@@ -108,11 +111,17 @@ class Table(Protocol):
         """
 
     def page(
-        self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
+        self,
+        conditions: Sequence[Condition],
+        after: str,
+        limit: int,
+        select: Sequence[str] | None = None,
+        newest_first: bool = False,
     ) -> RowPage:
         """Up to ``limit`` (1..1000) rows that meet all conditions, which may name PARTITION and KEY.
 
-        ``after`` is "" for the first page. ``select`` names the wanted properties; None for all.
+        ``after`` is "" for the first page. ``select`` names the wanted properties; None for all. With
+        ``newest_first`` the rows that were inserted last come first, if the table ``knows_age``.
         """
 
     def _change(self, partition: str, change: Change) -> str:

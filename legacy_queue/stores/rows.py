@@ -48,12 +48,13 @@ def page(
     limit: int,
     convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
+    newest_first: bool = False,
 ) -> tuple[list[Item], str | None]:
     """Up to ``limit`` (1..1000) converted rows, and the next ``after``, None at the end.
 
-    ``after`` is "" for the first page. An empty page may not be the last.
+    ``after`` is "" for the first page. An empty page may not be the last. See ``Table.page``.
     """
-    rows = table.page(conditions, after, limit, select)
+    rows = table.page(conditions, after, limit, select, newest_first)
     items = []
     for row in yielding(rows.rows, _YIELD_AFTER):
         with suppress(Corrupt):

@@ -124,6 +124,21 @@ class TaskStore(ExpiringRows):
         """A page of the unscheduled, pending or running tasks, and the next ``after``: see ``rows.page``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
+    @property
+    def knows_age(self) -> bool:
+        """Whether ``search`` begins with the newest task, and not in the order of the taskIds."""
+        return self._table.knows_age
+
+    def search(
+        self, state: str, task_queue_id: str | None, after: str, limit: int
+    ) -> tuple[Sequence[StoredTask], str | None]:
+        """Tasks in that state, ``unresolved`` or ``all``, and of a worker type: see ``rows.page``."""
+        states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
+        conditions = [states.get(state) or Condition("state", "eq", state)]
+        if task_queue_id:
+            conditions.append(Condition("taskQueueId", "eq", task_queue_id))
+        return page(self._table, conditions, after, limit, _stored, newest_first=True)
+
     def ids(self, after: str, limit: int, *, resolved_too: bool) -> Sequence[str]:
         """Up to ``limit`` taskIds behind ``after``, in order: of unresolved tasks, or of all."""
         behind = [Condition(PARTITION, "gt", after)] if after else []

@@ -93,7 +93,7 @@ class FakeBroker(Broker):
 @cache
 def _remote_methods(kind: type) -> frozenset[str]:
     """The public methods of a store or port, but for those that only read memory of the process."""
-    local = ("recall", "begin_open_tasks")
+    local = ("recall", "begin_open_tasks", "knows_age")
     return frozenset(name for name in dir(kind) if not name.startswith("_") and name not in local)
 
 

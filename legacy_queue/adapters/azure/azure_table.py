@@ -72,7 +72,12 @@ class AzureTable(Table):
         return call(etags, _LOST_RACE)
 
     def page(
-        self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
+        self,
+        conditions: Sequence[Condition],
+        after: str,
+        limit: int,
+        select: Sequence[str] | None = None,
+        newest_first: bool = False,  # noqa: ARG002 - it does not know the age of rows
     ) -> RowPage:
         check_limit(limit)
         if any(condition.value == () for condition in conditions):

@@ -44,6 +44,10 @@ _AT = "name = ? AND partition = ? AND key = ?"
 _NEXT = f"""SELECT * FROM (
   SELECT json_array({{order}}), partition, key, etag, CASE WHEN {{is_met}} THEN {{content}} END
   FROM rows {{index}} WHERE name = ? AND {{bounds}} ORDER BY {{order}} LIMIT {_MAX_READ})"""
+# The rows that were inserted last, first: SQLite counts the rowid up. Those of other tables are read as well.
+_NEWEST = f"""SELECT json_array(rowid), partition, key, etag,
+  CASE WHEN name = ? AND {{is_met}} THEN {{content}} END FROM rows WHERE rowid IN
+  (SELECT rowid FROM rows {{where}} rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}) ORDER BY rowid DESC"""
 _BY_KEY = "(partition, key) >= (?, ?) AND (partition, key) <= (?, ?)"
 _OF_ALL = f" ORDER BY partition, key LIMIT {_MAX_READ}"
 _COLUMNS = {PARTITION: "partition", KEY: "key", "expires": "expires"}
@@ -57,6 +61,8 @@ _READERS: Mapping[str, Callable[[str], Value]] = {
 
 
 class EmbeddedTable(Table):
+    knows_age = True
+
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
         self._name = name
@@ -84,12 +90,18 @@ class EmbeddedTable(Table):
         return self._database.transaction(make_all)
 
     def page(
-        self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
+        self,
+        conditions: Sequence[Condition],
+        after: str,
+        limit: int,
+        select: Sequence[str] | None = None,
+        newest_first: bool = False,
     ) -> RowPage:
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
             return RowPage([], None)
-        sql, values = self._query(conditions, after, "content" if select is None or select else "'{}'")
+        query = self._newest if newest_first else self._query
+        sql, values = query(conditions, after, "content" if select is None or select else "'{}'")
         found = self._database.rows(sql, values)
         rows = list[Row]()
         place = None
@@ -158,17 +170,34 @@ class EmbeddedTable(Table):
             index = "INDEXED BY rows_by_state"
             bounds = f"state = ? AND {_BY_KEY}"
             ranges = [(state, *ranges[0]) for state in dict.fromkeys(_values(of_state))]
-        terms = [_term(condition) for condition in others]
-        is_met = " AND ".join([sql for sql, _ in terms]) or "TRUE"
-        asked = [value for _, values in terms for value in values]
+        is_met, asked = _met(others)
         one = _NEXT.format(order=order, is_met=is_met, content=content, index=index, bounds=bounds)
         sql = " UNION ALL ".join([one] * len(ranges)) + ("" if len(ranges) == 1 else _OF_ALL)
         return sql, [value for each in ranges for value in (*asked, self._name, *each)]
+
+    def _newest(self, conditions: Sequence[Condition], after: str, content: str) -> tuple[str, Sequence[Any]]:
+        """See ``_NEWEST``: of all rows, or of those in unresolved states, which have an index."""
+        of_state = next(filter(_is_of_index, conditions), None)
+        is_met, asked = _met([condition for condition in conditions if condition is not of_state])
+        states = _values(of_state) if of_state else ()
+        marks = ", ".join("?" * len(states))
+        where = f"INDEXED BY rows_by_state WHERE name = ? AND state IN ({marks}) AND" if states else "WHERE"
+        sql = _NEWEST.format(is_met=is_met, content=content, where=where)
+        before = json.loads(after) if after else [2**63 - 1]
+        return sql, [self._name, *asked, *((self._name, *states) if states else ()), *before]
 
 
 def _is_of_index(condition: Condition) -> bool:
     is_of_state = condition.name == "state" and condition.operator in ("eq", "in")
     return is_of_state and {*_values(condition)} <= {*_INDEXED_STATES}
+
+
+def _met(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
+    """All of the conditions in SQL, and their values."""
+    terms = [_term(condition) for condition in conditions]
+    return " AND ".join([sql for sql, _ in terms]) or "TRUE", [
+        value for _, values in terms for value in values
+    ]
 
 
 def _term(condition: Condition) -> tuple[str, list[Any]]:

@@ -165,12 +165,9 @@ class Upkeep:
             raise
 
     def _look_at_space(self) -> None:
-        folder = str(self._file.path.parent)
-        free = _LOW_SPACE
-        with suppress(OSError):
-            free = shutil.disk_usage(folder).free
-        is_low = free < _LOW_SPACE
-        self._warn("storage-space-low", is_low, free_bytes=free, path=folder)
+        folder = self._file.path.parent
+        free, is_low = free_space(folder)
+        self._warn("storage-space-low", is_low, free_bytes=free, path=str(folder))
         length = _length(self._file.wal)
         self._due_at = length + (_SHORT_WAL_GROWTH if is_low else _WAL_GROWTH)
         self._warn(
@@ -227,3 +224,11 @@ def _length(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return 0
+
+
+def free_space(folder: Path) -> tuple[int, bool]:
+    """How many bytes are left on the disk, and whether they are few; not if that is unknown."""
+    free = _LOW_SPACE
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+    return free, free < _LOW_SPACE

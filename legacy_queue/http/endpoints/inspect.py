@@ -112,8 +112,8 @@ def pool_wire(pool: InspectedPool) -> Mapping[str, Any]:
     return {
         "taskQueueId": pool.task_queue_id,
         "policy": pool.policy,
-        "pendingTasks": sum(pending.count for pending, _ in pool.tasks.values()),
-        "claimedTasks": sum(running.count for _, running in pool.tasks.values()),
+        "pendingTasks": pool.pending,
+        "claimedTasks": pool.running,
         "priorities": [
             {
                 "priority": priority,
@@ -124,11 +124,12 @@ def pool_wire(pool: InspectedPool) -> Mapping[str, Any]:
             for priority, (pending, running) in pool.tasks.items()
         ],
         **_messages(pool.queue),
-        "callers": [_caller(record) for record in pool.callers],
+        "callers": [caller_wire(record) for record in pool.callers],
     }
 
 
-def _caller(record: WorkerRecord) -> Mapping[str, Any]:
+def caller_wire(record: WorkerRecord) -> Mapping[str, Any]:
+    """A worker or a client in the answer of inspectPools."""
     (method, _), calls = max(record.calls.items(), key=lambda item: item[1].last)
     until = record.quarantine_until
     return {

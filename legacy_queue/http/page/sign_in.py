@@ -1,10 +1,11 @@
-"""Who looks at the page: a browser cannot sign requests with Hawk.
+"""Who looks at the pages: a browser cannot sign requests with Hawk.
 
-It is signed in by a link with a bewit, which becomes a cookie. The cookie is good for the page alone, which
-changes nothing, and ends with the credentials that signed the link.
+It is signed in by a link with a bewit, which becomes a cookie. The cookie is good for the pages and their
+forms alone, has the scopes of the credentials that signed the link, and ends with them.
 """
 
 import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from legacy_queue.domain.times import epoch_milliseconds
 
 _LIFE = timedelta(hours=12)
 _OWN = (None, "none", "same-origin")  # of Sec-Fetch-Site: the address bar, or the page itself
+_MAX_COOKIE = 3800  # characters: a browser drops one of more than 4 KiB
 
 
 class SignIn:
@@ -37,20 +39,34 @@ class SignIn:
         self._now = now
         key = hashlib.sha256(f"legacy-queue/page/{secret}".encode()).hexdigest()
         self._serializer = URLSafeSerializer(key, "legacy-queue page session")
+        self._key = key.encode()
         self._cookie = f"legacy-queue-{key[:8]}"  # cookies do not know ports: each server has its own
 
     def identity(self, environ: Mapping[str, Any]) -> Identity | None:
         """Who asks for the page without credentials of Hawk; None for a request that another page makes."""
-        if environ.get("HTTP_SEC_FETCH_SITE") not in _OWN or "HTTP_ORIGIN" in environ:
+        is_form = environ["REQUEST_METHOD"] == "POST"  # which has an origin, and a token
+        if environ.get("HTTP_SEC_FETCH_SITE") not in _OWN or ("HTTP_ORIGIN" in environ and not is_form):
             return None
         try:
-            cookie = parse_cookie(environ.get("HTTP_COOKIE", "")).get(self._cookie, "")
-            client_id, issuer, version, end = self._serializer.loads(cookie)
+            client_id, issuer, version, end, scopes = self._serializer.loads(self._sent(environ))
         except BadData:
             return None
         now = self._now()
         is_valid = epoch_milliseconds(now) < end and version == self._authenticator.version(issuer, now)
-        return Identity(client_id, (self._scope,)) if is_valid else None
+        return Identity(client_id, tuple(scopes)) if is_valid else None
+
+    def token(self, environ: Mapping[str, Any]) -> str:
+        """What a form of this session sends, "" without a session."""
+        cookie = self._sent(environ)
+        return hmac.new(self._key, f"form/{cookie}".encode(), hashlib.sha256).hexdigest() if cookie else ""
+
+    def is_own(self, environ: Mapping[str, Any], token: str) -> bool:
+        """Whether the token is that of the session."""
+        own = self.token(environ)
+        return own != "" and hmac.compare_digest(own.encode(), token.encode())
+
+    def _sent(self, environ: Mapping[str, Any]) -> str:
+        return parse_cookie(environ.get("HTTP_COOKIE", "")).get(self._cookie, "")
 
     def remember(self, response: Response, identity: Identity) -> None:
         """Sign the browser in."""
@@ -58,7 +74,11 @@ class SignIn:
         end = min(now + _LIFE, identity.expires or now + _LIFE)
         issuer = identity.issuer or identity.client_id
         version = self._authenticator.version(issuer, now)
-        value = str(self._serializer.dumps([identity.client_id, issuer, version, epoch_milliseconds(end)]))
+        session = [identity.client_id, issuer, version, epoch_milliseconds(end)]
+        scopes = ["*"] if "*" in identity.scopes else identity.scopes
+        value = str(self._serializer.dumps([*session, scopes]))
+        if len(value) > _MAX_COOKIE:  # then it can look, and change nothing
+            value = str(self._serializer.dumps([*session, [self._scope]]))
         response.set_cookie(
             self._cookie, value, max_age=end - now, secure=self._has_tls, httponly=True, samesite="Strict"
         )

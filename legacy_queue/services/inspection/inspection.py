@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from legacy_queue.domain.errors import ResourceNotFound
@@ -31,16 +32,33 @@ _MAX_WORKERS = 20  # whose last task is read for an explanation
 
 
 @dataclass(frozen=True)
-class InspectedPool:
-    """A worker type: its tasks by priority and state, its messages, and who has called for it, the last
-    first.
-    """
+class Pool:
+    """A worker type: its tasks by priority and state, and who has called for it, the last first."""
 
     task_queue_id: str
-    policy: str
     tasks: Mapping[str, tuple[OpenCount, OpenCount]]  # pending and running, by priority
-    queue: Peeked
     callers: Sequence[WorkerRecord]
+
+    @property
+    def pending(self) -> int:
+        return sum(pending.count for pending, _ in self.tasks.values())
+
+    @property
+    def running(self) -> int:
+        return sum(running.count for _, running in self.tasks.values())
+
+    @property
+    def oldest(self) -> datetime | None:
+        """Since when the task is pending that has been so for longest."""
+        return min((pending.oldest for pending, _ in self.tasks.values() if pending.oldest), default=None)
+
+
+@dataclass(frozen=True)
+class InspectedPool(Pool):
+    """A worker type with its messages."""
+
+    policy: str
+    queue: Peeked
 
 
 class Inspection:
@@ -100,35 +118,42 @@ class Inspection:
             with suppress(ResourceNotFound):
                 yield record.path, (task_id, self._tasks.load(task_id).run(run_id))
 
-    def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
-        """Up to ``limit`` worker types behind the name ``after``, in the order of their names.
+    def overview(self) -> Sequence[Pool]:
+        """The worker types with unresolved tasks, or with callers in the last ten days, by their names.
 
-        Those that have unresolved tasks, or were called for in the last ten days. Raises ServiceUnavailable.
+        Reads no task and no message. Raises ServiceUnavailable.
         """
         open_counts = self._task_queues.open_counts()
         callers: dict[str, list[WorkerRecord]] = {}
         for record in sorted(self._workers.callers(), key=lambda record: record.last_call, reverse=True):
             callers.setdefault("/".join(record.path[:2]), []).append(record)
-        names = sorted({*callers, *(task_queue_id for task_queue_id, _, _ in open_counts)})
+        tasks: dict[str, dict[str, tuple[OpenCount, OpenCount]]] = {}
+        for (name, priority, state), count in open_counts.items():
+            of_pool = tasks.setdefault(name, dict.fromkeys(PRIORITIES, (OpenCount(), OpenCount())))
+            pending, running = of_pool[priority]
+            of_pool[priority] = (count, running) if state == "pending" else (pending, count)
+        none = dict.fromkeys(PRIORITIES, (OpenCount(), OpenCount()))
+        return [
+            Pool(name, tasks.get(name, none), callers.get(name, ())) for name in sorted({*callers, *tasks})
+        ]
+
+    def pool(self, pool: Pool) -> InspectedPool:
+        """The worker type with the messages of its queues. Raises ServiceUnavailable."""
+        provisioner_id, worker_type = pool.task_queue_id.split("/")
+        policy = self._claims.policy(provisioner_id, worker_type)
+        queue = self._peeking.messages(provisioner_id, worker_type)
+        return InspectedPool(**vars(pool), policy=policy, queue=queue)
+
+    def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
+        """Up to ``limit`` worker types of ``overview`` behind the name ``after``.
+
+        Raises ServiceUnavailable.
+        """
+        pools = {pool.task_queue_id: pool for pool in self.overview()}
+        names = [*pools]
 
         def read(after: str, count: int) -> Sequence[str]:
             return names[bisect_right(names, after) :][:count]
 
-        def pool(task_queue_id: str) -> bytes:
-            provisioner_id, worker_type = task_queue_id.split("/")
-
-            def open_count(priority: str, state: str) -> OpenCount:
-                return open_counts.get((task_queue_id, priority, state), OpenCount())
-
-            inspected = InspectedPool(
-                task_queue_id=task_queue_id,
-                policy=self._claims.policy(provisioner_id, worker_type),
-                tasks={
-                    name: (open_count(name, "pending"), open_count(name, "running")) for name in PRIORITIES
-                },
-                queue=self._peeking.messages(provisioner_id, worker_type),
-                callers=callers.get(task_queue_id, []),
-            )
-            return render(inspected)
-
-        return replace(read_page(read, str, after, limit, pool), total=len(names))
+        page = read_page(read, str, after, limit, lambda name: render(self.pool(pools[name])))
+        return replace(page, total=len(names))

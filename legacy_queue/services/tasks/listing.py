@@ -13,6 +13,8 @@ from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import DependencyStore, TaskStore
 
 _MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
+_MAX_READS = 200  # of storage for a search: up to 50,000 rows of the embedded storage
+_MAX_TASKS = 2000  # whose names a search compares with its words
 
 RenderTask = Callable[[Task], bytes]
 
@@ -56,6 +58,30 @@ class Listing:
         read = partial(self._tasks.ids, resolved_too=resolved_too)
         return self._page(read, str, after, limit, belongs, render)
 
+    @property
+    def knows_age(self) -> bool:
+        """Whether ``search`` begins with the newest task, and not in the order of the taskIds."""
+        return self._tasks.knows_age
+
+    def search(
+        self, state: str, task_queue_id: str | None, words: Sequence[str], after: str, limit: int
+    ) -> tuple[Sequence[Task], str | None]:
+        """Up to ``limit`` tasks in that state, ``unresolved`` or ``all``, of a worker type (None: any), that
+        have all of the words in their names; and where to look further, None if all tasks were looked at.
+        """
+        found: list[Task] = []
+        looked_at = 0
+        for _ in range(_MAX_READS):
+            stored, next_after = self._tasks.search(state, task_queue_id, after, limit - len(found))
+            found += [each.task for each in stored if _is_named(each.task, words)]
+            looked_at += len(stored)
+            if next_after is None:
+                return found, None
+            after = next_after
+            if len(found) == limit or looked_at >= _MAX_TASKS:
+                break
+        return found, after
+
     def at_places(
         self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
     ) -> Page[str]:
@@ -96,3 +122,8 @@ class Listing:
             return None
 
         return read_page(read, place, after, limit, item, _MAX_CONCURRENT)
+
+
+def _is_named(task: Task, words: Sequence[str]) -> bool:
+    name = str(task.definition.wire["metadata"]["name"]).casefold()
+    return all(word.casefold() in name for word in words)

@@ -255,6 +255,32 @@ def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
     assert keys(all_rows(table, [Condition(PARTITION, "eq", "a")], limit=2)) == [("a", key) for key in names]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize("states", [("pending", "failed"), ("pending", "running")])
+def test_the_newest_rows_come_first_if_the_table_knows_their_age(
+    table: Table, other: StorageAccount, table_name: str, limit: int, states: tuple[str, str]
+) -> None:
+    another = other.table(f"{table_name}x")
+    other.check()
+    inserted = ["c", "a", "e", "b", "d"]
+    for number, partition in enumerate(inserted):
+        table.insert(partition, "k", {"state": states[number % 2], "number": number})
+        another.put(partition, "k", {"state": states[0], "number": number})
+    table.merge("c", "k", {"number": 0})
+    for condition, chosen in (
+        (Condition("state", "in", states), inserted),
+        (Condition("state", "eq", states[1]), inserted[1::2]),
+        (Condition("number", "lt", 3), inserted[:3]),
+    ):
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = table.page([condition], after, limit, newest_first=True)
+            found += [row.partition for row in page.rows]
+            after = page.after
+        assert found == (chosen[::-1] if table.knows_age else sorted(chosen))
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
 def test_a_page_continues_behind_removed_rows_in_another_process(
     table: Table, other: StorageAccount, table_name: str, limit: int

@@ -1,0 +1,385 @@
+"""Pages for a browser: what the queue is doing, for eyes. They show what ``/inspect/v1`` and the journal say.
+
+They are rendered here; the script only fetches again what changes. What a task's author wrote is no HTML.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial, wraps
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from flask import Response, render_template
+from markupsafe import Markup
+
+from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.events import EXCHANGES
+from legacy_queue.domain.group_picture import group_svg
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.json_bytes import to_json
+from legacy_queue.domain.life import life_svg
+from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.story import request_words
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import duration_words, format_time
+from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.http.endpoints.control import ControlServices, clock_answer
+from legacy_queue.http.endpoints.groups import group_wire
+from legacy_queue.http.endpoints.inspect import SCOPE, caller_wire, explained, pool_wire
+from legacy_queue.http.endpoints.migration import migration
+from legacy_queue.http.page.actions import Actions
+from legacy_queue.http.page.attention import attention
+from legacy_queue.http.page.sign_in import SignIn
+from legacy_queue.http.paging import place_in, token_of
+from legacy_queue.http.request_journal import SELECTORS, Journal
+from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.services.artifacts.artifacts import Artifacts
+from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.services.inspection.inspection import Inspection, Pool
+from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.tasks.groups import Groups
+from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.services.tasks.task_queues import TaskQueues
+from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.workers.workers import Workers
+from legacy_queue.stores.open_tasks import OpenCount
+
+_NO_TASKS = OpenCount(), OpenCount()
+_ORDERS: Mapping[str, Callable[[Pool], Any]] = {
+    "name": lambda pool: pool.task_queue_id,
+    "pending": lambda pool: (-pool.pending, pool.task_queue_id),
+    "running": lambda pool: (-pool.running, pool.task_queue_id),
+    "oldest": lambda pool: (pool.oldest or datetime.max.replace(tzinfo=UTC), pool.task_queue_id),
+    "asked": lambda pool: pool.callers[0].last_call if pool.callers else datetime.min.replace(tzinfo=UTC),
+}
+_POOLS = 75  # at once: with the longest names, 60 kB
+_TASKS = 50
+_BAR = 84  # pixels
+_MIN_WIDTH = 4  # of a priority in it
+_MAX_OF_TASK = 100  # dependents, and artifacts of a run
+_MAX_OF_GROUP = 1000  # tasks that are counted
+_DRAWN = 200  # tasks of a group
+_REQUESTS = 200
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # else a form has no origin
+    "Cache-Control": "no-store",
+}
+_NOT_SIGNED_IN = (
+    f"The pages are for those who have the scope {SCOPE}. `legacy-queue open` prints a link that signs a "
+    "browser in, within minutes. A link on another page does not lead here: open it yourself."
+)
+
+Values = dict[str, Any]  # of a template
+View = Callable[[Call[Any]], Values | Response]
+
+
+def is_page(path: str) -> bool:
+    """Whether the path is that of a page."""
+    return path == "/" or path.startswith("/ui/")
+
+
+def error_page(answer: Response) -> Response:
+    """The answer to an error as a page."""
+    error = json.loads(answer.get_data())
+    hint = _NOT_SIGNED_IN if answer.status_code in (401, 403) else ""
+    answer.set_data(render_template("error.html", layout="layout.html", error=error, hint=hint, query={}))
+    answer.content_type = "text/html; charset=utf-8"
+    answer.headers.update(_HEADERS)
+    return answer
+
+
+def when(time: str | datetime | None, now: str) -> Markup | str:
+    """The time of day, with the date if it is another day than that of ``now``."""
+    text = format_time(time) if isinstance(time, datetime) else time
+    if not text:
+        return ""
+    shown = text[11:19] if text[:10] == now[:10] else f"{text[:10]} {text[11:19]}"
+    return Markup('<time datetime="{}">{}</time>').format(text, shown)
+
+
+class Pages:
+    """The pages, as endpoints. A link with a bewit signs the browser in, and leads to the page without it."""
+
+    def __init__(self, sign_in: SignIn, clock: Clock, control: ControlServices | None) -> None:
+        self._sign_in = sign_in
+        self._clock = clock
+        self._control = control
+        self._actions = Actions(sign_in, control)
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (
+            self._page("/", self.overview_page, "after", "q", "sort"),
+            self._page("/ui/pools/<provisionerId>/<workerType>", self.pool_page),
+            self._page("/ui/tasks", self.tasks_page, "continuationToken", "group", "pool", "q", "state"),
+            self._page("/ui/tasks/<taskId>", self.task_page),
+            self._page("/ui/groups/<taskGroupId>", self.group_page),
+            self._page("/ui/workers", self.workers_page, "q", "quarantined"),
+            self._page("/ui/requests", self.requests_page, *SELECTORS),
+            self._page("/ui/migration", self.migration_page, "since"),
+            self._declared("POST", "/ui/tasks/<taskId>", self._actions.act_on_task, input="page-action"),
+        )
+
+    def _declared(self, method: str, route: str, handler: View, **more: Any) -> Endpoint:
+        declare = endpoint(
+            method, route, "Page", scopes=SCOPE, service="page", sign_in=self._sign_in.identity, **more
+        )
+        return declare(handler)
+
+    def _page(self, route: str, view: View, *query: str) -> Endpoint:
+        @wraps(view)
+        def handler(call: Call[Any]) -> Response:
+            call.authorize()
+            if call.identity and "bewit=" in call.environ.get("QUERY_STRING", ""):
+                response = Response(status=303, headers={**_HEADERS, "Location": call.environ["PATH_INFO"]})
+                self._sign_in.remember(response, call.identity)
+                return response
+            values = view(call)
+            if isinstance(values, Response):
+                return values
+            now = format_time(self._clock.now())
+            text = render_template(
+                f"{view.__name__.removesuffix('_page')}.html",
+                layout="part.html" if "part" in call.query else "layout.html",
+                exchanges=" ".join(EXCHANGES),
+                now=now,
+                when=partial(when, now=now),
+                query={name: value for name, value in call.query.items() if name != "part"},
+                clock=clock_answer(self._control.clock.state()) if self._control else None,
+                faults=self._control.faults.list() if self._control else (),
+                **values,
+            )
+            return Response(text, headers=_HEADERS, content_type="text/html; charset=utf-8")
+
+        return self._declared("GET", route, handler, query=("part", *query))
+
+    def overview_page(
+        self, call: Call[tuple[Inspection, Journal, EventPublisher, StorageAccount]]
+    ) -> Values | Response:
+        """What needs a look first, and the worker types. Reads no task and no message."""
+        inspection, journal, publisher, account = call.authorize()
+        pools = inspection.overview()
+        words = call.query.get("q", "").casefold().split()
+        found = [pool for pool in pools if all(word in pool.task_queue_id.casefold() for word in words)]
+        found.sort(key=_ORDERS[call.query.get("sort", "name")])
+        start = int(call.query.get("after", 0))
+        return {
+            "counts": {
+                "pending": sum(pool.pending for pool in pools),
+                "running": sum(pool.running for pool in pools),
+            },
+            "published": {
+                name.removeprefix("task-"): publisher.published[name]
+                for name in ("task-completed", "task-failed", "task-exception")
+            },
+            "attention": attention(pools, self._clock.now(), journal, publisher.failure, account.low_space()),
+            "pools": [_line(pool, self._clock.now()) for pool in found[start : start + _POOLS]],
+            "total": len(found),
+            "start": start,
+            "next": start + _POOLS if start + _POOLS < len(found) else None,
+        }
+
+    def pool_page(self, call: Call[tuple[Inspection, TaskQueues]]) -> Values | Response:
+        """A worker type: its tasks, oldest first, its messages, and who asks for it."""
+        inspection, task_queues = call.authorize()
+        name = "/".join(call.params.values())
+        known = {pool.task_queue_id: pool for pool in inspection.overview()}
+        pool = inspection.pool(known.get(name) or Pool(name, dict.fromkeys(PRIORITIES, _NO_TASKS), ()))
+        tasks = {
+            state: task_queues.tasks(name, state, "", _TASKS, _row_json) for state in ("pending", "running")
+        }
+        oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
+        waits = []
+        with suppress(ResourceNotFound):
+            waits = [wait.sentence for task_id in oldest for wait in inspection.explain(task_id)[1]]
+        return {
+            "pool": pool_wire(pool),
+            "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
+            "oldest": oldest,
+            "waits": waits,
+        }
+
+    def tasks_page(self, call: Call[tuple[Listing, Inspection, Tasks, Groups]]) -> Values | Response:
+        """The tasks that the query selects; or the page of what its words name."""
+        listing, inspection, tasks, groups = call.authorize()
+        query = call.query
+        words = query.get("q", "").split()
+        if place := len(words) == 1 and _place_of(words[0], inspection, tasks, groups):
+            return Response(status=303, headers={**_HEADERS, "Location": place})
+        begin = place_in(call, ".*")
+        if "group" in query:
+            page = listing.group(query["group"], begin, _MAX_OF_GROUP, _row_json)
+            after = page.after
+            rows = [row for row in map(json.loads, page.items) if _is_selected(row, query, words)]
+        else:
+            found, after = listing.search(query.get("state", "all"), query.get("pool"), words, begin, _TASKS)
+            rows = [*map(_row, found)]
+        return {
+            "tasks": rows,
+            "further": token_of(call, after) if after is not None else None,
+            "is_newest_first": listing.knows_age and "group" not in query,
+        }
+
+    def task_page(
+        self, call: Call[tuple[Inspection, Journal, Clock, Tasks, Listing, Artifacts]]
+    ) -> Values | Response:
+        """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
+        inspection, journal, clock, tasks, listing, artifacts = call.authorize()
+        task = tasks.load(call.task_id)
+        answer = explained(inspection, journal, clock, call.task_id)
+        dependencies = [each for each in task.definition.dependencies if each != task.task_id]
+        required = listing.tasks(dependencies, "", len(dependencies) + 1, _row_json)
+        known = {row["taskId"]: row for row in map(json.loads, required.items)}
+        dependents = listing.dependents(call.task_id, "", _MAX_OF_TASK, _row_json)
+        files = [
+            {**json.loads(item), "runId": run.run_id}
+            for run in reversed(task.runs)
+            for item in artifacts.list(task.task_id, run.run_id, "", _MAX_OF_TASK, _artifact_json).items
+        ]
+        url = urlsplit(call.environ["wsgi.url_scheme"] + "://" + call.environ.get("HTTP_HOST", "localhost"))
+        return {
+            "task": answer,
+            "definition": json.dumps(task.definition.wire, indent=2, ensure_ascii=False),
+            "name": task.definition.wire["metadata"]["name"],
+            "priority": task.priority,
+            "picture": Markup(life_svg(answer)),  # noqa: S704 - it is escaped there
+            "required": [(task_id, known.get(task_id)) for task_id in dependencies],
+            "dependents": [*map(json.loads, dependents.items)],
+            "more_dependents": dependents.after is not None,
+            "artifacts": files,
+            "log": next((file for file in files if re.fullmatch(r"public/.*\.log", file["name"])), None),
+            "requests": [*map(_request, reversed(journal.requests_of(call.task_id)))][:_REQUESTS],
+            "root_url": url.geturl(),
+            "actions": self._actions.possible(call, task, answer),
+            "token": self._sign_in.token(call.environ),
+            "priorities": PRIORITIES,
+        }
+
+    def group_page(self, call: Call[tuple[Groups, Listing]]) -> Values | Response:
+        """A task group: its counts, and its dependencies as a picture."""
+        groups, listing = call.authorize()
+        group = groups.load(call.params["taskGroupId"])
+        page = listing.group(group.task_group_id, "", _MAX_OF_GROUP, _row_json)
+        tasks = [*map(json.loads, page.items)]
+        return {
+            "group": group_wire(group),
+            "tasks": tasks[:_DRAWN],
+            "counted": len(tasks),
+            "has_more": page.after is not None,
+            "counts": Counter(task["state"] for task in tasks),
+            "picture": Markup(group_svg(tasks)) if len(tasks) <= _DRAWN else None,  # noqa: S704
+        }
+
+    def workers_page(self, call: Call[Inspection]) -> Values | Response:
+        """Who asked for work in the last ten days, the last first."""
+        callers = [
+            {**caller_wire(record), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
+            for pool in call.authorize().overview()
+            for record in pool.callers
+            for is_quarantined in [record.is_quarantined(self._clock.now())]
+        ]
+        word = call.query.get("q", "").casefold()
+        wanted = call.query.get("quarantined")
+        found = [
+            caller
+            for caller in callers
+            if word in f"{caller['taskQueueId']}/{caller['caller']}".casefold()
+            and wanted in (None, str(caller["quarantined"]).lower())
+        ]
+        found.sort(key=lambda caller: str(caller["last"]), reverse=True)
+        return {"callers": found[:_REQUESTS], "total": len(found)}
+
+    def requests_page(self, call: Call[Journal]) -> Values | Response:
+        """The last requests, the newest first: only with --control."""
+        chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
+        return {"requests": [*map(_request, reversed(call.authorize().requests(_REQUESTS, None, chosen)))]}
+
+    def migration_page(self, call: Call[tuple[Workers, Claims]]) -> Values | Response:
+        """Which protocol each caller speaks, for who may call getMigration too."""
+        return {"report": migration.handler(call.of(migration, call.authorize()))}
+
+
+def _line(pool: Pool, now: datetime) -> Values:
+    last = pool.callers[0] if pool.callers else None
+    return {
+        "name": pool.task_queue_id,
+        "pending": pool.pending,
+        "running": pool.running,
+        "waits": duration_words((now - pool.oldest).total_seconds()) if pool.oldest else "",
+        "bar": [*_bar({name: pending.count for name, (pending, _) in pool.tasks.items() if pending.count})],
+        "caller": "/".join(last.path[2:]) if last else "",
+        "asked": last and last.last_call,
+    }
+
+
+def _bar(counts: Mapping[str, int]) -> Iterator[tuple[str, int, int, int]]:
+    """For each priority its count, where it begins in the bar, and its width there, in pixels."""
+    space = _BAR - _MIN_WIDTH * len(counts)
+    x = 0
+    for name, count in counts.items():
+        width = _MIN_WIDTH + space * count // sum(counts.values())
+        yield name, count, x, width
+        x += width
+
+
+def _request(entry: Mapping[str, Any]) -> Values:
+    return {"time": entry["time"], "what": request_words(entry), "taskId": entry.get("taskId")}
+
+
+def _row(task: Task) -> Values:
+    definition = task.definition
+    return {
+        **task.status(),
+        "name": definition.wire["metadata"]["name"],
+        "created": format_time(definition.created),
+        "dependencies": definition.dependencies,
+    }
+
+
+def _row_json(task: Task) -> bytes:
+    return to_json(_row(task))
+
+
+def _artifact_json(artifact: Artifact) -> bytes:
+    return to_json(artifact.to_wire())
+
+
+def _is_selected(row: Mapping[str, Any], query: Mapping[str, str], words: Sequence[str]) -> bool:
+    """Whether a task of a group is in the state and the worker type, and has the words in its name."""
+    state = query.get("state", "all")
+    states = {
+        "all",
+        row["state"],
+        *(["unresolved"] if row["state"] in ("unscheduled", "pending", "running") else []),
+    }
+    pool = f"{row['provisionerId']}/{row['workerType']}"
+    name = row["name"].casefold()
+    return (
+        state in states
+        and query.get("pool") in (None, pool)
+        and all(word.casefold() in name for word in words)
+    )
+
+
+def _place_of(word: str, inspection: Inspection, tasks: Tasks, groups: Groups) -> str | None:
+    """The page of the task, the task group, the worker type or the worker of that name."""
+    if re.fullmatch(TASK_ID, word):
+        for kind, load in (("tasks", tasks.load), ("groups", groups.load)):
+            with suppress(ResourceNotFound):
+                load(word)
+                return f"/ui/{kind}/{word}"
+    for pool in inspection.overview():
+        if word == pool.task_queue_id:
+            return f"/ui/pools/{word}"
+        if any(word in (record.path[-1], "/".join(record.path[2:])) for record in pool.callers):
+            return f"/ui/workers?q={quote(word)}"
+    return None

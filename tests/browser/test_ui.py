@@ -1,0 +1,230 @@
+"""The pages in a real Chromium: they follow what happens without a reload, and run no word of a task.
+
+They can be read and used on a phone, at night, and with a keyboard alone: axe-core judges that.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import requests
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.credentials import Credentials
+from legacy_queue.domain.ids import slugid
+from tests import clients
+from tests.system.http_queue import Queue, definition, in_time
+from tests.system.processes import LONG, Server, serve
+
+# as root, and on a machine that reaches nothing but itself
+OPTIONS = """--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run
+--disable-background-networking --disable-component-update --disable-sync"""
+AXE = (Path(clients.__path__[0]) / "node_modules/axe-core/axe.min.js").read_text()
+ATTACK = "<script>document.title = 'attacked'</script><img src=x onerror=\"document.title='attacked'\">"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    options = ChromeOptions()
+    for option in OPTIONS.split():
+        options.add_argument(option)
+    with Chrome(options=options, service=ChromeService("/usr/bin/chromedriver")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(browser: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ("--storage", "memory", "--control", "--poll-visibility", "15s")
+    with serve(tmp_path_factory.mktemp("server"), *options) as server:
+        sign_in(browser, server)
+        yield server
+
+
+def until(browser: Chrome, condition: Callable[[], object]) -> None:
+    """Wait until it holds. Another version of the page may come while it is looked at."""
+    WebDriverWait(browser, LONG, 0.1, ignored_exceptions=[Exception]).until(lambda _: condition())
+
+
+def text_of(browser: Chrome, selector: str) -> str:
+    return browser.find_element(By.CSS_SELECTOR, selector).text
+
+
+def sign_in(browser: Chrome, server: Server) -> None:
+    credentials = Credentials.from_wire(server.credentials)
+    browser.get(CalledQueue(server.base_url, credentials).page_link(timedelta(minutes=5)))
+    assert "bewit" not in browser.current_url
+
+
+def opened(browser: Chrome, url: str) -> None:
+    """The page, which follows the events; it has a mark that a reload would remove."""
+    browser.get(url)
+    until(browser, lambda: "Events are followed." in text_of(browser, "#followed"))
+    browser.execute_script("window.mark = true")
+
+
+def is_not_reloaded(browser: Chrome) -> bool:
+    return bool(browser.execute_script("return window.mark"))
+
+
+def test_a_task_is_seen_from_pending_to_completed_without_a_reload(browser: Chrome, server: Server) -> None:
+    opened(browser, f"{server.root_url}/ui/tasks")
+    queue = Queue(server)
+    task_id = queue.create(definition("seen"))
+    row = f"//tbody/tr[contains(., '{task_id}')]"
+    browser.find_element(By.TAG_NAME, "summary").click()
+    until(browser, lambda: "pending" in browser.find_element(By.XPATH, row).text)
+    claim = queue.claim_by_name(task_id, 0).json()["credentials"]
+    until(browser, lambda: "running" in browser.find_element(By.XPATH, row).text)
+    queue.with_credentials(claim).on_run((task_id, 0), "completed")
+    until(browser, lambda: "completed" in browser.find_element(By.XPATH, row).text)
+    until(browser, lambda: f"task-completed {task_id} run 0 completed" in text_of(browser, "#events"))
+    assert is_not_reloaded(browser)
+
+
+def test_a_hidden_page_has_no_connection_and_asks_for_nothing(browser: Chrome, server: Server) -> None:
+    opened(browser, f"{server.root_url}/ui/tasks")
+    count = "return performance.getEntriesByType('resource').length"
+    hide = "Object.defineProperty(document, 'hidden', {{configurable: true, get: () => {}}})"
+    change = "; document.dispatchEvent(new Event('visibilitychange'))"
+    browser.execute_script(hide.format("true") + change)
+    assert browser.execute_script("return events.readyState === EventSource.CLOSED && dueAt === Infinity")
+    before = browser.execute_script(count)
+    task_id = Queue(server).create(definition("hidden"))
+    assert browser.execute_script(count) == before
+    browser.execute_script(hide.format("false") + change)
+    until(browser, lambda: task_id in text_of(browser, "main"))
+    assert is_not_reloaded(browser)
+
+
+def test_a_log_is_shown_as_it_comes(browser: Chrome, server: Server) -> None:
+    queue = Queue(server)
+    task_id = queue.create(definition("logged"))
+    opened(browser, f"{server.root_url}/ui/tasks/{task_id}")
+    claim = queue.with_credentials(queue.claim_by_name(task_id, 0).json()["credentials"])
+    body = {"storageType": "s3", "expires": in_time(minutes=30), "contentType": "text/plain"}
+    created = claim.on_run((task_id, 0), "artifacts/public%2Flogs%2Flive.log", body)
+    requests.put(
+        created.json()["putUrl"], "a line of the log", headers={"Content-Type": "text/plain"}, timeout=LONG
+    )
+    claim.on_run((task_id, 0), "completed")
+    until(browser, lambda: browser.find_element(By.CSS_SELECTOR, "#log summary").click() or True)
+    until(browser, lambda: text_of(browser, "#log pre") == "a line of the log")
+    assert is_not_reloaded(browser)
+
+
+def test_a_task_is_canceled_by_its_page(browser: Chrome, server: Server) -> None:
+    task_id = Queue(server).create(definition("canceled"))
+    opened(browser, f"{server.root_url}/ui/tasks/{task_id}")
+    browser.find_element(By.XPATH, "//button[.='Cancel']").click()
+    until(browser, lambda: "exception (canceled)" in text_of(browser, "#live p"))
+
+
+@pytest.fixture(scope="module")
+def pages(server: Server) -> list[str]:
+    """Every page, with something on each part of it."""
+    queue = Queue(server)
+    body = definition("attacked")
+    body["metadata"] = {**body["metadata"], "name": ATTACK}
+    task_id = queue.create(body)
+    lost = slugid()
+    queue.ask("PUT", f"/task/{lost}", definition("attacked", dependencies=[task_id], taskGroupId=task_id))
+    claim = queue.with_credentials(queue.claim_by_name(task_id, 0).json()["credentials"])
+    reference = {"storageType": "reference", "contentType": "text/plain", "url": "https://elsewhere.test/log"}
+    claim.on_run((task_id, 0), "artifacts/public%2Flog", {**reference, "expires": in_time(minutes=30)})
+    claim.on_run((task_id, 0), "reclaim")
+    pool = "/ui/pools/system/attacked"
+    tasks = ["/ui/tasks", "/ui/tasks?q=none", f"/ui/tasks/{task_id}", f"/ui/tasks/{lost}"]
+    return [
+        "/",
+        pool,
+        *tasks,
+        f"/ui/groups/{task_id}",
+        "/ui/workers",
+        "/ui/requests",
+        "/ui/migration",
+        "/ui/none",
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_page_is_readable_on_each_screen(
+    browser: Chrome, server: Server, pages: list[str], width: int, scheme: str
+) -> None:
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    found = {}
+    for page in pages:
+        browser.get(server.root_url + page)
+        browser.execute_script(AXE)
+        violations = browser.execute_async_script(
+            "axe.run().then(arguments[0], arguments[0])".replace(
+                "arguments[0]", "arguments[arguments.length - 1]"
+            )
+        )["violations"]
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        found[page] = [
+            *(f"{each['id']}: {node['html'][:200]}" for each in violations for node in each["nodes"]),
+            *([f"{wide} wide"] if wide > width else []),
+        ]
+    assert {page: wrong for page, wrong in found.items() if wrong} == {}
+
+
+def test_the_keyboard_alone_reaches_a_task_and_its_moments(
+    browser: Chrome, server: Server, pages: list[str]
+) -> None:
+    task_id = pages[4].rpartition("/")[2]
+    browser.get(server.root_url)
+    keys = ActionChains(browser)
+    for _ in range(20):
+        keys.send_keys(Keys.TAB).perform()
+        if browser.switch_to.active_element.get_attribute("name") == "q":
+            break
+    keys.send_keys(task_id, Keys.ENTER).perform()
+    until(browser, lambda: browser.current_url.endswith(f"/ui/tasks/{task_id}"))
+    for _ in range(40):
+        keys.send_keys(Keys.TAB).perform()
+        if str(browser.switch_to.active_element.get_dom_attribute("href")).startswith("#moment-"):
+            break
+    keys.send_keys(Keys.ENTER).perform()
+    until(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "li:target"))
+
+
+def test_no_word_of_a_task_is_run(browser: Chrome, server: Server, pages: list[str]) -> None:
+    browser.get_log("browser")
+    for page in pages[:-1]:
+        opened(browser, server.root_url + page)
+        assert browser.title != "attacked"
+        assert browser.find_elements(By.CSS_SELECTOR, "main img, main script") == []
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_ten_thousand_tasks_are_on_pages(browser: Chrome, tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        first = Queue(server).create(definition("many"))
+        file = server.data_dir / "storage.sqlite"
+    with closing(sqlite3.connect(file)) as db, db:
+        row = db.execute("SELECT * FROM rows WHERE partition = ? AND key = 'task'", (first,)).fetchone()
+        marks = ", ".join("?" * len(row))
+        new_ids = [slugid() for _ in range(9_999)]
+        copies = ([v.replace(first, new) if isinstance(v, str) else v for v in row] for new in new_ids)
+        db.executemany(f"INSERT INTO rows VALUES ({marks})", copies)
+    with serve(tmp_path) as server:
+        sign_in(browser, server)
+        opened(browser, server.root_url)
+        assert "10000" in text_of(browser, "table.pools tbody tr")
+        browser.find_element(By.LINK_TEXT, "10000 pending").click()
+        shown: list[str] = []
+        for _ in range(3):
+            opened(browser, browser.current_url)
+            shown += [each.text for each in browser.find_elements(By.CSS_SELECTOR, "tbody code")]
+            browser.find_element(By.LINK_TEXT, "more tasks").click()
+        assert shown == new_ids[:-151:-1]

@@ -1,0 +1,78 @@
+"""Tasks that a person looks for: by state, worker type and words of their names."""
+
+import pytest
+
+from legacy_queue.services.tasks import listing
+from legacy_queue.services.tasks.claims import ClaimProof
+from tests.domain.tasks import task_body
+from tests.services.harness import ALICE, MINUTE, NOW, PROVISIONER, WORKER_TYPE, Harness
+
+POOL = f"{PROVISIONER}/{WORKER_TYPE}"
+
+
+def named(harness: Harness, name: str, **changes: str) -> str:
+    metadata = {**task_body(NOW)["metadata"], "name": name}
+    return harness.create(metadata=metadata, **changes)
+
+
+def search(
+    harness: Harness,
+    *words: str,
+    state: str = "all",
+    pool: str | None = None,
+    limit: int = 50,
+    after: str = "",
+) -> tuple[list[str], str | None]:
+    tasks, further = harness.services.listing.search(state, pool, words, after, limit)
+    return [task.task_id for task in tasks], further
+
+
+def test_the_newest_task_comes_first(harness: Harness) -> None:
+    created = [harness.create() for _ in range(5)]
+    harness.services.tasks.cancel(created[2])
+    assert search(harness) == (created[::-1], None)
+    first, further = search(harness, limit=3)
+    assert first == created[:1:-1]
+    assert search(harness, limit=3, after=further or "") == (created[1::-1], None)
+
+
+def test_a_task_is_found_by_state_worker_type_and_all_words(harness: Harness) -> None:
+    build, test, other = (
+        named(harness, "Build of Linux"),
+        named(harness, "Test of linux"),
+        named(harness, "Build of Linux", workerType="another"),
+    )
+    harness.services.tasks.cancel(test)
+    assert search(harness, "LINUX", "build")[0] == [other, build]
+    assert search(harness, "linux", state="unresolved", pool=POOL)[0] == [build]
+    assert search(harness, state="exception")[0] == [test]
+    assert search(harness, "linux", state="failed") == ([], None)
+
+
+def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = named(harness, "needle")
+    for _ in range(4):
+        named(harness, "hay")
+    monkeypatch.setattr(listing, "_MAX_TASKS", 2)
+    found, after = search(harness, "needle", limit=1)
+    while after is not None and not found:
+        found, after = search(harness, "needle", limit=1, after=after)
+    assert found == [old]
+    monkeypatch.setattr(listing, "_MAX_READS", 1)
+    assert search(harness, state="failed", limit=1)[1] is None
+
+
+def test_an_overview_has_each_worker_type_with_its_tasks_and_callers(harness: Harness) -> None:
+    running = harness.create(workerType="another")
+    harness.services.claims.claim(harness.task(running), 0, ALICE, ClaimProof())
+    harness.clock.advance(MINUTE)
+    for priority in ("high", "lowest"):
+        harness.create(priority=priority)
+        harness.clock.advance(MINUTE)
+    harness.services.polling.poll_urls(PROVISIONER, "idle", "a-client")
+    another, idle, own = harness.services.inspection.overview()
+    assert (own.task_queue_id, own.pending, own.running, own.oldest) == (POOL, 2, 0, NOW + MINUTE)
+    assert (another.pending, another.running, another.oldest) == (0, 1, None)
+    assert (idle.pending, [record.path[-1] for record in idle.callers]) == (0, ["a-client"])
