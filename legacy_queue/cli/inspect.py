@@ -67,7 +67,7 @@ def status(queue: CalledQueue, task_id: str, watch: bool) -> Report:
 @click.option("--limit", type=click.IntRange(0), default=100, help="No more tasks; 0 for all.")
 @reporting
 def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Report:
-    """List tasks, in the order of their taskIds."""
+    """List tasks: the newest first if the storage knows it, else in the order of their taskIds."""
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
     return answer, table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
 

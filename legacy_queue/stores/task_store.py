@@ -15,13 +15,11 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
-from legacy_queue.ports.table import PARTITION, Condition, Row, Table, Value
+from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.open_tasks import OpenTask, OpenTasks
 from legacy_queue.stores.rows import (
-    KEYS_ONLY,
     ExpiringRows,
-    first_of,
     json_in,
     json_values,
     of_kind,
@@ -130,20 +128,14 @@ class TaskStore(ExpiringRows):
         return self._table.knows_age
 
     def search(
-        self, state: str, task_queue_id: str | None, after: str, limit: int
+        self, state: str, task_queue_id: str, after: str, limit: int
     ) -> tuple[Sequence[StoredTask], str | None]:
-        """Tasks in that state, ``unresolved`` or ``all``, and of a worker type: see ``rows.page``."""
+        """Tasks in that state, ``unresolved`` or ``all``, of a worker type or of any: see ``rows.page``."""
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
         conditions = [states.get(state) or Condition("state", "eq", state)]
         if task_queue_id:
             conditions.append(Condition("taskQueueId", "eq", task_queue_id))
         return page(self._table, conditions, after, limit, _stored, newest_first=True)
-
-    def ids(self, after: str, limit: int, *, resolved_too: bool) -> Sequence[str]:
-        """Up to ``limit`` taskIds behind ``after``, in order: of unresolved tasks, or of all."""
-        behind = [Condition(PARTITION, "gt", after)] if after else []
-        conditions = [*behind, _ANY_STATE if resolved_too else _UNRESOLVED]
-        return first_of(self._table, conditions, limit, lambda row: row.partition, KEYS_ONLY)
 
     def _update_open_tasks(self, task: Task) -> None:
         if open_tasks := self._open_tasks:

@@ -113,7 +113,8 @@ def test_a_log_is_shown_as_it_comes(browser: Chrome, server: Server) -> None:
         created.json()["putUrl"], "a line of the log", headers={"Content-Type": "text/plain"}, timeout=LONG
     )
     claim.on_run((task_id, 0), "completed")
-    until(browser, lambda: browser.find_element(By.CSS_SELECTOR, "#log summary").click() or True)
+    until(browser, lambda: browser.find_element(By.CSS_SELECTOR, "#log summary").is_displayed())
+    browser.find_element(By.CSS_SELECTOR, "#log summary").click()
     until(browser, lambda: text_of(browser, "#log pre") == "a line of the log")
     assert is_not_reloaded(browser)
 

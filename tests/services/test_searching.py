@@ -4,6 +4,7 @@ import pytest
 
 from legacy_queue.services.tasks import listing
 from legacy_queue.services.tasks.claims import ClaimProof
+from legacy_queue.services.tasks.listing import Wanted
 from tests.domain.tasks import task_body
 from tests.services.harness import ALICE, MINUTE, NOW, PROVISIONER, WORKER_TYPE, Harness
 
@@ -16,15 +17,11 @@ def named(harness: Harness, name: str, **changes: str) -> str:
 
 
 def search(
-    harness: Harness,
-    *words: str,
-    state: str = "all",
-    pool: str | None = None,
-    limit: int = 50,
-    after: str = "",
+    harness: Harness, *words: str, limit: int = 50, after: str = "", **wanted: str
 ) -> tuple[list[str], str | None]:
-    tasks, further = harness.services.listing.search(state, pool, words, after, limit)
-    return [task.task_id for task in tasks], further
+    found = Wanted(words=words, **wanted)
+    page = harness.services.listing.search(found, after, limit, lambda task: task.task_id.encode())
+    return [item.decode() for item in page.items], page.after
 
 
 def test_the_newest_task_comes_first(harness: Harness) -> None:
@@ -44,9 +41,11 @@ def test_a_task_is_found_by_state_worker_type_and_all_words(harness: Harness) ->
     )
     harness.services.tasks.cancel(test)
     assert search(harness, "LINUX", "build")[0] == [other, build]
-    assert search(harness, "linux", state="unresolved", pool=POOL)[0] == [build]
+    assert search(harness, "linux", state="unresolved", task_queue_id=POOL)[0] == [build]
     assert search(harness, state="exception")[0] == [test]
     assert search(harness, "linux", state="failed") == ([], None)
+    assert search(harness, "linux", group_id=other) == ([other], None)
+    assert search(harness, group_id=build, state="failed") == ([], None)
 
 
 def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
@@ -61,7 +60,7 @@ def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
         found, after = search(harness, "needle", limit=1, after=after)
     assert found == [old]
     monkeypatch.setattr(listing, "_MAX_READS", 1)
-    assert search(harness, state="failed", limit=1)[1] is None
+    assert search(harness, "needle", limit=1)[0] == []
 
 
 def test_an_overview_has_each_worker_type_with_its_tasks_and_callers(harness: Harness) -> None:

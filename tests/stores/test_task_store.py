@@ -125,16 +125,25 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
     assert storage.tasks.load(tasks[4].task_id) is None
 
 
-def test_task_ids_are_listed_in_order_of_unresolved_or_of_all_tasks(storage: Storage) -> None:
+def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(storage: Storage) -> None:
     states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
     stored = {storage.tasks.insert(task_in(state)).task.task_id: state for state in states}
-    all_ids = sorted(stored)
-    unresolved_ids = [task_id for task_id in all_ids if stored[task_id] in states[:3]]
-    assert storage.tasks.ids("", 9, resolved_too=True) == all_ids
-    assert storage.tasks.ids(all_ids[1], 2, resolved_too=True) == all_ids[2:4]
-    assert storage.tasks.ids("", 9, resolved_too=False) == unresolved_ids
-    assert storage.tasks.ids(unresolved_ids[-1], 9, resolved_too=False) == []
-    assert [one.task.task_id for one in unresolved(storage.tasks, 2)] == unresolved_ids
+    storage.tasks.bar("dSlITZ4yQgmvxxAi4A8fHQ", CREATED + timedelta(days=1))
+
+    def found(state: str) -> list[str]:
+        ids: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            tasks, after = storage.tasks.search(state, "", after, 2)
+            ids += [one.task.task_id for one in tasks]
+        return ids
+
+    in_order = [*stored][::-1] if storage.tasks.knows_age else sorted(stored)
+    unresolved_ids = [task_id for task_id in in_order if stored[task_id] in states[:3]]
+    assert found("all") == in_order
+    assert found("unresolved") == unresolved_ids
+    assert [stored[task_id] for task_id in found("failed")] == ["failed"]
+    assert [one.task.task_id for one in unresolved(storage.tasks, 2)] == sorted(unresolved_ids)
 
 
 def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:

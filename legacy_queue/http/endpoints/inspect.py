@@ -3,12 +3,12 @@
 It names clients and workers, so it needs a scope of its own. Source: docs/reference/inspect.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from legacy_queue.domain.explanation import Wait
-from legacy_queue.domain.ids import TASK_ID, TASK_QUEUE_ID
+from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
@@ -19,7 +19,7 @@ from legacy_queue.http.request_journal import Journal
 from legacy_queue.ports import Clock
 from legacy_queue.services.inspection.inspection import InspectedPool, Inspection
 from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.services.tasks.listing import Listing, Wanted
 
 SCOPE = "queue:inspect"
 inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
@@ -45,10 +45,11 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
     """The status structures of all unresolved tasks; with ``state`` those in that state, or ``all``; with
     ``taskQueueId`` those of that worker type.
 
-    They are in the order of their taskIds, in pages like those of listTaskGroup.
+    The newest is first if the storage knows it, as embedded storage does, else they are in the order of their
+    taskIds. A page that is not the last may be empty.
     """
-    ask = partial(call.authorize().all_tasks, *selected(call.query))
-    return page_answer(call, "tasks", TASK_ID, ask, Task.status)
+    wanted = Wanted(call.query.get("state", "unresolved"), call.query.get("taskQueueId", ""))
+    return page_answer(call, "tasks", ".*", partial(call.authorize().search, wanted), Task.status)
 
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
@@ -88,18 +89,6 @@ def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: s
         "waitsFor": [_wait(wait) for wait in waits],
         "story": [moment.to_wire() for moment in inspection.story(task, journal.requests_of(task_id))],
     }
-
-
-def selected(query: Mapping[str, str]) -> tuple[bool, Callable[[Task], bool]]:
-    """Whether resolved tasks may be among the tasks that a query selects, and whether a task is."""
-    state = query.get("state", "unresolved")
-    pool = query.get("taskQueueId")
-
-    def is_selected(task: Task) -> bool:
-        states = {"all", task.state, *([] if task.is_resolved else ["unresolved"])}
-        return state in states and pool in (None, task.work_queue.task_queue_id)
-
-    return state in ("all", "completed", "failed", "exception"), is_selected
 
 
 def _wait(wait: Wait) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ They are rendered here; the script only fetches again what changes. What a task'
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -44,7 +44,7 @@ from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.inspection.inspection import Inspection, Pool
 from legacy_queue.services.tasks.claims import Claims
 from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.services.tasks.listing import Listing, Wanted
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.workers import Workers
@@ -215,18 +215,12 @@ class Pages:
         words = query.get("q", "").split()
         if place := len(words) == 1 and _place_of(words[0], inspection, tasks, groups):
             return Response(status=303, headers={**_HEADERS, "Location": place})
-        begin = place_in(call, ".*")
-        if "group" in query:
-            page = listing.group(query["group"], begin, _MAX_OF_GROUP, _row_json)
-            after = page.after
-            rows = [row for row in map(json.loads, page.items) if _is_selected(row, query, words)]
-        else:
-            found, after = listing.search(query.get("state", "all"), query.get("pool"), words, begin, _TASKS)
-            rows = [*map(_row, found)]
+        wanted = Wanted(query.get("state", "all"), query.get("pool", ""), query.get("group", ""), words)
+        page = listing.search(wanted, place_in(call, ".*"), _TASKS, _row_json)
         return {
-            "tasks": rows,
-            "further": token_of(call, after) if after is not None else None,
-            "is_newest_first": listing.knows_age and "group" not in query,
+            "tasks": [*map(json.loads, page.items)],
+            "further": token_of(call, page.after) if page.after is not None else None,
+            "is_newest_first": listing.knows_age and not wanted.group_id,
         }
 
     def task_page(
@@ -257,7 +251,6 @@ class Pages:
             "more_dependents": dependents.after is not None,
             "artifacts": files,
             "log": next((file for file in files if re.fullmatch(r"public/.*\.log", file["name"])), None),
-            "requests": [*map(_request, reversed(journal.requests_of(call.task_id)))][:_REQUESTS],
             "root_url": url.geturl(),
             "actions": self._actions.possible(call, task, answer),
             "token": self._sign_in.token(call.environ),
@@ -335,39 +328,14 @@ def _request(entry: Mapping[str, Any]) -> Values:
     return {"time": entry["time"], "what": request_words(entry), "taskId": entry.get("taskId")}
 
 
-def _row(task: Task) -> Values:
-    definition = task.definition
-    return {
-        **task.status(),
-        "name": definition.wire["metadata"]["name"],
-        "created": format_time(definition.created),
-        "dependencies": definition.dependencies,
-    }
-
-
 def _row_json(task: Task) -> bytes:
-    return to_json(_row(task))
+    definition = task.definition
+    more = {"name": definition.wire["metadata"]["name"], "dependencies": definition.dependencies}
+    return to_json({**task.status(), **more, "created": format_time(definition.created)})
 
 
 def _artifact_json(artifact: Artifact) -> bytes:
     return to_json(artifact.to_wire())
-
-
-def _is_selected(row: Mapping[str, Any], query: Mapping[str, str], words: Sequence[str]) -> bool:
-    """Whether a task of a group is in the state and the worker type, and has the words in its name."""
-    state = query.get("state", "all")
-    states = {
-        "all",
-        row["state"],
-        *(["unresolved"] if row["state"] in ("unscheduled", "pending", "running") else []),
-    }
-    pool = f"{row['provisionerId']}/{row['workerType']}"
-    name = row["name"].casefold()
-    return (
-        state in states
-        and query.get("pool") in (None, pool)
-        and all(word.casefold() in name for word in words)
-    )
 
 
 def _place_of(word: str, inspection: Inspection, tasks: Tasks, groups: Groups) -> str | None:

@@ -3,20 +3,43 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
-from legacy_queue.services.pages import Listed, Page, read_page
+from legacy_queue.services.pages import MAX_PAGE_BYTES, Listed, Page, read_page
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import DependencyStore, TaskStore
 
 _MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
 _MAX_READS = 200  # of storage for a search: up to 50,000 rows of the embedded storage
-_MAX_TASKS = 2000  # whose names a search compares with its words
+_MAX_READ = 50  # tasks, of a megabyte each at most
+_MAX_TASKS = 2000  # that a search compares with what is wanted
 
 RenderTask = Callable[[Task], bytes]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Tasks in that state, ``unresolved`` or ``all``, of a worker type and of a group ("": of any), that have
+    all of the words in their names.
+    """
+
+    state: str = "all"
+    task_queue_id: str = ""
+    group_id: str = ""
+    words: Sequence[str] = ()
+
+    def is_met_by(self, task: Task) -> bool:
+        name = str(task.definition.wire["metadata"]["name"]).casefold()
+        return (
+            self.state in ("all", task.state, *(() if task.is_resolved else ("unresolved",)))
+            and self.task_queue_id in ("", task.work_queue.task_queue_id)
+            and self.group_id in ("", task.definition.task_group_id)
+            and all(word.casefold() in name for word in self.words)
+        )
 
 
 class Listing:
@@ -46,41 +69,41 @@ class Listing:
         read = partial(self._dependencies.dependents, task_id)
         return self._page(read, lambda dependent: dependent.task_id, after, limit, belongs, render)
 
-    def all_tasks(
-        self,
-        resolved_too: bool,
-        belongs: Callable[[Task], bool],
-        after: str,
-        limit: int,
-        render: RenderTask,
-    ) -> Page[str]:
-        """Of the unresolved tasks, or of all tasks, those that ``belongs`` selects."""
-        read = partial(self._tasks.ids, resolved_too=resolved_too)
-        return self._page(read, str, after, limit, belongs, render)
-
     @property
     def knows_age(self) -> bool:
         """Whether ``search`` begins with the newest task, and not in the order of the taskIds."""
         return self._tasks.knows_age
 
-    def search(
-        self, state: str, task_queue_id: str | None, words: Sequence[str], after: str, limit: int
-    ) -> tuple[Sequence[Task], str | None]:
-        """Up to ``limit`` tasks in that state, ``unresolved`` or ``all``, of a worker type (None: any), that
-        have all of the words in their names; and where to look further, None if all tasks were looked at.
+    def search(self, wanted: Wanted, after: str, limit: int, render: RenderTask) -> Page[str]:
+        """Up to ``limit`` tasks that are wanted. Where many are not, the page may end early, even empty:
+        ``Page.after`` says where to look further, None once all tasks were looked at.
         """
-        found: list[Task] = []
-        looked_at = 0
+        items: list[bytes] = []
+        looked_at = size = 0
         for _ in range(_MAX_READS):
-            stored, next_after = self._tasks.search(state, task_queue_id, after, limit - len(found))
-            found += [each.task for each in stored if _is_named(each.task, words)]
-            looked_at += len(stored)
+            tasks, next_after = self._some(wanted, after, min(limit - len(items), _MAX_READ))
+            found = [render(task) for task in tasks if wanted.is_met_by(task)]
+            items += found
+            size += sum(map(len, found))
+            looked_at += len(tasks)
             if next_after is None:
-                return found, None
+                return Page(items, None)
             after = next_after
-            if len(found) == limit or looked_at >= _MAX_TASKS:
+            if len(items) == limit or looked_at >= _MAX_TASKS or size > MAX_PAGE_BYTES:
                 break
-        return found, after
+        return Page(items, after)
+
+    def _some(self, wanted: Wanted, after: str, limit: int) -> tuple[Sequence[Task], str | None]:
+        """Tasks of the group, or those that storage selects by state and worker type."""
+        if not wanted.group_id:
+            stored, next_after = self._tasks.search(wanted.state, wanted.task_queue_id, after, limit)
+            return [each.task for each in stored], next_after
+        ids = self._groups.members(wanted.group_id, after, limit)
+        found = []
+        for task_id in ids:
+            with suppress(Corrupt):
+                found += [each.task for each in [self._tasks.load(task_id)] if each]
+        return found, ids[-1] if len(ids) == limit else None
 
     def at_places(
         self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
@@ -122,8 +145,3 @@ class Listing:
             return None
 
         return read_page(read, place, after, limit, item, _MAX_CONCURRENT)
-
-
-def _is_named(task: Task, words: Sequence[str]) -> bool:
-    name = str(task.definition.wire["metadata"]["name"]).casefold()
-    return all(word.casefold() in name for word in words)
