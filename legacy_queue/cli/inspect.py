@@ -188,7 +188,8 @@ def open_page(queue: CalledQueue, minutes: int) -> Report:
 
 def _known(answer: Mapping[str, Any]) -> tuple[Any, ...]:
     """What changes if something happens to a task, and not only because time passes."""
-    return answer["status"], answer["story"], [wait["situation"] for wait in answer["waitsFor"]]
+    moments = [moment for moment in answer["story"] if moment["kind"] != "event"]  # as it is printed
+    return answer["status"], moments, [wait["situation"] for wait in answer["waitsFor"]]
 
 
 def _changed(queue: CalledQueue, task_id: str, call: str) -> Report:

@@ -50,16 +50,14 @@ def story(
     begin = format_time(task.definition.created)
     end = moments[-1].time if task.is_resolved else "9"  # later than any time
     moments += [move for move in clock_moves if begin <= move.time <= end and begin < move.facts["movedTo"]]
-    same = [list(group) for _, group in groupby(sorted(moments, key=attrgetter("time")), _comparable)]
+    moments.sort(key=attrgetter("time"))
+    # a claim and its reclaims differ in their ends; moves of the clock in a row are one
+    same = groupby(moments, lambda moment: (moment.what, moment.kind != "clock" and moment.facts))
     return [
-        Moment(first.time, first.what + f" ({len(more) + 1} times)" * bool(more), first.kind, last.facts)
-        for [first, *more], last in zip(same, [group[-1] for group in same], strict=True)
+        last._replace(time=group[0].time, what=last.what + f" ({len(group)} times)" * (len(group) > 1))
+        for group in [list(group) for _, group in same]
+        for last in group[-1:]
     ]
-
-
-def _comparable(moment: Moment) -> Any:
-    """A claim and its reclaims differ in their ends; moves of the clock in a row are one."""
-    return moment.what, moment.kind != "clock" and moment.facts
 
 
 def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
