@@ -6,6 +6,7 @@ pytest; the fixtures import the rest when they are first used.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Add the summary of each queue that a failed test has used to the test's report."""
     report = (yield).get_result()
     if report.failed:
-        report.sections += [(_SECTION, queue.summary()) for queue in _used(item)]
+        for number, queue in enumerate(_used(item)):
+            report.sections.append((_SECTION, queue.summary() + _pictures(item, queue, number)))
+
+
+def _pictures(item: pytest.Item, queue: LegacyQueue, number: int) -> str:
+    """A line with the file in pytest's cache that has the lives of the tasks as pictures, "" if it cannot be
+    written. Each test has its own file, so that processes of pytest-xdist do not meet.
+    """
+    try:
+        name = re.sub(r"[^\w.-]+", "-", item.nodeid)[-200:]
+        file = item.config.cache.mkdir("legacy-queue") / f"{name}-{number}.html"
+        file.write_text(queue.life_page(), encoding="utf-8")
+    except Exception:  # noqa: BLE001 - there is no cache, no right to write, or no server any more
+        return ""
+    return f"\nthe tasks as pictures: {file}"
 
 
 def _used(item: pytest.Item) -> list[LegacyQueue]:

@@ -63,6 +63,7 @@ def conform(
     begun = monotonic()
     claim = claim or (LONG_CLAIM if payloads is FORMS["generic-worker"] else CLAIM)
     logs: list[Log] = []
+    lives: dict[str, Any] = {}
     troubles: list[str] = []
 
     def cause(situation: Situation, total: int = 0) -> None:
@@ -75,6 +76,7 @@ def conform(
             except KeyError as missing:
                 trouble = f"there is no payload of a task that {missing.args[0]}"
             log = queue.log()
+            lives.update(queue.lives())
         logs.append(log)
         troubles.extend([f"{situation.name}: {trouble}"] if trouble else [])
         if total:
@@ -97,7 +99,7 @@ def conform(
     progress(1, 1 + len(left), f"situations: {first.name}")
     with ThreadPoolExecutor(_MAX_CONCURRENT) as threads:
         [*threads.map(lambda each: cause(each, 1 + len(left)), left)]
-    return judge(spoken, logs, asked, monotonic() - begun, rules, troubles)
+    return replace(judge(spoken, logs, asked, monotonic() - begun, rules, troubles), lives=lives)
 
 
 def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -221,6 +221,11 @@ class ObservedQueue(LegacyQueue):
     def story(self, task_id: str) -> str:
         """What has happened to the task."""
         return self._story(task_id)
+
+    def lives(self, task_ids: Iterable[str] | None = None) -> dict[str, Any]:
+        """The answers of inspectTask about these tasks, by default all, by their ids."""
+        ids = self._tasks if task_ids is None else task_ids
+        return {task_id: self._http.call("GET", f"/inspect/v1/task/{task_id}") for task_id in ids}
 
     def log(self, tasks: Mapping[str, str] | None = None) -> Log:
         """What the worker has done so far. ``tasks`` replace what each task does."""

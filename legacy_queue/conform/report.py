@@ -4,7 +4,7 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -12,6 +12,7 @@ from lxml import etree
 
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.rules import Rule
+from legacy_queue.domain.life import life_html
 
 HELD = "held"
 BROKEN = "broken"
@@ -50,13 +51,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """``troubles`` are sentences about situations that could not be caused. ``worker`` was observed."""
+    """``troubles`` are sentences about situations that could not be caused. ``worker`` was observed.
+    ``lives`` are answers of inspectTask by taskId.
+    """
 
     protocol: str
     verdicts: Sequence[Verdict]
     seconds: float
     troubles: Sequence[str]
     worker: str = ""
+    lives: Mapping[str, Any] = field(default_factory=dict)
 
     def held(self) -> bool:
         """Whether no rule is broken, and any was shown."""
@@ -66,6 +70,14 @@ class Report:
     def broken(self) -> list[str]:
         """The ids of the broken rules."""
         return [each.rule.id for each in self.verdicts if each.is_broken]
+
+    def pictures(self, verdict: Verdict) -> Mapping[str, str]:
+        """The lives of the tasks that a verdict's requests are about, as HTML, by taskId."""
+        requests = [request for _, request in verdict.evidence]
+        tasks = [request.wire.get("taskId", "") for request in requests]
+        tasks += [task_id for request in requests for task_id, _ in sorted(request.runs)]
+        shown = [task_id for task_id in dict.fromkeys(tasks) if task_id in self.lives]
+        return {each: life_html(self.lives[each], f"{verdict.rule.id}-{each}-") for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
         """What ``--report FILE.json`` has."""

@@ -101,7 +101,7 @@ def torture(command: Sequence[str], payloads: Payloads, seed: int, steps: int, p
         broken = [verdict for verdict in report.verdicts if verdict.is_broken]
         shown = {request.wire.get("taskId") for verdict in broken for _, request in verdict.evidence}
         stories = [queue.story(task_id) for task_id in shown if task_id]
-        return replace(report, troubles=sorted(stories, key=len)[:1])
+        return replace(report, troubles=sorted(stories, key=len)[:1], lives=queue.lives(filter(None, shown)))
 
 
 @rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)

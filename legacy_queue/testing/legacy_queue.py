@@ -23,7 +23,7 @@ from legacy_queue.testing.claimed_run import (
 from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name, wire_value
 from legacy_queue.testing.queue_http import QueueHttp
 from legacy_queue.testing.server_process import ServerProcess, client_variables
-from legacy_queue.testing.summary import explanation_lines, summarize
+from legacy_queue.testing.summary import explanation_lines, life_page, summarize
 from legacy_queue.testing.wire_types import (
     Duration,
     FaultFields,
@@ -382,6 +382,10 @@ class LegacyQueue:
         the faults and the server's warnings.
         """
         return summarize(self._http, self._pools, self._process, limit)
+
+    def life_page(self) -> str:
+        """An HTML page with the life of each task as a picture."""
+        return life_page(self._http)
 
     @property
     def _process(self) -> ServerProcess:

@@ -1,12 +1,14 @@
 """The summary of a server for the report of a failed test: compact, and without secrets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from html import escape
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import requests
 
+from legacy_queue.domain.life import life_html
 from legacy_queue.domain.story import requester
 from legacy_queue.domain.times import duration_words
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
@@ -19,6 +21,10 @@ _MAX_WARNINGS = 10
 _REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
 _UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>legacy-queue</title><style>:root { color-scheme: light dark } svg { max-width: 32rem }</style>
+"""
 
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
@@ -58,6 +64,16 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
         "warnings of the server": lambda: process.warnings()[-_MAX_WARNINGS:],
     }
     return "\n".join(line for title, read in parts.items() for line in _part(title, read))
+
+
+def life_page(http: QueueHttp) -> str:
+    """A page with the lives of the first tasks, resolved ones too. Raises RequestFailed, ServerFailed."""
+    statuses = http.call("GET", "/inspect/v1/tasks", state="all", limit=_MAX_TASKS)["tasks"]
+    page = _PAGE
+    for status in statuses:
+        answer = http.call("GET", f"/inspect/v1/task/{status['taskId']}")
+        page += f"<h1>{escape(task_line(status))}</h1>\n{life_html(answer, status['taskId'])}\n"
+    return page
 
 
 def _part(title: str, read: Callable[[], Iterable[str]]) -> Iterable[str]:

@@ -123,6 +123,21 @@ def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report])
     assert all(line.startswith("held ") for line in str(report).splitlines()[: len(ids)])
 
 
+def test_a_broken_rule_has_the_lives_of_its_tasks_as_pictures(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    names = ["{provisionerId}/{workerType}", "{workerGroup}", "{workerId}"]
+    worker = GENERIC_WORKER.replace("own.reportFailed(*run) if failed else ", "")
+    words = ["--payload", "generic-worker", "--rule", "report-the-result", "--report", str(file)]
+    ended = run(*words, "--", sys.executable, "-W", "ignore", "-c", worker, *names)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    root = etree.HTML(file.read_text())
+    [evidence] = re.findall("reportCompleted of ([^/]+)/0: 200", ended.stdout)
+    [picture] = root.iterfind(".//details//svg")
+    assert f"The life of task {evidence}" in picture.get("aria-label", "")
+    targets = {f"#{item.get('id')}" for item in root.iterfind(".//details//li")}
+    assert targets == {link.get("href") for link in picture.iterfind(".//a")}
+
+
 @pytest.mark.timeout(400)
 def test_the_sample_worker_lives_through_torture() -> None:
     ended = run("--torture", "1", "--steps", "25", "--", *sample_worker("deployed"))

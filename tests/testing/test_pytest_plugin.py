@@ -1,7 +1,9 @@
 """The plugin in a suite of another project: pytest in a process of its own, two workers of pytest-xdist."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -118,7 +120,7 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
     monkeypatch.setenv("PYTHONPATH", str(NEWEST_CLIENT), prepend=":")
     pytester.makepyfile(test_defaults=DEFAULTS, test_marked=MARKED)
     ran = pytester.runpytest_subprocess(
-        *("-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "--strict-markers"),
+        *("-n", "2", "--dist", "loadfile", "--strict-markers"),
         *("-W", "error", "-W", "default::legacy_queue.testing.FaultNeverFired"),
     )
     ran.assert_outcomes(passed=6, failed=4, errors=1, warnings=2)
@@ -128,8 +130,23 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
     )
     for line in SAID:
         ran.stdout.fnmatch_lines_random(line)
-    assert TOKEN not in said
+    pages = [Path(path).read_text() for path in re.findall("the tasks as pictures: (.*)", said)]
+    assert sorted(page.count("<svg ") for page in pages) == [1, 1, 1]
+    assert TOKEN not in said + "".join(pages)
     assert "testing/queue.py" not in said, "a traceback ends where the test calls the package"
+
+
+@pytest.mark.parametrize("option", ["-pno:cacheprovider", "-ocache_dir=test_one.py/cache"])
+def test_a_failed_test_has_its_report_where_no_picture_can_be_written(
+    pytester: pytest.Pytester, option: str
+) -> None:
+    pytester.makepyfile(
+        test_one="def test_that_fails(legacy_queue):\n    legacy_queue.create_task(task_id='a')\n"
+    )
+    ran = pytester.runpytest_subprocess(option)
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines("*createTask      400 InvalidRequestArguments *")
+    ran.stdout.no_fnmatch_line("*as pictures*")
 
 
 def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
