@@ -182,7 +182,7 @@ class _Picture:
         """The time that is left of a claim is its width."""
         top, begin = self._ys[part.moment], self._times[part.moment]
         end = _seconds(part.until)
-        rows = [*zip(self._ys, self._times, strict=True), (self._y(part.until), end)]
+        rows = [*dict(zip(self._ys, self._times, strict=True)).items(), (self._y(part.until), end)]
         left = [(y, (end - time) / (end - begin)) for y, time in rows if top <= y <= bottom]
         edge = [(self._pitch * 0.4 * (min(1, max(0, it)) if part.shrinks else 1), y - top) for y, it in left]
         around = [*edge, *((-width, y) for width, y in reversed(edge))]
