@@ -16,7 +16,7 @@ from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 from legacy_queue.http.schema_properties import REASONS
 
-_SIZE = 10_000  # requests
+SIZE = 10_000  # requests
 _MAX_TARGET = 2000  # characters
 _MAX_REASON = 1000  # characters
 # parameters of queries; of Azure, without the parameters that sign a URL
@@ -36,7 +36,7 @@ class Journal:
         self._excluded = excluded
         self._now = now
         self._numbers = itertools.count(1)
-        self._entries: deque[dict[str, Any]] = deque(maxlen=_SIZE)  # appended to by several threads
+        self._entries: deque[dict[str, Any]] = deque(maxlen=SIZE)  # appended to by several threads
 
     def answered(self, record: RequestRecord) -> None:
         """Record a request as it is shown, without its unknown fields."""
@@ -66,7 +66,7 @@ class Journal:
 
     def requests_of(self, task_id: str) -> Sequence[Mapping[str, Any]]:
         """All requests about the task, oldest first."""
-        return self.requests(_SIZE, None, {"taskId": task_id})
+        return self.requests(SIZE, None, {"taskId": task_id})
 
     def requests(
         self, limit: int, after: int | None, chosen: Mapping[str, str] = MappingProxyType({})

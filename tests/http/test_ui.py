@@ -349,7 +349,7 @@ def test_the_overview_begins_with_what_needs_a_look() -> None:
     queue.clock.advance(timedelta(minutes=10))
     text = words_of(shown(queue))
     start, end = text.index("Look here first"), text.index("3 pools")
-    asked = f"No worker has asked for {PROVISIONER}/builder, where tasks are pending."
+    asked = f"No worker has asked for {PROVISIONER}/builder in ten days, and tasks are pending."
     assert text[start:end] == (
         f"Look here first {asked} Workers ask for {PROVISIONER}/bulider. "
         f"A task of {PROVISIONER}/{WORKER_TYPE} is pending for 10m. Quarantined workers: 1. "

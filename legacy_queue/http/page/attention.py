@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from legacy_queue.domain.times import duration_words
-from legacy_queue.http.request_journal import Journal
+from legacy_queue.http.request_journal import SIZE, Journal
 from legacy_queue.services.inspection.inspection import Pool
 
 _LATELY = timedelta(minutes=30)  # a worker that is busy asks again after its task
@@ -32,7 +32,7 @@ def attention(
             return f"No worker has asked for {pool.task_queue_id} for {ago(pool.callers[0].last_call)}."
         near = get_close_matches(pool.task_queue_id, asked, 1, _SIMILAR)
         more = f" Workers ask for {near[0]}." if near else ""
-        return f"No worker has asked for {pool.task_queue_id}, where tasks are pending.{more}"
+        return f"No worker has asked for {pool.task_queue_id} in ten days, and tasks are pending.{more}"
 
     def oldest(pool: Pool) -> str:
         return f"A task of {pool.task_queue_id} is pending for {ago(pool.oldest or now)}."
@@ -45,14 +45,10 @@ def attention(
     yield from _of_pools([*never, *not_lately], unasked, "asked")
     old = [pool for pool in pending if pool.callers and now - (pool.oldest or now) > _OLD]
     yield from _of_pools(sorted(old, key=lambda pool: pool.oldest or now), oldest, "oldest")
-    workers = {record.path: record for pool in pools for record in pool.callers}
-    quarantined = sum(record.is_quarantined(now) for record in workers.values())
+    quarantined = sum(record.is_quarantined(now) for pool in pools for record in pool.callers)
     if quarantined:
         yield f"Quarantined workers: {quarantined}.", "/ui/workers?quarantined=true"
-    refused = sum(
-        len(journal.requests(1000, None, {"endpoint": name, "failed": "true"}))
-        for name in ("claimTask", "claimWork")
-    )
+    refused = len(journal.requests(SIZE, None, {"endpoint": "claimTask", "failed": "true"}))
     if refused:
         yield f"Refused or failed claims: {refused}.", "/ui/requests?endpoint=claimTask&failed=true"
 

@@ -6,7 +6,7 @@ They are rendered here; the script only fetches again what changes. What a task'
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -58,10 +58,9 @@ _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "oldest": lambda pool: (pool.oldest or datetime.max.replace(tzinfo=UTC), pool.task_queue_id),
     "asked": lambda pool: pool.callers[0].last_call if pool.callers else datetime.min.replace(tzinfo=UTC),
 }
+_ENDS = ("completed", "failed", "exception")
 _POOLS = 75  # at once: with the longest names, 60 kB
 _TASKS = 50
-_BAR = 84  # pixels
-_MIN_WIDTH = 4  # of a priority in it
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run
 _MAX_OF_GROUP = 1000  # tasks that are counted
 _DRAWN = 200  # tasks of a group
@@ -104,6 +103,11 @@ def when(time: str | datetime | None, now: str) -> Markup | str:
         return ""
     shown = text[11:19] if text[:10] == now[:10] else f"{text[:10]} {text[11:19]}"
     return Markup('<time datetime="{}">{}</time>').format(text, shown)
+
+
+def ago(time: datetime, now: datetime) -> str:
+    """How long ago that was, in words."""
+    return duration_words(max(0.0, (now - time).total_seconds()))
 
 
 class Pages:
@@ -153,6 +157,7 @@ class Pages:
                 exchanges=" ".join(EXCHANGES),
                 now=now,
                 when=partial(when, now=now),
+                ago=partial(ago, now=self._clock.now()),
                 query={name: value for name, value in call.query.items() if name != "part"},
                 clock=clock_answer(self._control.clock.state()) if self._control else None,
                 faults=self._control.faults.list() if self._control else (),
@@ -162,9 +167,7 @@ class Pages:
 
         return self._declared("GET", route, handler, query=("part", *query))
 
-    def overview_page(
-        self, call: Call[tuple[Inspection, Journal, EventPublisher, StorageAccount]]
-    ) -> Values | Response:
+    def overview_page(self, call: Call[tuple[Inspection, Journal, EventPublisher, StorageAccount]]) -> Values:
         """What needs a look first, and the worker types. Reads no task and no message."""
         inspection, journal, publisher, account = call.authorize()
         pools = inspection.overview()
@@ -174,21 +177,17 @@ class Pages:
         start = int(call.query.get("after", 0))
         return {
             "counts": {
-                "pending": sum(pool.pending for pool in pools),
-                "running": sum(pool.running for pool in pools),
+                state: sum(getattr(pool, state) for pool in pools) for state in ("pending", "running")
             },
-            "published": {
-                name.removeprefix("task-"): publisher.published[name]
-                for name in ("task-completed", "task-failed", "task-exception")
-            },
+            "published": {state: publisher.published[f"task-{state}"] for state in _ENDS},
             "attention": attention(pools, self._clock.now(), journal, publisher.failure, account.low_space()),
-            "pools": [_line(pool, self._clock.now()) for pool in found[start : start + _POOLS]],
+            "pools": found[start : start + _POOLS],
             "total": len(found),
             "start": start,
             "next": start + _POOLS if start + _POOLS < len(found) else None,
         }
 
-    def pool_page(self, call: Call[tuple[Inspection, TaskQueues]]) -> Values | Response:
+    def pool_page(self, call: Call[tuple[Inspection, TaskQueues]]) -> Values:
         """A worker type: its tasks, oldest first, its messages, and who asks for it."""
         inspection, task_queues = call.authorize()
         name = "/".join(call.params.values())
@@ -223,9 +222,7 @@ class Pages:
             "is_newest_first": listing.knows_age and not wanted.group_id,
         }
 
-    def task_page(
-        self, call: Call[tuple[Inspection, Journal, Clock, Tasks, Listing, Artifacts]]
-    ) -> Values | Response:
+    def task_page(self, call: Call[tuple[Inspection, Journal, Clock, Tasks, Listing, Artifacts]]) -> Values:
         """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
         inspection, journal, clock, tasks, listing, artifacts = call.authorize()
         task = tasks.load(call.task_id)
@@ -257,7 +254,7 @@ class Pages:
             "priorities": PRIORITIES,
         }
 
-    def group_page(self, call: Call[tuple[Groups, Listing]]) -> Values | Response:
+    def group_page(self, call: Call[tuple[Groups, Listing]]) -> Values:
         """A task group: its counts, and its dependencies as a picture."""
         groups, listing = call.authorize()
         group = groups.load(call.params["taskGroupId"])
@@ -272,7 +269,7 @@ class Pages:
             "picture": Markup(group_svg(tasks)) if len(tasks) <= _DRAWN else None,  # noqa: S704
         }
 
-    def workers_page(self, call: Call[Inspection]) -> Values | Response:
+    def workers_page(self, call: Call[Inspection]) -> Values:
         """Who asked for work in the last ten days, the last first."""
         callers = [
             {**caller_wire(record), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
@@ -291,37 +288,14 @@ class Pages:
         found.sort(key=lambda caller: str(caller["last"]), reverse=True)
         return {"callers": found[:_REQUESTS], "total": len(found)}
 
-    def requests_page(self, call: Call[Journal]) -> Values | Response:
+    def requests_page(self, call: Call[Journal]) -> Values:
         """The last requests, the newest first: only with --control."""
         chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
         return {"requests": [*map(_request, reversed(call.authorize().requests(_REQUESTS, None, chosen)))]}
 
-    def migration_page(self, call: Call[tuple[Workers, Claims]]) -> Values | Response:
+    def migration_page(self, call: Call[tuple[Workers, Claims]]) -> Values:
         """Which protocol each caller speaks, for who may call getMigration too."""
         return {"report": migration.handler(call.of(migration, call.authorize()))}
-
-
-def _line(pool: Pool, now: datetime) -> Values:
-    last = pool.callers[0] if pool.callers else None
-    return {
-        "name": pool.task_queue_id,
-        "pending": pool.pending,
-        "running": pool.running,
-        "waits": duration_words((now - pool.oldest).total_seconds()) if pool.oldest else "",
-        "bar": [*_bar({name: pending.count for name, (pending, _) in pool.tasks.items() if pending.count})],
-        "caller": "/".join(last.path[2:]) if last else "",
-        "asked": last and last.last_call,
-    }
-
-
-def _bar(counts: Mapping[str, int]) -> Iterator[tuple[str, int, int, int]]:
-    """For each priority its count, where it begins in the bar, and its width there, in pixels."""
-    space = _BAR - _MIN_WIDTH * len(counts)
-    x = 0
-    for name, count in counts.items():
-        width = _MIN_WIDTH + space * count // sum(counts.values())
-        yield name, count, x, width
-        x += width
 
 
 def _request(entry: Mapping[str, Any]) -> Values:
