@@ -63,21 +63,22 @@ def story(
 def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
     """A request, which may be about other tasks too."""
     time = parse_time(request["time"])
+    begin = time - timedelta(milliseconds=request["ms"])
     facts = {name: request[name] for name in ("endpoint", "status", "runId") if name in request}
     for claim in request.get("claims", ()):
         if claim["taskId"] == task.task_id:
             facts |= {"runId": claim["runId"], "takenUntil": claim["takenUntil"]}
     received = [each for each in request.get("messages", ()) if each.get("taskId") == task.task_id]
-    if any(run.is_claimed(time) for run in task.runs):
-        pass  # a duplicate of the message that the claim holds
+    if any(run.is_claimed(begin) and run.is_claimed(time) for run in task.runs):
+        pass  # all the time: a duplicate of the message that the claim holds
     elif received:
         found = _HIDDEN_FOR.search(request["path"])
         until = format_time(time + timedelta(seconds=int(found[1]) if found else _DEFAULT_HIDDEN_FOR))
         facts |= {"runId": received[0]["runId"], "message": "hidden", "hiddenUntil": until}
     elif (request.get("endpoint"), request["status"]) in ((DELETE, 204), (RECEIVE, 200)):
         facts["message"] = "gone"  # a fault has lost what is received and not there
-    begin = format_time(time - timedelta(milliseconds=request["ms"]))
-    return Moment(begin, request_words(request), "fault" if "fault" in request else "request", facts)
+    kind = "fault" if "fault" in request else "request"
+    return Moment(format_time(begin), request_words(request), kind, facts)
 
 
 def _moments(task: Task) -> Iterator[Moment]:

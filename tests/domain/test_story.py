@@ -127,6 +127,12 @@ def test_a_poll_hides_the_message_for_the_time_that_its_url_says_or_half_a_minut
     assert (poll["runId"], poll["message"], poll["hiddenUntil"]) == (0, "hidden", until)
 
 
+def test_a_poll_hides_the_message_that_is_claimed_in_the_millisecond_of_its_answer() -> None:
+    messages = [{"taskId": TASK_ID, "runId": 0}]
+    [poll] = facts(running(), of_message("azure.receive", timedelta(0), messages=messages))
+    assert poll["message"] == "hidden"
+
+
 def test_the_message_of_a_pending_run_is_gone_when_a_worker_deletes_it_or_a_fault_loses_it() -> None:
     deleted = of_message("azure.delete", MINUTE, runId=0) | {"status": 204}
     refused = of_message("azure.delete", 2 * MINUTE, runId=0) | {"status": 404}
