@@ -163,6 +163,8 @@ fetch_rabbitmq() {
     rm -r "$apt"
 }
 
+install_newest_client() { install_py "the newest Python client" tests/clients; }
+
 # The machine's own where it has one; otherwise unpacked into .rabbitmq/, since installing it would also start it.
 install_rabbitmq() {
     local home="$root/.rabbitmq" pins
@@ -187,6 +189,12 @@ apt_install() {
     done
     [[ ${#missing[@]} == 0 ]] || { [[ "$(id -u)" == 0 ]] && apt-get -qq update &&
         DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${missing[@]}"; } >&2 </dev/null
+}
+
+# They show the pages: in the tests, and for the pictures of the documents.
+install_chromium() {
+    type -P chromium chromedriver >/dev/null || apt_install chromium chromium-driver ||
+        fail "chromium and chromedriver are needed, which show the pages; on Debian: apt-get install chromium chromium-driver"
 }
 
 # What the image is built with and on in the tests, which ask no registry of images: this Debian's own packages.

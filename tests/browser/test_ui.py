@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
+from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -19,22 +19,17 @@ from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from tests import clients
+from tests.browser.chromium import chromium
 from tests.system.http_queue import Queue, definition, in_time
 from tests.system.processes import LONG, Server, serve
 
-# as root, and on a machine that reaches nothing but itself
-OPTIONS = """--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run
---disable-background-networking --disable-component-update --disable-sync"""
 AXE = (Path(clients.__path__[0]) / "node_modules/axe-core/axe.min.js").read_text()
 ATTACK = "<script>document.title = 'attacked'</script><img src=x onerror=\"document.title='attacked'\">"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chrome]:
-    options = ChromeOptions()
-    for option in OPTIONS.split():
-        options.add_argument(option)
-    with Chrome(options=options, service=ChromeService("/usr/bin/chromedriver")) as browser:
+    with chromium() as browser:
         yield browser
 
 

@@ -1,0 +1,183 @@
+"""What the pictures of README and docs show: real runs, photographed in a real Chromium.
+
+``scripts/docs --pictures`` writes them to docs/pictures, each with its words in it. A test makes the same
+runs, and compares the words: it fails where the pages show others.
+"""
+
+import base64
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from selenium.webdriver import Chrome
+
+from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.credentials import Credentials
+from legacy_queue.testing import LegacyQueue, RequestFailed
+from legacy_queue.testing.claimed_run import Resolution
+from legacy_queue.testing.wire_types import Priority
+from tests.docs.page import read
+from tests.docs.terminal import CLIENTS, ROOT
+
+FOLDER = ROOT / "docs/pictures"
+WORDS = "Description"  # the key of the words in a PNG
+_MARGIN = 12  # CSS pixels; below is the page's own
+_VARIES = {  # from run to run
+    r"\b[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-]{12}[AQgw]\b": "(taskId)",
+    r"\d{4}-\d\d-\d\d": "(date)",
+    r"\d\d:\d\d:\d\d(\.\d+)?": "(time)",
+    r"\b\d+m( \d+s)?\b|\b\d+ ?s\b": "(duration)",
+}
+_PARTS = "return [...document.querySelectorAll(arguments[0])]"
+# of a drawing that is a part: its titles too, which say what its shapes show
+_WORDS = f"""{_PARTS}.flatMap(each => each.innerText ?? [...each.querySelectorAll('title, text')]
+    .map(words => words.textContent)).join('\\n')"""
+_PLACES = f"""{_PARTS}.map(each => each.getBoundingClientRect())
+    .map(each => [each.left + scrollX, each.top + scrollY, each.right + scrollX, each.bottom + scrollY])"""
+
+# of a pool: how many tasks are pending, by priority, and how many workers have one
+Load = tuple[str, Mapping[Priority, int], int]
+_LONG_PENDING: list[Load] = [
+    ("gecko-t/t-osx-1010", {"medium": 4, "very-low": 7}, 0),
+    ("gecko-t/t-win10", {"high": 3, "medium": 5, "low": 12}, 0),
+]
+_BUSY: list[Load] = [
+    ("gecko-1/b-linux", {"low": 2, "very-low": 3}, 3),
+    ("gecko-1/decision", {}, 1),
+    ("gecko-3/b-linux", {"highest": 1, "very-high": 4, "medium": 2}, 4),
+    ("gecko-3/b-win2012", {"very-high": 3, "medium": 1}, 2),
+    ("gecko-3/decision", {"highest": 1}, 1),
+    ("gecko-3/images", {}, 0),
+    ("gecko-t/t-linux-large", {"medium": 6, "low": 4, "very-low": 9}, 4),
+    ("gecko-t/t-win10", {}, 2),
+    ("releng/balrog-scriptworker", {}, 1),
+    ("releng/beetmover-v1", {"highest": 2}, 1),
+    ("releng/builder", {}, 0),
+    ("releng/signing-linux-v1", {"highest": 1, "high": 2}, 2),
+]
+
+
+class Picture(NamedTuple):
+    """``words`` are the text of what is photographed, without what differs from run to run."""
+
+    png: bytes
+    words: str
+
+
+def photographed(browser: Chrome, url: str, parts: str, width: int = 900) -> Picture:
+    """The parts of the page, a CSS selector, and what is between them. ``width`` is that of the screen."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1.5, "mobile": False}
+    light = {"name": "prefers-color-scheme", "value": "light"}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [light]})
+    browser.get(url)
+    browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
+    words = re.sub(r"\s*\n\s*", "\n", browser.execute_script(_WORDS, parts))
+    for pattern, word in _VARIES.items():
+        words = re.sub(pattern, word, words)
+    left, top, right, bottom = zip(*browser.execute_script(_PLACES, parts), strict=True)
+    x, y = max(0, min(left) - _MARGIN), max(0, min(top) - _MARGIN)
+    clip = {"x": x, "y": y, "width": max(right) + _MARGIN - x, "height": max(bottom) - y}
+    photo = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True}
+    png = browser.execute_cdp_cmd("Page.captureScreenshot", photo)["data"]
+    return Picture(base64.b64decode(png), f"{words.strip()}\n")
+
+
+@contextmanager
+def _signed_in(browser: Chrome) -> Iterator[LegacyQueue]:
+    """A queue whose pages the browser may see."""
+    with LegacyQueue() as queue:
+        credentials = Credentials.from_wire(queue.credentials)
+        browser.get(CalledQueue(queue.base_url, credentials).page_link(timedelta(minutes=5)))
+        yield queue
+
+
+def overview(browser: Chrome) -> Picture:
+    """A dozen pools of a busy queue, and what needs a look."""
+    with _signed_in(browser) as queue:
+        _end(queue, "gecko-t/t-linux-large", {"completed": 14, "failed": 2})
+        _load(queue, _LONG_PENDING)
+        queue.advance("36m")
+        _end(queue, "gecko-1/b-linux", {"completed": 3})
+        queue.quarantine(task_queue_id="gecko-1/b-linux")
+        queue.create_task(task_queue_id="releng/bulider")
+        task_id = queue.create_task(task_queue_id="gecko-3/images")
+        queue.put_message("doubled", task_id, task_queue_id="gecko-3/images")
+        queue.claim(task_queue_id="gecko-3/images", protocol="draft")
+        with suppress(RequestFailed):
+            queue.claim(task_queue_id="gecko-3/images", protocol="draft", worker_id="second")
+        _load(queue, _BUSY)
+        queue.advance("100s")
+        return photographed(browser, queue.root_url, "header, main")
+
+
+def _load(queue: LegacyQueue, loads: list[Load]) -> None:
+    """A worker of each pool, at least, asks for work, ten seconds after that of the one before."""
+    for pool, pending, running in loads:
+        for number in range(max(1, running)):
+            if number < running:
+                queue.create_task(task_queue_id=pool, priority="highest")
+            worker_id = f"i-{crc32(pool.encode()) + number:08x}"
+            queue.claim(task_queue_id=pool, worker_group="us-west-2", worker_id=worker_id)
+        for priority, count in pending.items():
+            for _ in range(count):
+                queue.create_task(task_queue_id=pool, priority=priority)
+        queue.advance("10s")
+
+
+def _end(queue: LegacyQueue, pool: str, resolutions: Mapping[Resolution, int]) -> None:
+    """Tasks that end, all on one worker."""
+    for resolution, count in resolutions.items():
+        for _ in range(count):
+            queue.create_task(task_queue_id=pool)
+            run = queue.claim(task_queue_id=pool)
+            assert run
+            run.report(resolution)
+
+
+def life(browser: Chrome) -> Picture:
+    """A task whose worker dies after two reclaims, and which another worker completes."""
+    with _signed_in(browser) as queue:
+        pool = "gecko-3/b-linux"
+        name = {"name": "build-linux64/opt"}
+        task_id = queue.create_task(task_queue_id=pool, priority="high", metadata=name)
+        queue.advance("40s")
+        run = queue.claim(task_queue_id=pool, protocol="draft", worker_group="us-west-2", worker_id="doomed")
+        for _ in range(2):
+            queue.advance("15m")
+            assert run
+            run = run.reclaim()
+        queue.advance("22m")
+        run = queue.claim(task_queue_id=pool, protocol="draft", worker_group="us-west-2", worker_id="second")
+        queue.advance("12m")
+        assert run
+        run.report("completed")
+        queue.wait_for_event("task-group-resolved")
+        page = f"{queue.root_url}/ui/tasks/{task_id}"
+        return photographed(browser, page, "h1, #live > p, .why, #life-head, svg.life", 480)
+
+
+def report(browser: Chrome) -> Picture:
+    """The report of conform on the worker that docs/how-to/conform.md mends."""
+    steps = read(ROOT / "docs/how-to/conform.md").steps
+    [worker] = [step.text for step in steps if step.mark == "file worker.py"]
+    [command] = [step.text for step in steps if "--report" in step.text and "python3 worker.py" in step.text]
+    path = os.pathsep.join([f"{CLIENTS}/.venv/bin", str(Path(sys.executable).parent), os.environ["PATH"]])
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "worker.py").write_text(worker)
+        env = {**os.environ, "PATH": path}
+        ended = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, check=False)
+        assert ended.returncode == 1, ended.stderr.decode()
+        return photographed(browser, Path(folder, "report.html").as_uri(), "table")
+
+
+PICTURES: Mapping[str, Callable[[Chrome], Picture]] = {"overview": overview, "life": life, "report": report}
