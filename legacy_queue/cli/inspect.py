@@ -53,7 +53,8 @@ def status(queue: CalledQueue, task_id: str, watch: bool) -> Report:
     path = f"/inspect/v1/task/{task_id}"
     answer = queue.ask("GET", path, "waitsFor")
     while watch and answer["waitsFor"][0]["situation"] != "resolved":
-        click.echo("\n".join([*explanation_lines(answer), ""]))
+        if not click.get_current_context().params["as_json"]:  # which prints one document
+            click.echo("\n".join([*explanation_lines(answer), ""]))
         known = _known(answer)
         while _known(answer) == known:
             time.sleep(_WATCH_INTERVAL)

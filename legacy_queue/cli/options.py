@@ -17,55 +17,20 @@ GENERATED = ("clients", "signing_secrets")  # for development, if none are confi
 
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Storage": (
-        "storage",
-        "data_dir",
-        "synchronous",
-        "connection_string",
-        "azure_queue_url",
-        "azure_table_url",
-        "azure_blob_url",
-        "azure_account",
-        "azure_proxy",
-        "azurite_dir",
-        "azurite_default_account",
-        "queue_prefix",
-        "pool_shards",
-    ),
-    "Network": (
-        "host",
-        "port",
-        "workers",
-        "public_url",
-        "public_queue_url",
-        "public_blob_url",
-        "tls",
-        "tls_name",
-        "tls_cert",
-        "tls_key",
-        "allowed_hosts",
-        "cors_origins",
-        "trusted_proxy",
-    ),
-    "Clients": ("clients", "roles", "anonymous_scopes", "signing_secrets"),
-    "Protocol": (
-        "claim_timeout",
-        "poll_visibility",
-        "sas_life",
-        "claim_work_wait",
-        "worker_types",
-        "answer_shape",
-        "legacy_stubs",
-    ),
-    "Events": ("amqp_url", "project", "event_shape"),
-    "Tests": ("control", "development"),
-    "Background work, logs and metrics": (
-        "resolvers",
-        "resolver_port",
-        "log_format",
-        "log_level",
-        "metrics_pools",
-    ),
+    title: names.split()
+    for title, names in {
+        "Storage": """storage data_dir synchronous connection_string azure_queue_url azure_table_url
+            azure_blob_url azure_account azure_proxy azurite_dir azurite_default_account queue_prefix
+            pool_shards""",
+        "Network": """host port workers public_url public_queue_url public_blob_url tls tls_name tls_cert
+            tls_key allowed_hosts cors_origins trusted_proxy""",
+        "Clients": "clients roles anonymous_scopes signing_secrets",
+        "Protocol": """claim_timeout poll_visibility sas_life claim_work_wait worker_types answer_shape
+            legacy_stubs""",
+        "Events": "amqp_url project event_shape",
+        "Tests": "control development",
+        "Background work, logs and metrics": "resolvers resolver_port log_format log_level metrics_pools",
+    }.items()
 }
 _ALL = "--help-all"
 

@@ -99,8 +99,8 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
                 if settings.control:
                     _say_how_to_test(settings)
                 _say_where_storage_is(settings)
-                _say_where_the_page_is(ready)
                 click.echo("\nCtrl-C stops the queue and its storage.")
+                _say_where_the_page_is(ready)
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
     except KeyboardInterrupt:

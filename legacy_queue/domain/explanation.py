@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
 
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Run, Task
@@ -118,10 +119,7 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
     pool = task.work_queue.task_queue_id
     callers = _callers(task, facts)
     if not callers:
-        others = sorted({_pool(record) for record in facts.callers})
-        near = get_close_matches(pool, others, 1, _SIMILAR)
-        why = f"No worker has asked for {pool} in the last {CALLS_KEPT.days} days."
-        yield Wait("never-polled", why + (f" Workers ask for {near[0]}." if near else ""))
+        yield Wait("never-polled", never_polled(pool, tuple(sorted({_pool(each) for each in facts.callers}))))
     workers = [record for record in callers if record.is_worker]
     ends = [record.quarantine_until for record in workers if record.is_quarantined(facts.now)]
     if workers and len(ends) == len(workers):
@@ -135,6 +133,14 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
         names = ", ".join(refused[:_MAX_NAMES])
         why = f"{pool} has the policy required, and refused claims since this run is pending: {names}."
         yield Wait("proof-required", why)
+
+
+@lru_cache(10_000)  # of many pools, an overview asks it again and again
+def never_polled(pool: str, asked: tuple[str, ...]) -> str:
+    """The sentence for a worker type without callers, where workers ask for others."""
+    near = get_close_matches(pool, asked, 1, _SIMILAR)
+    why = f"No worker has asked for {pool} in the last {CALLS_KEPT.days} days."
+    return why + (f" Workers ask for {near[0]}." if near else "")
 
 
 def _misled(pool: str, workers: Sequence[WorkerRecord], facts: Facts) -> Iterator[Wait]:

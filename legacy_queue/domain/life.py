@@ -10,17 +10,40 @@ from itertools import accumulate, pairwise, zip_longest
 from math import inf, log10
 from typing import Any, NamedTuple
 
+from legacy_queue.domain.story import moment_words, shortened
 from legacy_queue.domain.times import duration_words, parse_time
 
 _WIDTH = 400
 _CHARACTER = 7.25  # the width of monospace text of 12 px
 _MESSAGE = 12.0  # the middle of the lane of the message
-_FIRST, _LAST = 20, 130  # moments of a long story that are drawn
 _OF_LANE = ' tabindex="-1"'  # the keyboard gets to the moment by its row
 _PAUSE = 60  # seconds between two moments, from which on it is written
 
 # each has a contrast of 3:1 or more to white and to #0d1117; what differs in color differs in shape, too
 COLORS = BLUE, GREEN, RED, AMBER, PURPLE = "#2f81f7", "#2e8b57", "#d1453b", "#b7791f", "#8b5cf6"
+# what happens at the end of a wait
+_ENDS = {
+    "claimed": "takenUntil",
+    "received": "its message is visible",
+    "delayed": "its message is visible",
+    "quarantined": "the quarantine ends",
+    "message-missing": "the sweeper has looked",
+    "deadline": "deadline",
+}
+# what storage shows of the message now
+_SHOWN = {
+    **dict.fromkeys(("visible", "behind"), "visible"),
+    **dict.fromkeys(("received", "delayed"), "hidden"),
+    "message-missing": "gone",
+}
+LEGEND = (
+    "The lane msg is the message: a full bar while it is visible, a striped bar while a poll hides it, a "
+    "dashed line while a claim holds it, a cross when it is gone, dots where it was not seen. Each numbered "
+    "lane is a run: a line while it is pending, a bar while it is claimed, which narrows to its takenUntil, "
+    "then ✓ completed, □ failed or ✗ exception. In the right lane: ○ a request, △ one without an answer or "
+    "with a 5xx, ✗ a refused one, ◇ an event, ϟ a fault, and a clock where the clock was moved."
+)
+_OPEN = ("pending", "running", "visible", "hidden", "held")
 _CROSS = ("M-3-3 3 3M-3 3 3-3", f'stroke="{RED}"')
 _LOOKS = {  # a shape, "" for a line or an area, and its attributes
     "change": ("M-4 0H4", 'stroke="currentColor"'),
@@ -32,6 +55,8 @@ _LOOKS = {  # a shape, "" for a line or an area, and its attributes
     "clock": ("M-4 0A4 4 0 1 0 4 0 4 4 0 1 0-4 0M0-3V0H3", f'stroke="{AMBER}"'),
     "moved": ("", f'stroke="{AMBER}"'),
     "guide": ("", 'stroke="currentColor" stroke-width=".5"'),
+    "unknown": ("", 'stroke="currentColor" stroke-dasharray="1 4"'),
+    "gap": ("", 'stroke="currentColor" stroke-dasharray="1 4"'),
     "no moment": ("", 'stroke="currentColor" stroke-dasharray="1 3"'),
     "pending": ("", 'stroke="currentColor"'),
     "running": ("", f'fill="{BLUE}"'),
@@ -66,33 +91,35 @@ def life_svg(answer: Mapping[str, Any], prefix: str = "moment-") -> str:
 
 def life_html(answer: Mapping[str, Any], prefix: str) -> str:
     """The picture and the list of its story, for a page that has several of them, each with a prefix."""
-    moments = enumerate(answer["story"])
-    items = (f'<li id="{prefix}{i}">{moment["time"]} {_text(moment["what"])}</li>' for i, moment in moments)
-    return f"{life_svg(answer, prefix)}\n<ol>{''.join(items)}</ol>"
+    moments = enumerate(shortened(answer["story"]))
+    items = (f'<li id="{prefix}{i}">{each["time"]} {_text(moment_words(each))}</li>' for i, each in moments)
+    return f"{life_svg(answer, prefix)}\n<p>{LEGEND}</p>\n<ol>{''.join(items)}</ol>"
 
 
 class _Picture:
     def __init__(self, answer: Mapping[str, Any], prefix: str) -> None:
         self._status = answer["status"]
-        self._story = answer["story"]
+        self._story = shortened(answer["story"])
+        self._waits = answer["waitsFor"]
+        self._now = answer["now"]
         self._prefix = prefix
         self._runs = range(len(self._status["runs"]))
         self._pitch = min(16.0, 84 / max(1, len(self._runs)))
         self._ticks = 36 + self._pitch * len(self._runs)
         rows = [(moment["time"], _label(moment), moment["what"]) for moment in self._story]
         if self._status["state"] in ("unscheduled", "pending", "running"):
-            now = answer["now"]
-            waits = [wait for wait in answer["waitsFor"] if wait.get("until", "") > now]
-            coming = [(wait["until"], f"until here: {wait['situation']}", wait["sentence"]) for wait in waits]
-            rows += [(now, "now", f"now the task is {self._status['state']}"), *sorted(coming)]
+            coming = [
+                (wait["until"], _ENDS.get(wait["situation"], "then"), wait["sentence"])
+                for wait in self._waits
+                if wait.get("until", "") > self._now
+            ]
+            rows += [(self._now, "now", f"now the task is {self._status['state']}"), *sorted(coming)]
         self._rows = rows
-        # the first of those that are not drawn stands for all of them
-        self._undrawn = range(_FIRST, len(self._story) - _LAST)
-        self._times = [_seconds(time) for time, _, _ in rows]
+        self._times = [*accumulate((_seconds(time) for time, _, _ in rows), max)]
         self._ys = [34.0]
-        for row, (before, time) in enumerate(pairwise(self._times), 1):
+        for before, time in pairwise(self._times):
             pause = 14 + min(16, 4 * log10((time - before) / _PAUSE)) if time - before >= _PAUSE else 0
-            self._ys.append(self._ys[-1] + (0 if row in self._undrawn[1:] else 20 + pause))
+            self._ys.append(self._ys[-1] + 20 + pause)
 
     def drawn(self) -> Iterator[str]:
         words = (
@@ -109,8 +136,8 @@ class _Picture:
         yield _words(_MESSAGE - 9, 12, "msg", 10) + _words(self._ticks + 9, 12, self._rows[0][0][:10], 10)
         shown = self._runs if self._pitch == 16 else self._runs[::10]
         yield from (_words(self._lane(run_id) - 3, 12, str(run_id), 10) for run_id in shown)
-        yield from (self._row(row) for row in range(len(self._rows)) if row not in self._undrawn[1:])
-        parts = sorted(self._parts())
+        yield from map(self._row, range(len(self._rows)))
+        parts = [*self._parts()]
         for part, after in zip_longest(parts, parts[1:]):
             yield self._part(part, after.moment if after and after.x == part.x else None)
         yield "</svg>"
@@ -118,12 +145,10 @@ class _Picture:
     def _row(self, row: int) -> str:
         time, label, title = self._rows[row]
         x, y = self._ticks, self._ys[row]
-        if row in self._undrawn:
-            label = title = f"{len(self._undrawn)} moments are not drawn"
         drawn = _words(x + 9, y + 4, _cut(f"{time[11:19]} {label}", (_WIDTH - x - 9) / _CHARACTER))
         if (pause := self._times[row] - self._times[max(0, row - 1)]) >= _PAUSE:
             drawn += _words(x + 9, y - 13, f"{duration_words(pause)} later", 10)
-        if row in self._undrawn or row >= len(self._story):
+        if row >= len(self._story) or self._story[row]["kind"] == "gap":
             drawn += _path("no moment", 2, y, f"M0 0H{x:g}")
             return f"<g><title>{time} {_text(title)}</title>{drawn}</g>"
         moment = self._story[row]
@@ -138,6 +163,23 @@ class _Picture:
         return f'<a href="#{self._prefix}{moment}"{more}><title>{_text(title)}</title>{drawn}</a>'
 
     def _parts(self) -> Iterator[_Part]:
+        """What begins in the lanes. Where storage shows another message than the last one, what it has become
+        was not seen.
+        """
+        parts = sorted(self._begun())
+        shown = [_SHOWN[wait["situation"]] for wait in self._waits if wait["situation"] in _SHOWN]
+        of_message = [part for part in parts if part.x == _MESSAGE]
+        for last in of_message[-1:] if shown else ():
+            has_ended = bool(last.until) and last.until <= self._now
+            if ("visible" if has_ended else last.look) != shown[0]:
+                title = f"what its message has become was not seen; now it is {shown[0]}"
+                parts[parts.index(last)] = last._replace(look="unknown", title=title, until="")
+        for before, part, after in zip([None, *parts], parts, [*parts[1:], None], strict=False):
+            is_open = before and before.x == part.x and before.look in _OPEN
+            if part.look != "gap" or is_open or (after and after.x == part.x):
+                yield part
+
+    def _begun(self) -> Iterator[_Part]:
         """What begins in the lanes with each moment."""
         asked = [moment for moment in self._story if "endpoint" in moment and "takenUntil" in moment]
         claims = {each["runId"]: each["takenUntil"] for each in asked if each["endpoint"] != "reclaimTask"}
@@ -146,7 +188,9 @@ class _Picture:
             what = moment["what"]
             until = moment.get("takenUntil", "")
             priority = moment.get("priority", priority)
-            if moment.get("state") == "running":
+            if moment["kind"] == "gap":
+                yield from (_Part(lane, index, "gap", what) for lane in self._lanes())
+            elif moment.get("state") == "running":
                 # how a claim shrinks that was not seen is not known
                 run_id = moment["runId"]
                 first = claims.get(run_id, until)
@@ -171,7 +215,7 @@ class _Picture:
         again = ""
         if part.x == _MESSAGE:
             end = min(end, self._y(self._status["deadline"]))  # no message outlives it
-            if until < end:
+            if until < end and any(moment.get("message") == "visible" for moment in self._story):
                 drawn = _path("visible", _MESSAGE, until, f"M0 0V{end - until:.1f}")
                 again = self._link(part.moment, f"message visible from {part.until} on", drawn, _OF_LANE)
         bottom = min(until, end)
@@ -187,6 +231,9 @@ class _Picture:
         edge = [(self._pitch * 0.4 * (min(1, max(0, it)) if part.shrinks else 1), y - top) for y, it in left]
         around = [*edge, *((-width, y) for width, y in reversed(edge))]
         return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in around) + "Z"
+
+    def _lanes(self) -> list[float]:
+        return [_MESSAGE, *map(self._lane, self._runs)]
 
     def _lane(self, run_id: int) -> float:
         """The middle of the lane of a run."""

@@ -52,6 +52,10 @@ class Run:
         reason = f" ({self.reason_resolved})" if self.state == "exception" else ""
         return f"run {self.run_id} is {self.state}{reason}"
 
+    def is_pending(self, time: datetime) -> bool:
+        """Whether it was pending at that time."""
+        return self.scheduled <= time and all(time < end for end in (self.started, self.resolved) if end)
+
     def has_expired(self, now: datetime) -> bool:
         """Whether its claim has ended."""
         return self.taken_until is not None and now >= self.taken_until

@@ -117,11 +117,10 @@ def create_app(
     # its templates and static files are of the page
     app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
     events = events_endpoint(project, services.clock, services.stopping)
-    pages = Pages(sign_in, services.clock, control).endpoints
+    pages = Pages(sign_in, services.clock, control, root_url).endpoints
     bare = (events, migration, *pages, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
-    journal = Journal(
-        {*NOT_IN_JOURNAL, *(page.name for page in pages)}, services.clock.now
-    )  # it stays empty without control
+    excluded = {*NOT_IN_JOURNAL, *(page.name for page in pages)}
+    journal = Journal(excluded, services.clock.now, is_kept=control is not None)
     prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *legacy_stubs(has_legacy_stubs))
     views = EndpointViews(
         services,

@@ -97,7 +97,10 @@ def _list_id(call: Call[Any]) -> str:
     of_body = f"the body with the hash {hashlib.sha256(_json(call.body)).hexdigest()}" if call.body else ""
     # taskQueueId repeats the provisionerId and the workerType
     ids = [value for name, value in call.params.items() if name != "taskQueueId"]
-    return "/".join(ids) or of_body or "all"
+    filters = [
+        f"{name}={value}" for name, value in sorted(call.query.items()) if name not in (*PAGED, "part")
+    ]
+    return "/".join([*ids, *filters]) or of_body or "all"
 
 
 def _json(value: Any) -> bytes:

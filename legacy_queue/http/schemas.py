@@ -316,8 +316,10 @@ SCHEMAS: dict[str, Schema] = {
             token=text(64),
             until=text(30),
         ),
-        "if": {"properties": {"action": {"const": "priority"}}},
-        "then": {"required": ["newPriority"]},
+        "allOf": [
+            {"if": {"properties": {"action": {"const": action}}}, "then": {"required": [name]}}
+            for action, name in (("priority", "newPriority"), ("clock", "until"))
+        ],
     },
     "control-empty": object_of(),
     "control-reset": object_of("kept", kept={"type": "boolean"}),
@@ -336,10 +338,11 @@ SCHEMAS: dict[str, Schema] = {
         story=array(
             object_of(
                 "time what kind",
-                "runId state endpoint status priority takenUntil message hiddenUntil movedTo",
+                "runId state endpoint status priority takenUntil message hiddenUntil movedTo frozen",
                 kind=enum("change request fault event clock"),
                 message=enum("visible hidden held gone"),
                 status=integer(599),
+                frozen={"type": "boolean"},
                 **each("what state endpoint", STRING),
                 **each("time hiddenUntil movedTo", TIME),
             )

@@ -23,7 +23,8 @@ _UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>legacy-queue</title><style>:root { color-scheme: light dark } svg { max-width: 32rem }</style>
+<title>legacy-queue</title><style>:root { color-scheme: light dark } svg { max-width: 32rem }
+* { overflow-wrap: anywhere }</style>
 """
 
 

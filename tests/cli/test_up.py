@@ -34,7 +34,7 @@ def up(*words: str, program: Sequence[str] = UP) -> Iterator[tuple[subprocess.Po
     command = [*program, "--port", "0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield process, printed_until(process, "Ctrl-C stops")
+            yield process, printed_until(process, "bewit=")
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(LONG) == 0  # before its pipes are closed

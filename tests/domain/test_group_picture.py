@@ -45,13 +45,21 @@ def test_a_chain_of_200_tasks_fits_into_the_picture() -> None:
 
 def test_a_name_is_text_and_is_cut_where_it_has_no_room() -> None:
     name = "<script>&" + "n" * 100
-    picture = etree.fromstring(group_svg([task("a", name=name, state="completed"), task("b")]))
+    picture = etree.fromstring(group_svg([task("a", name=name, state="completed"), task("b", "a")]))
     label, other = picture.findall("a/text")
-    assert str(label.text).startswith("<script>&nn")
-    assert str(label.text).endswith("…, completed")
-    assert len(str(label.text)) * 6.4 <= 400
-    assert other.text == "b, pending"
-    assert picture.find("a/title").text == f"{name}: completed"  # type: ignore[union-attr]
+    assert str(label.text).startswith("completed <script>&nn")
+    assert str(label.text).endswith("nn")
+    assert "n…n" in str(label.text)
+    assert float(label.get("x", "")) + len(str(label.text)) * 7.25 <= 400
+    assert other.text == "pending b"
+    titles = [title.text for title in picture.findall("a/title")]
+    assert titles == [f"{name}: completed", f"b: pending, requires {name}"]
+
+
+def test_a_task_comes_as_soon_as_what_it_requires_is_there() -> None:
+    nodes, _ = drawn(*(task(name, *name[:-1][-1:]) for name in ("a", "b", "ac", "bd")))
+    order = sorted(nodes, key=lambda each: nodes[each][1])
+    assert order in (["a", "ac", "b", "bd"], ["b", "bd", "a", "ac"])
 
 
 def test_a_group_without_tasks_has_an_empty_picture() -> None:

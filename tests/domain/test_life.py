@@ -135,13 +135,13 @@ def test_a_taken_until_in_the_future_is_below_now() -> None:
     waits = [
         {"situation": "claimed", "sentence": "a claim", "until": format_time(ENDS)},
         {"situation": "deadline", "sentence": "the deadline", "until": format_time(NOW + DAY)},
-        {"situation": "behind", "sentence": "no time"},
+        {"situation": "polled", "sentence": "no time"},
     ]
     wire = answer(running(), claim("claimTask", NOW, ENDS), now=NOW + MINUTE, waits=waits)
     picture = Picture(wire)
-    assert picture.y("now") < picture.y("here: claimed") < picture.y("deadline") < picture.height
-    assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("here: claimed"), abs=0.1)
-    assert picture.part("message held")[1] == pytest.approx(picture.y("here: claimed"), abs=0.1)
+    assert picture.y("now") < picture.y("takenUntil") < picture.y("deadline") < picture.height
+    assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("takenUntil"), abs=0.1)
+    assert picture.part("message held")[1] == pytest.approx(picture.y("takenUntil"), abs=0.1)
 
 
 def test_the_message_is_visible_hidden_by_a_poll_held_by_the_claim_and_deleted() -> None:
@@ -248,8 +248,8 @@ def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn() -> No
     wire = answer(pending(), *requests)
     picture = Picture(wire)
     drawn = [int(row.get("href", "").rpartition("-")[2]) for row in picture.rows]
-    assert drawn == [*range(20), *range(len(wire["story"]) - 130, len(wire["story"]))]
-    assert picture.y(f"{len(wire['story']) - 150} moments are not drawn")
+    assert drawn == [*range(20), *range(21, 151)]
+    assert picture.y(f"{len(wire['story']) - 150} moments are not shown")
     assert picture.height < 20 * 160
     assert_readable(picture)
 
@@ -257,13 +257,36 @@ def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn() -> No
 def test_a_run_that_begins_among_what_is_not_drawn_has_its_lane() -> None:
     requests = [request("status", NOW + number * SECOND, code=f"c{number}") for number in range(400)]
     task = with_last_run(running(), started=NOW + 100 * SECOND)
-    begin, end = Picture(answer(task, *requests)).part("run 0 is running")
-    assert begin == pytest.approx(Picture(answer(task, *requests)).y("not drawn"))
-    assert end > begin
+    picture = Picture(answer(task, *requests))
+    begin, end = picture.part("253 moments are not shown")
+    assert begin == pytest.approx(picture.y("not shown"))
+    assert end > picture.y("c399")
+
+
+def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
+    hidden = poll(NOW + MINUTE)
+    for situation, begin in (
+        ("received", "message hidden"),
+        ("visible", "what its message has become was not seen"),
+    ):
+        waits = [{"situation": situation, "sentence": "a sentence", "until": format_time(NOW + DAY)}]
+        picture = Picture(answer(pending(), hidden, now=NOW + 2 * MINUTE, waits=waits))
+        assert picture.part(begin)
+    later = Picture(answer(pending(), hidden, now=NOW + HOUR, waits=waits))
+    assert later.part("message hidden")
+
+
+def test_without_a_journal_nothing_is_said_of_a_message_that_no_claim_holds() -> None:
+    picture = Picture(answer(running(), sees_polls=False))
+    assert [title for title in picture.parts if title.startswith("message")] == [
+        title for title in picture.parts if title.startswith("message held")
+    ]
 
 
 def test_a_move_of_the_clock_is_a_line_to_where_it_ends() -> None:
-    move = Moment(format_time(NOW + MINUTE), "moved", "clock", {"movedTo": format_time(NOW + HOUR)})
+    move = Moment(
+        format_time(NOW + MINUTE), "moved", "clock", {"movedTo": format_time(NOW + HOUR), "frozen": False}
+    )
     picture = Picture(answer(pending(), request("status", NOW + HOUR), clock_moves=[move]))
     [row] = [row for row in picture.rows if "moved" in title_of(row)]
     length = max(float(y) for y in re.findall(r"V([\d.]+)", etree.tostring(row, encoding="unicode")))

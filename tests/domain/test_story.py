@@ -9,8 +9,8 @@ import pytest
 from legacy_queue.domain import transitions
 from legacy_queue.domain.explanation import Facts, explain
 from legacy_queue.domain.messages import Peeked
-from legacy_queue.domain.story import Moment, request_words, story
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.story import Moment, request_words, shortened, story
+from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
 from tests.domain.tasks import (
@@ -149,7 +149,7 @@ def test_what_happens_to_a_duplicate_says_nothing_of_the_message_that_a_claim_ho
     polls = [of_message("azure.receive", at, messages=messages) for at in times]
     assert [poll.get("message") for poll in facts(task, *polls)] == ["hidden", None, "hidden"]
     ended = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW + SECOND * 30).task
-    assert [poll.get("message") for poll in facts(ended, *polls)] == ["hidden", "hidden", "hidden"]
+    assert [poll.get("message") for poll in facts(ended, *polls)] == ["hidden", None]
 
 
 def test_the_queue_deletes_the_message_of_a_claimed_task_that_ends_and_of_no_other() -> None:
@@ -207,3 +207,53 @@ def test_reclaims_in_a_row_stay_apart_since_they_end_differently() -> None:
 def test_an_event_comes_after_what_it_is_about() -> None:
     event = Moment(format_time(NOW), "task-pending published", "event")
     assert [moment.what for moment in story(pending(), events=[event])][-1] == "task-pending published"
+
+
+def test_under_a_frozen_clock_moments_are_in_the_order_of_a_life() -> None:
+    before = format_time(NOW - MINUTE)
+    frozen = Moment(before, "the clock was frozen", "clock", {"movedTo": before, "frozen": True})
+    task = with_last_run(running(), scheduled=NOW, started=NOW)
+    task = transitions.resolve(task, 0, "completed", "completed", NOW).task
+    messages = [{"taskId": TASK_ID, "runId": 0}]
+    requests = [
+        of_message("azure.receive", timedelta(0), messages=messages, ms=3.0, runId=0),
+        of_message("claimTask", timedelta(0), ms=900.0, runId=0),
+        of_message("azure.delete", timedelta(0), status=204, ms=2.0, runId=0),
+        of_message("reportCompleted", timedelta(0), ms=1.0, runId=0),
+    ]
+    told = story(task, requests, clock_moves=[frozen])
+    names = [
+        moment.facts.get("endpoint") or moment.what.partition(" (")[0].partition(":")[0] for moment in told
+    ]
+    assert [name for name in names if not name.startswith("defined")] == [
+        "run 0 is pending",
+        "azure.receive",
+        "claimTask",
+        "run 0 is running",
+        "azure.delete",
+        "reportCompleted",
+        "run 0 is completed",
+    ]
+    messages_told = [moment.facts["message"] for moment in told if "message" in moment.facts]
+    assert list(dict.fromkeys(messages_told)) == ["visible", "hidden", "held", "gone"]
+
+
+def test_a_message_of_a_changed_priority_is_visible_in_the_other_queue() -> None:
+    changed = replace(pending(), priority_changes=(PriorityChange("lowest", "high", NOW + MINUTE),))
+    [change] = [moment for moment in story(changed) if moment.what.startswith("priority")]
+    assert change.facts == {"priority": "high", "message": "visible"}
+
+
+def test_a_task_that_was_created_by_a_clock_ahead_is_defined_before_it_is_pending() -> None:
+    ahead = replace(pending(), runs=(replace(pending().runs[0], scheduled=NOW - MINUTE),))
+    first, second = story(ahead)
+    assert first.what.startswith("defined")
+    assert (first.time, second.time) == (format_time(NOW - MINUTE), format_time(NOW - MINUTE))
+
+
+def test_a_long_story_is_shortened_in_its_middle() -> None:
+    moments = [Moment(format_time(NOW + number * SECOND), f"m{number}").to_wire() for number in range(200)]
+    short = shortened(moments)
+    assert (short[:20], short[21:]) == (moments[:20], moments[70:])
+    assert (short[20]["kind"], short[20]["what"]) == ("gap", "50 moments are not shown")
+    assert shortened(moments[:151]) == moments[:151]

@@ -96,7 +96,13 @@ def test_the_story_has_the_events_of_the_task_and_with_control_the_moves_of_the_
         (begin, "task-pending published"),
         (later, "task-running published"),
     ]
-    move = {"time": begin, "what": "the clock was moved by 5m", "kind": "clock", "movedTo": later}
+    move = {
+        "time": begin,
+        "what": "the clock was moved by 5m",
+        "kind": "clock",
+        "movedTo": later,
+        "frozen": False,
+    }
     assert [it for it in told if it["kind"] == "clock"] == [move]
 
 

@@ -1,6 +1,7 @@
 """The pages for a browser: who may see them, what they may load, what they show, and what their forms do."""
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 import pytest
+from itsdangerous import URLSafeSerializer
 from lxml import html
 from werkzeug.test import Client as Browser
 from werkzeug.test import TestResponse
@@ -34,6 +36,7 @@ from tests.http.calls import (
     PROVISIONER,
     ROOT,
     ROOT_URL,
+    SECRETS,
     WORKER,
     WORKER_TYPE,
     Credentials,
@@ -128,6 +131,30 @@ def test_the_cookie_ends_with_temporary_credentials() -> None:
     assert opened(queue, Cookie=cookie).status_code == 200
     queue.clock.advance(timedelta(seconds=1))
     assert opened(queue, Cookie=cookie).status_code == 403
+
+
+@pytest.mark.parametrize("name", [None, "a-name"])
+def test_a_cookie_is_not_renewed_by_itself(name: str | None) -> None:
+    queue = Queue()
+    now = queue.clock.now()
+    issuer = Client(ROOT.client_id, ROOT.access_token, ("*",))
+    lent = create_temporary_credentials(issuer, name, ["*"], now, now + timedelta(hours=1), "s" * 44)
+    cookie = signed_in(queue, Credentials(lent.client_id, lent.access_token, lent.certificate))
+    queue.clock.advance(timedelta(minutes=50))
+    for target in ("/?q=bewit=", "/?bewit="):
+        answer = opened(queue, target, Cookie=cookie)
+        cookie = answer.headers.get("set-cookie", cookie).partition(";")[0]
+    queue.clock.advance(timedelta(minutes=20))
+    assert opened(queue, Cookie=cookie).status_code == 403
+
+
+def test_the_cookie_of_another_version_signs_nobody_in() -> None:
+    queue = Queue()
+    name, _, value = signed_in(queue).partition("=")
+    key = hashlib.sha256(f"legacy-queue/page/{SECRETS[0]}".encode()).hexdigest()
+    old = URLSafeSerializer(key, "legacy-queue page session").dumps(["root", "root", "version", 2**50])
+    for other in (old, value[:-1], ""):
+        assert opened(queue, Cookie=f"{name}={other}").status_code == 403
 
 
 VIEWER = Client("viewer", "the-access-token-of-the-viewer", (SCOPE,))
@@ -337,6 +364,16 @@ def test_a_search_never_says_none_where_tasks_were_not_looked_at() -> None:
     assert "There are no such tasks" in looked[1]
 
 
+def test_a_token_is_of_one_search(queue: Queue) -> None:
+    for _ in range(60):
+        queue.create()
+    page = tree_of(shown(queue, "/ui/tasks")).xpath("//a[@rel='next']/@href")[0]
+    assert shown(queue, page).status_code == 200
+    assert shown(queue, f"{page}&state=pending").status_code == 400
+    old = URLSafeSerializer("no secret", "inspectTasks/all").dumps("dSlITZ4yQgmvxxAi4A8fHQ")
+    refused(queue.send("GET", f"/inspect/v1/tasks?continuationToken={old}"), 400, "InvalidRequestArguments")
+
+
 def test_the_overview_begins_with_what_needs_a_look() -> None:
     queue = Queue(control=True, claim_work_wait=timedelta(0))
     queue.create(workerType="builder")
@@ -349,7 +386,7 @@ def test_the_overview_begins_with_what_needs_a_look() -> None:
     queue.clock.advance(timedelta(minutes=10))
     text = words_of(shown(queue))
     start, end = text.index("Look here first"), text.index("3 pools")
-    asked = f"No worker has asked for {PROVISIONER}/builder in ten days, and tasks are pending."
+    asked = f"No worker has asked for {PROVISIONER}/builder in the last 10 days."
     assert text[start:end] == (
         f"Look here first {asked} Workers ask for {PROVISIONER}/bulider. "
         f"A task of {PROVISIONER}/{WORKER_TYPE} is pending for 10m. Quarantined workers: 1. "
@@ -364,6 +401,14 @@ def test_the_pools_are_filtered_by_words_and_ordered_by_a_column() -> None:
             queue.create(workerType=name)
     order = [row.split()[0].partition("/")[2] for row in rows(shown(queue, "/?q=linux&sort=pending"))]
     assert order == ["linux-b", "linux-a"]
+
+
+def test_a_search_leads_to_pools_and_workers_with_such_names() -> None:
+    queue = Queue()
+    queue.running()
+    page = words_of(shown(queue, f"/ui/tasks?q={WORKER_TYPE[:5]}"))
+    assert "Also with these words in their names: 1 pools, 1 workers or clients" in page
+    assert len(rows(shown(queue, "/ui/workers?q=ali+group"))) == 1
 
 
 def test_what_one_looks_for_leads_to_its_page() -> None:
@@ -413,10 +458,27 @@ def test_a_task_shows_its_dependencies_artifacts_and_log() -> None:
     succeeded(queue.call("createArtifact", body, taskId=first, runId=0, name="private/a b"))
     second = queue.define(dependencies=[first])
     text = shown(queue, f"/ui/tasks/{first}").get_data(as_text=True)
-    assert f'/api/queue/v1/task/{first}/runs/0/artifacts/public/logs/live.log" id="log-link"' in text
+    assert f'/api/queue/v1/task/{first}/runs/0/artifacts/public%2Flogs%2Flive.log" id="log-link"' in text
     assert f"/ui/tasks/{second}" in text
     assert "private/a b (not public" in text
     assert "It requires" in words_of(shown(queue, f"/ui/tasks/{second}"))
+
+
+def test_a_list_of_artifacts_says_that_it_is_cut_and_the_log_is_found_all_the_same() -> None:
+    queue = Queue()
+    task_id = queue.running()
+    body = artifact_body("reference", name=None)
+    for name in (
+        *(f"public/a{number:03}" for number in range(101)),
+        "public/logs/live.log",
+        "public/../x.log",
+    ):
+        succeeded(queue.call("createArtifact", body, taskId=task_id, runId=0, name=name))
+    page = shown(queue, f"/ui/tasks/{task_id}")
+    assert "The first 100 artifacts of run 0; there are more." in words_of(page)
+    links = tree_of(page).xpath("//*[@id='log-link']/@href")
+    assert links == [f"/api/queue/v1/task/{task_id}/runs/0/artifacts/public%2Flogs%2Flive.log"]
+    assert not [link for link in tree_of(page).xpath("//a/@href") if "/.." in link]
 
 
 def form_of(
@@ -481,7 +543,8 @@ def test_a_form_needs_the_token_of_its_session() -> None:
     )
     assert stranger.status_code == 403
     assert act(queue, task_id, {**form, "action": "delete"}).status_code == 400
-    assert act(queue, task_id, {"token": form["token"], "action": "priority"}).status_code == 400
+    for action in ("priority", "clock"):
+        assert act(queue, task_id, {"token": form["token"], "action": action}).status_code == 400
     assert state(queue, task_id) == "pending"
 
 
@@ -509,6 +572,7 @@ def test_a_refused_action_is_a_page_with_the_reason() -> None:
     form = form_of(queue, task_id, "cancel")
     assert form
     queue.clock.advance(timedelta(days=2))
+    assert form_of(queue, task_id, "rerun") is None
     answer = act(queue, task_id, form_of(queue, task_id, "cancel") or form)
     assert (answer.status_code, answer.mimetype) == (409, "text/html")
     assert "deadline" in words_of(answer)

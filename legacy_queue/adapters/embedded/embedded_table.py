@@ -45,9 +45,12 @@ _NEXT = f"""SELECT * FROM (
   SELECT json_array({{order}}), partition, key, etag, CASE WHEN {{is_met}} THEN {{content}} END
   FROM rows {{index}} WHERE name = ? AND {{bounds}} ORDER BY {{order}} LIMIT {_MAX_READ})"""
 # The rows that were inserted last, first: SQLite counts the rowid up. Those of other tables are read as well.
-_NEWEST = f"""SELECT json_array(rowid), partition, key, etag,
-  CASE WHEN name = ? AND {{is_met}} THEN {{content}} END FROM rows WHERE rowid IN
-  (SELECT rowid FROM rows {{where}} rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}) ORDER BY rowid DESC"""
+# The contents of no more rows than are wanted are read: a row may have a megabyte.
+_NEWEST = f"""SELECT json_array(id), partition, key, etag,
+  CASE WHEN met AND SUM(met) OVER (ORDER BY id DESC) <= ? THEN
+  (SELECT {{content}} FROM rows WHERE rowid = id) END FROM (
+  SELECT rowid AS id, partition, key, etag, name = ? AND {{is_met}} AS met FROM rows WHERE rowid IN
+  (SELECT rowid FROM rows {{where}} rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ})) ORDER BY id DESC"""
 _BY_KEY = "(partition, key) >= (?, ?) AND (partition, key) <= (?, ?)"
 _OF_ALL = f" ORDER BY partition, key LIMIT {_MAX_READ}"
 _COLUMNS = {PARTITION: "partition", KEY: "key", "expires": "expires"}
@@ -100,8 +103,11 @@ class EmbeddedTable(Table):
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
             return RowPage([], None)
-        query = self._newest if newest_first else self._query
-        sql, values = query(conditions, after, "content" if select is None or select else "'{}'")
+        content = "content" if select is None or select else "'{}'"
+        if newest_first:
+            sql, values = self._newest(conditions, after, limit, content)
+        else:
+            sql, values = self._query(conditions, after, content)
         found = self._database.rows(sql, values)
         rows = list[Row]()
         place = None
@@ -175,7 +181,9 @@ class EmbeddedTable(Table):
         sql = " UNION ALL ".join([one] * len(ranges)) + ("" if len(ranges) == 1 else _OF_ALL)
         return sql, [value for each in ranges for value in (*asked, self._name, *each)]
 
-    def _newest(self, conditions: Sequence[Condition], after: str, content: str) -> tuple[str, Sequence[Any]]:
+    def _newest(
+        self, conditions: Sequence[Condition], after: str, limit: int, content: str
+    ) -> tuple[str, Sequence[Any]]:
         """See ``_NEWEST``: of all rows, or of those in unresolved states, which have an index."""
         of_state = next(filter(_is_of_index, conditions), None)
         is_met, asked = _met([condition for condition in conditions if condition is not of_state])
@@ -184,7 +192,7 @@ class EmbeddedTable(Table):
         where = f"INDEXED BY rows_by_state WHERE name = ? AND state IN ({marks}) AND" if states else "WHERE"
         sql = _NEWEST.format(is_met=is_met, content=content, where=where)
         before = json.loads(after) if after else [2**63 - 1]
-        return sql, [self._name, *asked, *((self._name, *states) if states else ()), *before]
+        return sql, [limit, self._name, *asked, *((self._name, *states) if states else ()), *before]
 
 
 def _is_of_index(condition: Condition) -> bool:

@@ -22,6 +22,7 @@ from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.tasks.listing import Listing, Wanted
 
 SCOPE = "queue:inspect"
+SEARCHED = r"[\[{].*"  # places of a search, of each storage
 inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
 
 
@@ -49,7 +50,7 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
     taskIds. A page that is not the last may be empty.
     """
     wanted = Wanted(call.query.get("state", "unresolved"), call.query.get("taskQueueId", ""))
-    return page_answer(call, "tasks", ".*", partial(call.authorize().search, wanted), Task.status)
+    return page_answer(call, "tasks", SEARCHED, partial(call.authorize().search, wanted), Task.status)
 
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
@@ -83,11 +84,12 @@ def inspect_messages(call: Call[tuple[Peeking, Clock]]) -> Reply:
 def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: str) -> Mapping[str, Any]:
     """The answer of inspectTask. Raises ResourceNotFound."""
     task, waits = inspection.explain(task_id)
+    requests = journal.requests_of(task_id) if journal.is_kept else None
     return {
         "status": task.status(),
         "now": format_time(clock.now()),
         "waitsFor": [_wait(wait) for wait in waits],
-        "story": [moment.to_wire() for moment in inspection.story(task, journal.requests_of(task_id))],
+        "story": [moment.to_wire() for moment in inspection.story(task, requests)],
     }
 
 

@@ -31,6 +31,7 @@ _NEXT_TIMES = {
     "received": "Release its message",
     "delayed": "Release its message",
     "claimed": "Expire its claim",
+    "deadline": "Let its deadline pass",
 }
 
 
@@ -47,7 +48,7 @@ class Actions:
         """
         states = {
             "cancel": not task.is_resolved,
-            "rerun": task.is_resolved,
+            "rerun": task.is_resolved and answer["now"] < answer["status"]["deadline"],
             "schedule": task.state == "unscheduled",
             "priority": not task.is_resolved,
         }
@@ -57,10 +58,7 @@ class Actions:
         if self._control and not self._control.clock.state().reason and self._may(call, move_clock, task):
             now = parse_time(answer["now"])
             possible["clock"] = [
-                (
-                    until,
-                    f"{_NEXT_TIMES.get(wait['situation'], 'Go to its next time')}: move the clock {words}",
-                )
+                (until, f"{_NEXT_TIMES.get(wait['situation'], 'Go on')}: {words} pass for all tasks")
                 for wait in answer["waitsFor"]
                 if (until := wait.get("until"))
                 for words in [duration_words((parse_time(until) - now).total_seconds())]

@@ -6,14 +6,14 @@ They are rendered here; the script only fetches again what changes. What a task'
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from flask import Response, render_template
+from flask import Response, render_template, request
 from markupsafe import Markup
 
 from legacy_queue.domain.artifact import Artifact
@@ -22,15 +22,15 @@ from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.group_picture import group_svg
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.life import life_svg
+from legacy_queue.domain.life import LEGEND, life_svg
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.story import request_words
+from legacy_queue.domain.story import moment_words, request_words, shortened
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import duration_words, format_time
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.endpoints.control import ControlServices, clock_answer
 from legacy_queue.http.endpoints.groups import group_wire
-from legacy_queue.http.endpoints.inspect import SCOPE, caller_wire, explained, pool_wire
+from legacy_queue.http.endpoints.inspect import SCOPE, SEARCHED, caller_wire, explained, pool_wire
 from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.page.actions import Actions
 from legacy_queue.http.page.attention import attention
@@ -64,6 +64,7 @@ _TASKS = 50
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run
 _MAX_OF_GROUP = 1000  # tasks that are counted
 _DRAWN = 200  # tasks of a group
+_LOGS = "public/logs/"
 _REQUESTS = 200
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -89,7 +90,7 @@ def is_page(path: str) -> bool:
 def error_page(answer: Response) -> Response:
     """The answer to an error as a page."""
     error = json.loads(answer.get_data())
-    hint = _NOT_SIGNED_IN if answer.status_code in (401, 403) else ""
+    hint = _NOT_SIGNED_IN if answer.status_code == 401 or SCOPE in error["message"] else ""
     answer.set_data(render_template("error.html", layout="layout.html", error=error, hint=hint, query={}))
     answer.content_type = "text/html; charset=utf-8"
     answer.headers.update(_HEADERS)
@@ -113,10 +114,11 @@ def ago(time: datetime, now: datetime) -> str:
 class Pages:
     """The pages, as endpoints. A link with a bewit signs the browser in, and leads to the page without it."""
 
-    def __init__(self, sign_in: SignIn, clock: Clock, control: ControlServices | None) -> None:
+    def __init__(self, sign_in: SignIn, clock: Clock, control: ControlServices | None, root_url: str) -> None:
         self._sign_in = sign_in
         self._clock = clock
         self._control = control
+        self._root_url = root_url
         self._actions = Actions(sign_in, control)
 
     @property
@@ -143,7 +145,7 @@ class Pages:
         @wraps(view)
         def handler(call: Call[Any]) -> Response:
             call.authorize()
-            if call.identity and "bewit=" in call.environ.get("QUERY_STRING", ""):
+            if call.identity and "bewit" in request.args:
                 response = Response(status=303, headers={**_HEADERS, "Location": call.environ["PATH_INFO"]})
                 self._sign_in.remember(response, call.identity)
                 return response
@@ -151,6 +153,7 @@ class Pages:
             if isinstance(values, Response):
                 return values
             now = format_time(self._clock.now())
+            clock = clock_answer(self._control.clock.state()) if self._control else None
             text = render_template(
                 f"{view.__name__.removesuffix('_page')}.html",
                 layout="part.html" if "part" in call.query else "layout.html",
@@ -159,7 +162,8 @@ class Pages:
                 when=partial(when, now=now),
                 ago=partial(ago, now=self._clock.now()),
                 query={name: value for name, value in call.query.items() if name != "part"},
-                clock=clock_answer(self._control.clock.state()) if self._control else None,
+                clock=clock,
+                ahead=duration_words(abs(clock["offset"])) if clock else "",
                 faults=self._control.faults.list() if self._control else (),
                 **values,
             )
@@ -171,16 +175,22 @@ class Pages:
         """What needs a look first, and the worker types. Reads no task and no message."""
         inspection, journal, publisher, account = call.authorize()
         pools = inspection.overview()
-        words = call.query.get("q", "").casefold().split()
-        found = [pool for pool in pools if all(word in pool.task_queue_id.casefold() for word in words)]
+        found = [pool for pool in pools if _is_named(pool.task_queue_id, call.query.get("q", "").split())]
         found.sort(key=_ORDERS[call.query.get("sort", "name")])
-        start = int(call.query.get("after", 0))
+        start = min(int(call.query.get("after", 0)), max(0, len(found) - 1) // _POOLS * _POOLS)
         return {
             "counts": {
                 state: sum(getattr(pool, state) for pool in pools) for state in ("pending", "running")
             },
             "published": {state: publisher.published[f"task-{state}"] for state in _ENDS},
-            "attention": attention(pools, self._clock.now(), journal, publisher.failure, account.low_space()),
+            "attention": attention(
+                pools,
+                self._clock.now(),
+                journal,
+                publisher.failure,
+                account.low_space(),
+                sees_polls=inspection.sees_polls,
+            ),
             "pools": found[start : start + _POOLS],
             "total": len(found),
             "start": start,
@@ -205,6 +215,7 @@ class Pages:
             "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
             "oldest": oldest,
             "waits": waits,
+            "is_known": name in known,
         }
 
     def tasks_page(self, call: Call[tuple[Listing, Inspection, Tasks, Groups]]) -> Values | Response:
@@ -212,14 +223,20 @@ class Pages:
         listing, inspection, tasks, groups = call.authorize()
         query = call.query
         words = query.get("q", "").split()
-        if place := len(words) == 1 and _place_of(words[0], inspection, tasks, groups):
+        pools = inspection.overview() if words else ()
+        if place := [*query] == ["q"] and len(words) == 1 and _place_of(words[0], pools, tasks, groups):
             return Response(status=303, headers={**_HEADERS, "Location": place})
         wanted = Wanted(query.get("state", "all"), query.get("pool", ""), query.get("group", ""), words)
-        page = listing.search(wanted, place_in(call, ".*"), _TASKS, _row_json)
+        begin = place_in(call, TASK_ID if wanted.group_id else SEARCHED)
+        page = listing.search(wanted, begin, _TASKS, _row_json)
         return {
             "tasks": [*map(json.loads, page.items)],
             "further": token_of(call, page.after) if page.after is not None else None,
             "is_newest_first": listing.knows_age and not wanted.group_id,
+            "other_pools": sum(_is_named(pool.task_queue_id, words) for pool in pools),
+            "other_workers": sum(
+                _is_named("/".join(each.path), words) for pool in pools for each in pool.callers
+            ),
         }
 
     def task_page(self, call: Call[tuple[Inspection, Journal, Clock, Tasks, Listing, Artifacts]]) -> Values:
@@ -231,24 +248,27 @@ class Pages:
         required = listing.tasks(dependencies, "", len(dependencies) + 1, _row_json)
         known = {row["taskId"]: row for row in map(json.loads, required.items)}
         dependents = listing.dependents(call.task_id, "", _MAX_OF_TASK, _row_json)
-        files = [
-            {**json.loads(item), "runId": run.run_id}
+        lists = {
+            run.run_id: artifacts.list(task.task_id, run.run_id, "", _MAX_OF_TASK, _artifact_json)
             for run in reversed(task.runs)
-            for item in artifacts.list(task.task_id, run.run_id, "", _MAX_OF_TASK, _artifact_json).items
-        ]
-        url = urlsplit(call.environ["wsgi.url_scheme"] + "://" + call.environ.get("HTTP_HOST", "localhost"))
+        }
+        files = [{**json.loads(it), "runId": run_id} for run_id, page in lists.items() for it in page.items]
         return {
-            "task": answer,
+            "task": {**answer, "story": shortened(answer["story"])},
             "definition": json.dumps(task.definition.wire, indent=2, ensure_ascii=False),
             "name": task.definition.wire["metadata"]["name"],
             "priority": task.priority,
             "picture": Markup(life_svg(answer)),  # noqa: S704 - it is escaped there
+            "legend": LEGEND,
+            "words": moment_words,
             "required": [(task_id, known.get(task_id)) for task_id in dependencies],
             "dependents": [*map(json.loads, dependents.items)],
             "more_dependents": dependents.after is not None,
             "artifacts": files,
-            "log": next((file for file in files if re.fullmatch(r"public/.*\.log", file["name"])), None),
-            "root_url": url.geturl(),
+            "cut": [run_id for run_id, page in lists.items() if page.after is not None],
+            "log": _log(artifacts, task),
+            "artifact_path": _artifact_path,
+            "root_url": self._root_url,
             "actions": self._actions.possible(call, task, answer),
             "token": self._sign_in.token(call.environ),
             "priorities": PRIORITIES,
@@ -277,12 +297,12 @@ class Pages:
             for record in pool.callers
             for is_quarantined in [record.is_quarantined(self._clock.now())]
         ]
-        word = call.query.get("q", "").casefold()
+        words = call.query.get("q", "").split()
         wanted = call.query.get("quarantined")
         found = [
             caller
             for caller in callers
-            if word in f"{caller['taskQueueId']}/{caller['caller']}".casefold()
+            if _is_named(f"{caller['taskQueueId']}/{caller['caller']}", words)
             and wanted in (None, str(caller["quarantined"]).lower())
         ]
         found.sort(key=lambda caller: str(caller["last"]), reverse=True)
@@ -312,14 +332,33 @@ def _artifact_json(artifact: Artifact) -> bytes:
     return to_json(artifact.to_wire())
 
 
-def _place_of(word: str, inspection: Inspection, tasks: Tasks, groups: Groups) -> str | None:
+def _log(artifacts: Artifacts, task: Task) -> Values | None:
+    """The log of the last run, as ``legacy-queue log`` finds it."""
+    page = task.last_run and artifacts.list(task.task_id, task.last_run.run_id, _LOGS, 1, _artifact_json)
+    for file in map(json.loads, page.items if page else ()):
+        if task.last_run and file["name"].startswith(_LOGS):
+            return {**file, "runId": task.last_run.run_id}
+    return None
+
+
+def _artifact_path(task_id: str, file: Mapping[str, Any]) -> str:
+    """One segment for the name: a browser would follow the ``..`` of a longer path."""
+    name = quote(file["name"], safe="")
+    return f"/api/queue/v1/task/{task_id}/runs/{file['runId']}/artifacts/{name}"
+
+
+def _is_named(name: str, words: Sequence[str]) -> bool:
+    return all(word.casefold() in name.casefold() for word in words)
+
+
+def _place_of(word: str, pools: Sequence[Pool], tasks: Tasks, groups: Groups) -> str | None:
     """The page of the task, the task group, the worker type or the worker of that name."""
     if re.fullmatch(TASK_ID, word):
         for kind, load in (("tasks", tasks.load), ("groups", groups.load)):
             with suppress(ResourceNotFound):
                 load(word)
                 return f"/ui/{kind}/{word}"
-    for pool in inspection.overview():
+    for pool in pools:
         if word == pool.task_queue_id:
             return f"/ui/pools/{word}"
         if any(word in (record.path[-1], "/".join(record.path[2:])) for record in pool.callers):

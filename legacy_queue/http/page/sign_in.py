@@ -15,7 +15,7 @@ from itsdangerous import BadData, URLSafeSerializer
 from werkzeug.http import parse_cookie
 
 from legacy_queue.domain.authentication import Authenticator, Identity
-from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 
 _LIFE = timedelta(hours=12)
 _OWN = (None, "none", "same-origin")  # of Sec-Fetch-Site: the address bar, or the page itself
@@ -38,9 +38,10 @@ class SignIn:
         self._authenticator = authenticator
         self._now = now
         key = hashlib.sha256(f"legacy-queue/page/{secret}".encode()).hexdigest()
-        self._serializer = URLSafeSerializer(key, "legacy-queue page session")
+        self._serializer = URLSafeSerializer(key, "legacy-queue session of pages")
         self._key = key.encode()
-        self._cookie = f"legacy-queue-{key[:8]}"  # cookies do not know ports: each server has its own
+        # cookies do not know ports: each server has its own
+        self._cookie = f"legacy-queue-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
     def identity(self, environ: Mapping[str, Any]) -> Identity | None:
         """Who asks for the page without credentials of Hawk; None for a request that another page makes."""
@@ -52,8 +53,10 @@ class SignIn:
         except BadData:
             return None
         now = self._now()
-        is_valid = epoch_milliseconds(now) < end and version == self._authenticator.version(issuer, now)
-        return Identity(client_id, tuple(scopes)) if is_valid else None
+        has_ended = epoch_milliseconds(now) >= end or version is None
+        if has_ended or version != self._authenticator.version(issuer, now):
+            return None
+        return Identity(client_id, tuple(scopes), from_epoch(end), issuer)
 
     def token(self, environ: Mapping[str, Any]) -> str:
         """What a form of this session sends, "" without a session."""

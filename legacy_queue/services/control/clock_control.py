@@ -101,7 +101,8 @@ class ClockControl:
         with self._gate.closed(self._resolver.wake):
             begin = format_time(self._clock.now())
             yield self._movable
-            self._record_move(Moment(begin, what, "clock", {"movedTo": format_time(self._clock.now())}))
+            facts = {"movedTo": format_time(self._clock.now()), "frozen": self._movable.is_frozen}
+            self._record_move(Moment(begin, what, "clock", facts))
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
         self._resolver.handle_all()  # effects that calls have deferred

@@ -85,11 +85,17 @@ class Inspection:
         self._event_feed = event_feed
         self.clock_moves: deque[Moment] = deque(maxlen=_MAX_CLOCK_MOVES)
 
-    def story(self, task: Task, requests: Iterable[Mapping[str, Any]]) -> list[Moment]:
-        """What happened to the task. ``requests`` are those of it in the journal."""
+    def story(self, task: Task, requests: Iterable[Mapping[str, Any]] | None) -> list[Moment]:
+        """What happened to the task. ``requests`` are those of it in the journal, if there is one."""
         kept = self._event_feed.kept(task.task_id)
         events = [Moment(format_time(event.time), f"{event.exchange} published", "event") for event in kept]
-        return story(task, requests, events, [*self.clock_moves])
+        sees_polls = requests is not None and self.sees_polls
+        return story(task, requests or (), events, [*self.clock_moves], sees_polls=sees_polls)
+
+    @property
+    def sees_polls(self) -> bool:
+        """Whether workers poll this server, and not Azure."""
+        return self._peeking.sees_polls
 
     def explain(self, task_id: str) -> tuple[Task, list[Wait]]:
         """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
@@ -104,7 +110,7 @@ class Inspection:
             open_tasks=sum(*self._task_queues.counts([task.work_queue.task_queue_id])),
             is_proof_required=self._claims.policy(*pool) == "required",
             last_runs=dict(self._last_runs([record for record in callers if record.path[:2] == pool])),
-            sees_polls=self._peeking.sees_polls,
+            sees_polls=self.sees_polls,
         )
         return task, explain(task, facts)
 

@@ -12,9 +12,10 @@ from legacy_queue.ports import Corrupt
 from legacy_queue.services.pages import MAX_PAGE_BYTES, Listed, Page, read_page
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import DependencyStore, TaskStore
+from legacy_queue.stores.rows import yielding
 
 _MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
-_MAX_READS = 200  # of storage for a search: up to 50,000 rows of the embedded storage
+_MAX_READS = 80  # of storage for a search: up to 20,000 rows of the embedded storage
 _MAX_READ = 50  # tasks, of a megabyte each at most
 _MAX_TASKS = 2000  # that a search compares with what is wanted
 
@@ -80,7 +81,7 @@ class Listing:
         """
         items: list[bytes] = []
         looked_at = size = 0
-        for _ in range(_MAX_READS):
+        for _ in yielding(range(_MAX_READS), 1):
             tasks, next_after = self._some(wanted, after, min(limit - len(items), _MAX_READ))
             found = [render(task) for task in tasks if wanted.is_met_by(task)]
             items += found

@@ -5,9 +5,8 @@
 
 const MIN_PAUSE = 1000; // ms between two fetches
 const SHARE = 100; // a fetch may take one part of so many of the time: the page must not slow the queue
-const MAX_EVENTS = 100;
+const MAX_PAUSE = 30_000; // ms
 const MAX_LOG = 500_000; // characters
-const DRAWN_WITHIN = 250; // ms; drawing each event alone would take a core from the queue
 
 const live = document.getElementById("live");
 const follows = live.dataset.follows?.split(" ") ?? [];
@@ -17,7 +16,6 @@ let dueAt = Infinity;
 let events = null;
 let shownLog = null; // the link of the log that is shown
 const log = document.getElementById("log"); // of a task's page
-const lines = []; // of events to be drawn, the newest first
 
 function say(text) {
   document.getElementById("followed").textContent = text;
@@ -31,14 +29,26 @@ function fetchIn(ms) {
   due = setTimeout(refresh, at - Date.now());
 }
 
+// what somebody types, chooses or selects there must stay
+function isInUse() {
+  const focused = document.activeElement;
+  const selection = getSelection();
+  return (
+    (live.contains(focused) && focused.matches("input, select, button, summary")) ||
+    (!selection.isCollapsed && live.contains(selection.anchorNode))
+  );
+}
+
 async function refresh() {
   dueAt = Infinity;
+  if (isInUse()) return fetchIn(MIN_PAUSE);
   const begun = Date.now();
   try {
     const url = new URL(location.href);
     url.searchParams.set("part", "live");
     const answer = await fetch(url);
     if (!answer.ok) return say(`The queue refused with ${answer.status}: reload the page.`);
+    if (isInUse()) return fetchIn(MIN_PAUSE);
     const part = new DOMParser().parseFromString(await answer.text(), "text/html").body;
     const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     live.replaceChildren(...part.childNodes);
@@ -46,32 +56,34 @@ async function refresh() {
   } catch {
     return say("The queue does not answer.");
   }
-  say("Events are followed.");
-  pause = Math.max(MIN_PAUSE, SHARE * (Date.now() - begun));
+  say(`Events are followed; as of ${live.querySelector("[data-now]").dataset.now.slice(11, 19)}.`);
+  pause = Math.min(MAX_PAUSE, Math.max(MIN_PAUSE, SHARE * (Date.now() - begun)));
   waitForWhatIsDue();
   showLog();
 }
 
-// a message that becomes visible, or the end of a claim, has no event
+// a message that becomes visible, the end of a claim, and a request have no event
 function waitForWhatIsDue() {
   const now = Date.parse(live.querySelector("[data-now]").dataset.now);
   const times = [...live.querySelectorAll("[data-in]")].map((each) => 1000 * each.dataset.in);
   times.push(...[...live.querySelectorAll("[data-until]")].map((each) => Date.parse(each.dataset.until) - now));
-  const next = Math.min(...times.filter((ms) => ms > 0));
+  const next = Math.min(...times.filter((ms) => ms > 0), 1000 * (live.dataset.every ?? Infinity));
   if (next < 2 ** 31) fetchIn(Math.max(next + 50, pause));
 }
 
-// as it comes: a worker may still be writing it. It is a request about the task: so only who opens it makes it
+// It is a request about the task: so only who opens it makes it. What failed is tried again with the next refresh.
 async function showLog() {
-  const link = document.getElementById("log-link")?.href;
+  const link = document.getElementById("log-link");
   if (!link) return;
   log.hidden = false;
-  if (!log.open || link === shownLog) return;
-  shownLog = link;
-  const box = log.querySelector("pre");
+  if (!log.open || link.href === shownLog) return;
+  const [note, box] = log.querySelectorAll("p, pre");
+  note.textContent = link.dataset.type === "reference" ? "It is at another server: its link among the artifacts leads there." : "";
+  if (note.textContent) return;
+  shownLog = link.href;
   box.textContent = "";
   try {
-    const answer = await fetch(link);
+    const answer = await fetch(link.href);
     if (!answer.ok) throw new Error(answer.status);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
@@ -80,27 +92,13 @@ async function showLog() {
       if (isAtEnd) box.scrollTop = box.scrollHeight;
     }
   } catch {
-    box.textContent += "The log is not at this server, or cannot be read any more: its link among the artifacts leads to it.";
+    shownLog = null;
+    note.textContent = "It is not uploaded yet, or this page may not read it where it is.";
   }
 }
 
-function show(event) {
-  const { exchange, payload } = JSON.parse(event.data);
-  const line = document.createElement("li");
-  const status = payload.status;
-  const run = payload.runId === undefined ? "" : ` run ${payload.runId}`;
-  const what = status ? `${status.taskId}${run} ${status.state}` : payload.taskGroupId;
-  line.textContent = `${new Date().toISOString().slice(11, 19)} ${exchange.split("/").pop()} ${what}`;
-  lines.unshift(line);
-  lines.splice(MAX_EVENTS);
-  if (lines.length === 1) setTimeout(draw, DRAWN_WITHIN);
+function about(event) {
   if (!follows.length || follows.some((id) => event.data.includes(id))) fetchIn(pause);
-}
-
-function draw() {
-  const list = document.getElementById("events");
-  list.prepend(...lines.splice(0));
-  while (list.children.length > MAX_EVENTS) list.lastChild.remove();
 }
 
 function follow() {
@@ -108,7 +106,7 @@ function follow() {
   events.onopen = () => fetchIn(0); // what happened meanwhile
   events.onerror = () => say("The queue is away, or has no room for another stream: waiting for it.");
   for (const name of document.querySelector("meta[name=exchanges]").content.split(" ")) {
-    events.addEventListener(name, show);
+    events.addEventListener(name, about);
   }
 }
 
