@@ -31,8 +31,9 @@ def group_svg(tasks: Sequence[Task]) -> str:
         for row, (task_id, level) in enumerate(levels.items())
     }
     lines = [_line(places[one], places[task_id]) for task_id in levels for one in required[task_id]]
+    labels = 10 + max((x for x, _ in places.values()), default=0)  # right of all lines
     rows = [
-        _row(known[task_id], [known[one] for one in required[task_id]], *places[task_id])
+        _row(known[task_id], [known[one] for one in required[task_id]], *places[task_id], labels)
         for task_id in levels
     ]
     return (
@@ -67,8 +68,8 @@ def _line(begin: tuple[float, float], end: tuple[float, float]) -> str:
     return f'<path d="M{x:.1f} {y:g}V{to_y - 5:g}L{min(x + 5, to_x):.1f} {to_y:g}H{to_x:.1f}"/>'
 
 
-def _row(task: Task, required: Sequence[Task], x: float, y: float) -> str:
-    room = int((_WIDTH - x - 12) / _CHARACTER) - len(task["state"]) - 1
+def _row(task: Task, required: Sequence[Task], x: float, y: float, label: float) -> str:
+    room = int((_WIDTH - label - 2) / _CHARACTER) - len(task["state"]) - 1
     name = _name(task)
     if len(name) > room:  # names differ at their ends
         name = f"{name[: room - room // 2 - 1]}…{name[-(room // 2) :]}"
@@ -77,7 +78,7 @@ def _row(task: Task, required: Sequence[Task], x: float, y: float) -> str:
     return (
         f'<a href="/ui/tasks/{task["taskId"]}"><title>{escape(title)}</title>'
         f'<circle class="{task["state"]}" cx="{x:.1f}" cy="{y:g}" r="4.5" fill="currentColor"/><text '
-        f'x="{x + 10:.1f}" y="{y + 4:g}" fill="currentColor">{task["state"]} {escape(name)}</text></a>'
+        f'x="{label:.1f}" y="{y + 4:g}" fill="currentColor">{task["state"]} {escape(name)}</text></a>'
     )
 
 

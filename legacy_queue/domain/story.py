@@ -17,10 +17,9 @@ _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of t
 _FIRST, _LAST = 20, 130  # moments of a long story that are shown
 # of moments at the same time
 _ORDER = (
-    *("createTask", "defineTask", "defined", "scheduleTask", "rerunTask", "pending", "task-defined"),
-    *("task-pending", RECEIVE, "claimTask", "claimWork", "running", "task-running", DELETE, "reclaimTask"),
-    *("cancelTask", "reportCompleted", "reportFailed", "reportException", "completed", "failed", "exception"),
-    *("task-completed", "task-failed", "task-exception"),
+    *("createTask", "defineTask", "defined", "scheduleTask", "rerunTask", "pending", RECEIVE, "claimTask"),
+    *("claimWork", "running", DELETE, "reclaimTask", "cancelTask", "reportCompleted", "reportFailed"),
+    *("reportException", "completed", "failed", "exception"),
 )
 _HIDDEN_FOR = re.compile(r"visibilitytimeout=(\d{1,7})")  # of a poll
 _DEFAULT_HIDDEN_FOR = 30  # seconds. Source: Azure's Get Messages
@@ -100,8 +99,8 @@ def moment_words(moment: Mapping[str, Any]) -> str:
 def _rank(moment: Moment) -> tuple[int, int]:
     """The order of moments at the same time: a request comes before what it has changed."""
     facts = moment.facts
-    if moment.kind == "clock":
-        return (-1, 0) if facts["movedTo"] == moment.time else (MAX_RUNS, 0)
+    if moment.kind in ("event", "clock"):  # they have no run
+        return (-1 if facts.get("movedTo") == moment.time else MAX_RUNS), len(facts)
     name = facts.get("endpoint") or facts.get("state") or moment.what.partition(" ")[0]
     return facts.get("runId", 0), _ORDER.index(name) if name in _ORDER else len(_ORDER)
 

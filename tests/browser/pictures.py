@@ -72,7 +72,7 @@ class Picture(NamedTuple):
     words: str
 
 
-def photographed(browser: Chrome, url: str, parts: str, width: int = 900) -> Picture:
+def photographed(browser: Chrome, url: str, parts: str, width: int = 1000) -> Picture:
     """The parts of the page, a CSS selector, and what is between them. ``width`` is that of the screen."""
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1.5, "mobile": False}
     light = {"name": "prefers-color-scheme", "value": "light"}

@@ -263,6 +263,18 @@ def test_a_run_that_begins_among_what_is_not_drawn_has_its_lane() -> None:
     assert end > picture.y("c399")
 
 
+def test_a_run_that_ended_before_what_is_not_drawn_has_no_more_of_its_lane() -> None:
+    task = transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW + SECOND).task
+    requests = [request("status", NOW + number * SECOND, code=f"c{number}") for number in range(1, 400)]
+    picture = Picture(answer(task, *requests))
+    gaps = [
+        link
+        for link in picture.root.iter(f"{SVG}a")
+        if link.get("tabindex") and "not shown" in title_of(link)
+    ]
+    assert len(gaps) == 2  # of the message, and of run 1
+
+
 def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
     hidden = poll(NOW + MINUTE)
     for situation, begin in (

@@ -15,7 +15,7 @@ from itsdangerous import BadData, URLSafeSerializer
 from werkzeug.http import parse_cookie
 
 from legacy_queue.domain.authentication import Authenticator, Identity
-from legacy_queue.domain.times import epoch_milliseconds, from_epoch
+from legacy_queue.domain.times import epoch_milliseconds
 
 _LIFE = timedelta(hours=12)
 _OWN = (None, "none", "same-origin")  # of Sec-Fetch-Site: the address bar, or the page itself
@@ -56,7 +56,7 @@ class SignIn:
         has_ended = epoch_milliseconds(now) >= end or version is None
         if has_ended or version != self._authenticator.version(issuer, now):
             return None
-        return Identity(client_id, tuple(scopes), from_epoch(end), issuer)
+        return Identity(client_id, tuple(scopes))
 
     def token(self, environ: Mapping[str, Any]) -> str:
         """What a form of this session sends, "" without a session."""

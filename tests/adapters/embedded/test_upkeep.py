@@ -45,7 +45,11 @@ def account(file: StorageFile, clock: FakeClock) -> Iterator[EmbeddedAccount]:
 
 
 def stored(file: StorageFile) -> list[bytes]:
-    return [path.read_bytes() for path in file.artifacts.glob("*")]
+    contents = []
+    for path in file.artifacts.glob("*"):
+        with suppress(FileNotFoundError):  # it is removed meanwhile
+            contents.append(path.read_bytes())
+    return contents
 
 
 def size(file: StorageFile) -> int:
