@@ -179,9 +179,8 @@ class Pages:
         found.sort(key=_ORDERS[call.query.get("sort", "name")])
         start = min(int(call.query.get("after", 0)), max(0, len(found) - 1) // _POOLS * _POOLS)
         return {
-            "counts": {
-                state: sum(getattr(pool, state) for pool in pools) for state in ("pending", "running")
-            },
+            "pending": sum(pool.pending for pool in pools),
+            "running": sum(pool.running for pool in pools),
             "published": {state: publisher.published[f"task-{state}"] for state in _ENDS},
             "attention": attention(
                 pools,
