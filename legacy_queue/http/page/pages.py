@@ -48,9 +48,7 @@ from legacy_queue.services.tasks.listing import Listing, Wanted
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.workers import Workers
-from legacy_queue.stores.open_tasks import OpenCount
 
-_NO_TASKS = OpenCount(), OpenCount()
 _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "name": lambda pool: pool.task_queue_id,
     "pending": lambda pool: (-pool.pending, pool.task_queue_id),
@@ -200,8 +198,7 @@ class Pages:
         """A worker type: its tasks, oldest first, its messages, and who asks for it."""
         inspection, task_queues = call.authorize()
         name = "/".join(call.params.values())
-        known = {pool.task_queue_id: pool for pool in inspection.overview()}
-        pool = inspection.pool(known.get(name) or Pool(name, dict.fromkeys(PRIORITIES, _NO_TASKS), ()))
+        pool = inspection.pool(name)
         tasks = {
             state: task_queues.tasks(name, state, "", _TASKS, _row_json) for state in ("pending", "running")
         }
@@ -214,7 +211,7 @@ class Pages:
             "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
             "oldest": oldest,
             "waits": waits,
-            "is_known": name in known,
+            "is_known": bool(pool.callers or pool.pending or pool.running),
         }
 
     def tasks_page(self, call: Call[tuple[Listing, Inspection, Tasks, Groups]]) -> Values | Response:
@@ -310,15 +307,12 @@ class Pages:
     def requests_page(self, call: Call[Journal]) -> Values:
         """The last requests, the newest first: only with --control."""
         chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
-        return {"requests": [*map(_request, reversed(call.authorize().requests(_REQUESTS, None, chosen)))]}
+        found = call.authorize().requests(_REQUESTS, None, chosen)
+        return {"requests": found[::-1], "words": request_words}
 
     def migration_page(self, call: Call[tuple[Workers, Claims]]) -> Values:
         """Which protocol each caller speaks, for who may call getMigration too."""
         return {"report": migration.handler(call.of(migration, call.authorize()))}
-
-
-def _request(entry: Mapping[str, Any]) -> Values:
-    return {"time": entry["time"], "what": request_words(entry), "taskId": entry.get("taskId")}
 
 
 def _row_json(task: Task) -> bytes:

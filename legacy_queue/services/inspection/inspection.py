@@ -27,6 +27,7 @@ from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.workers import Workers
 from legacy_queue.stores.open_tasks import OpenCount
 
+_NO_TASKS: Mapping[str, tuple[OpenCount, OpenCount]] = dict.fromkeys(PRIORITIES, (OpenCount(), OpenCount()))
 _MAX_CLOCK_MOVES = 1000  # in memory
 _MAX_WORKERS = 20  # whose last task is read for an explanation
 
@@ -135,20 +136,18 @@ class Inspection:
             callers.setdefault("/".join(record.path[:2]), []).append(record)
         tasks: dict[str, dict[str, tuple[OpenCount, OpenCount]]] = {}
         for (name, priority, state), count in open_counts.items():
-            of_pool = tasks.setdefault(name, dict.fromkeys(PRIORITIES, (OpenCount(), OpenCount())))
+            of_pool = tasks.setdefault(name, {**_NO_TASKS})
             pending, running = of_pool[priority]
             of_pool[priority] = (count, running) if state == "pending" else (pending, count)
-        none = dict.fromkeys(PRIORITIES, (OpenCount(), OpenCount()))
         return [
-            Pool(name, tasks.get(name, none), callers.get(name, ())) for name in sorted({*callers, *tasks})
+            Pool(name, tasks.get(name, _NO_TASKS), callers.get(name, ()))
+            for name in sorted({*callers, *tasks})
         ]
 
-    def pool(self, pool: Pool) -> InspectedPool:
+    def pool(self, task_queue_id: str) -> InspectedPool:
         """The worker type with the messages of its queues. Raises ServiceUnavailable."""
-        provisioner_id, worker_type = pool.task_queue_id.split("/")
-        policy = self._claims.policy(provisioner_id, worker_type)
-        queue = self._peeking.messages(provisioner_id, worker_type)
-        return InspectedPool(**vars(pool), policy=policy, queue=queue)
+        pools = {pool.task_queue_id: pool for pool in self.overview()}
+        return self._with_messages(pools.get(task_queue_id) or Pool(task_queue_id, _NO_TASKS, ()))
 
     def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
         """Up to ``limit`` worker types of ``overview`` behind the name ``after``.
@@ -161,5 +160,11 @@ class Inspection:
         def read(after: str, count: int) -> Sequence[str]:
             return names[bisect_right(names, after) :][:count]
 
-        page = read_page(read, str, after, limit, lambda name: render(self.pool(pools[name])))
+        page = read_page(read, str, after, limit, lambda name: render(self._with_messages(pools[name])))
         return replace(page, total=len(names))
+
+    def _with_messages(self, pool: Pool) -> InspectedPool:
+        provisioner_id, worker_type = pool.task_queue_id.split("/")
+        policy = self._claims.policy(provisioner_id, worker_type)
+        queue = self._peeking.messages(provisioner_id, worker_type)
+        return InspectedPool(**vars(pool), policy=policy, queue=queue)
