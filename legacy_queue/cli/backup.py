@@ -6,7 +6,6 @@ import click
 
 from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of
 from legacy_queue.cli.progress import progress
-from legacy_queue.wiring import required_file
 
 
 @click.command(cls=SettingsCommand, uses=("data_dir",))
@@ -18,6 +17,8 @@ def backup(file: Path, **options: str | None) -> None:
     FILE must not exist. It is private as the storage itself: it holds the key that signs URLs. `restore`
     puts it back. Takes the options of serve.
     """
+    from legacy_queue.wiring import required_file  # it imports the whole server
+
     settings, _ = settings_of(options)
     with progress() as show:
         required_file(settings).back_up(file, show)
@@ -32,6 +33,8 @@ def restore(file: Path, **options: str | None) -> None:
 
     The server must be stopped. Takes the options of serve.
     """
+    from legacy_queue.wiring import required_file  # it imports the whole server
+
     settings, _ = settings_of(options)
     with progress() as show:
         missing = required_file(settings).restore(file, show)

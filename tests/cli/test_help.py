@@ -1,5 +1,7 @@
 """``--help`` is a page; ``--help-all`` has each setting once, in sections."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import click
@@ -40,3 +42,12 @@ def test_a_setting_with_few_values_names_them_where_it_is_refused() -> None:
             result = CliRunner().invoke(commands, ["config", f"--{wire_name(setting.name)}=no-such"])
             assert result.exit_code == 2
             assert all(word in result.output for word in words)
+
+
+@pytest.mark.parametrize("command", ["backup", "config", "queues", "restore", "serve", "test", "up"])
+def test_help_imports_nothing_of_the_server_that_the_command_would_run(command: str) -> None:
+    program = [sys.executable, "-X", "importtime", "-m", "legacy_queue", command, "--help"]
+    ended = subprocess.run(program, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "legacy_queue.cli.options" in imported
+    assert {"legacy_queue.wiring", "legacy_queue.http.app", "gunicorn", "azure"} & imported == set()

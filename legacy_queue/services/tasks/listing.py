@@ -16,7 +16,7 @@ from legacy_queue.stores.rows import yielding
 
 _MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
 _MAX_READS = 80  # of storage for a search: up to 20,000 rows of the embedded storage
-_MAX_READ = 50  # tasks, of a megabyte each at most
+_TASKS_OF_A_READ = 50  # of a megabyte each at most
 _MAX_TASKS = 2000  # that a search compares with what is wanted
 
 RenderTask = Callable[[Task], bytes]
@@ -82,7 +82,7 @@ class Listing:
         items: list[bytes] = []
         looked_at = size = 0
         for _ in yielding(range(_MAX_READS), 1):
-            tasks, next_after = self._some(wanted, after, min(limit - len(items), _MAX_READ))
+            tasks, next_after = self._some(wanted, after, min(limit - len(items), _TASKS_OF_A_READ))
             found = [render(task) for task in tasks if wanted.is_met_by(task)]
             items += found
             size += sum(map(len, found))
