@@ -5,6 +5,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
@@ -141,15 +142,24 @@ class Database:
             if self._pid != os.getpid() and not self._is_closed:
                 if self.file and not self.file.look():
                     raise ServiceUnavailable("the file of the storage was removed")
-                self._connection = connect(self.file.path if self.file else None, self._synchronous)
+                with ExitStack() as undo:
+                    connection = self._connect(undo)
+                    if self.file:
+                        # connected here, behind the look: its thread might make a removed WAL anew
+                        self._upkeep = Upkeep(self.file, self._clock, self._connect(undo))
+                    else:
+                        create_tables(connection)
+                    undo.pop_all()
                 # not at exit: a fork must not close what its parent has opened
-                weakref.finalize(self, self._connection.close).atexit = False
-                if self.file:
-                    self._upkeep = Upkeep(self.file, self._clock, self._synchronous)
-                else:
-                    create_tables(self._connection)
+                weakref.finalize(self, connection.close).atexit = False
+                self._connection = connection
                 self._pid = os.getpid()
             return self._connection
+
+    def _connect(self, undo: ExitStack) -> sqlite3.Connection:
+        connection = connect(self.file.path if self.file else None, self._synchronous)
+        undo.callback(connection.close)
+        return connection
 
     def _before_change(self) -> None:
         if self._upkeep:

@@ -18,7 +18,7 @@ import structlog
 from gevent import monkey
 from gevent.util import wrap_errors
 
-from legacy_queue.adapters.embedded.sqlite_connection import connect, error_code, error_name, in_transaction
+from legacy_queue.adapters.embedded.sqlite_connection import error_code, error_name, in_transaction
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
@@ -47,17 +47,20 @@ _IS_AHEAD = "the clock was set back, or moved before: what waits for a time wait
 class Upkeep:
     """Works for the file every second and when it is woken. Several processes may do so at once."""
 
-    def __init__(self, file: StorageFile, clock: Clock, synchronous: str) -> None:
+    def __init__(self, file: StorageFile, clock: Clock, connection: sqlite3.Connection) -> None:
+        """``connection`` to the file is closed by ``stop``. Raises sqlite3.Error."""
         self._file = file
         self._clock = clock
-        self._synchronous = synchronous
         self._has_failed = False  # the last checkpoint
         self._last_time = clock.now()  # the latest that the queue has seen
         self._begun_wal = -1  # its length when nothing else is in it
         self._due_at = _SHORT_WAL_GROWTH  # the length at which a checkpoint is due
         self._changes = 0
         self._warned: set[str] = set()
-        self._connection: sqlite3.Connection | None = None
+        self._connection = connection
+        before = self._connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME])
+        for (milliseconds,) in before.fetchall():  # of an earlier start
+            self._last_time = max(self._last_time, from_epoch(milliseconds))
         self._is_stopped = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -100,24 +103,18 @@ class Upkeep:
             self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()
-        if self._connection:
-            if self._file.look():
-                # A process that was killed may have left the mark in file and WAL. The last close removes the
-                # WAL, and a start would miss it.
-                with suppress(sqlite3.Error):
-                    self._connection.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
-            self._connection.close()
+        if self._file.look():
+            # A process that was killed may have left the mark in file and WAL. The last close removes the
+            # WAL, and a start would miss it.
+            with suppress(sqlite3.Error):
+                self._connection.execute("DELETE FROM meta WHERE name = ?", [NEEDS_WAL])
+        self._connection.close()
 
     def _round(self) -> bool:
         """Do a part of the work; whether there is more.
 
         It ends with a checkpoint, so that a power failure takes what was written since the last.
         """
-        if self._connection is None:
-            self._connection = connect(self._file.path, self._synchronous)
-            before = self._connection.execute("SELECT value FROM meta WHERE name = ?", [LAST_TIME])
-            for (milliseconds,) in before.fetchall():  # of an earlier start
-                self._last_time = max(self._last_time, from_epoch(milliseconds))
         db = self._connection
         now = self._clock.now()
         wall = self._clock.wall_time()
