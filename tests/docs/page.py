@@ -11,7 +11,8 @@ What the reader does not see is an HTML comment, directly before a block:
 - ``<!-- run: exit 2 -->``: the exit code of the block;
 - ``<!-- run: file NAME -->``: the block, in any language, is saved as NAME in the scratch folder;
 - ``<!-- run: sample -->``: the block is no output, or no settings;
-- ``<!-- run: stop -->``, anywhere: end the last background command.
+- ``<!-- run: stop -->``, anywhere: end the last background command;
+- ``<!-- not run: REASON -->``: the block is not run. A reason that matters to the reader is on the page too.
 
 And anywhere on the page ``<!-- needs: server rabbitmq -->``. A server is one with memory storage and
 ``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and
@@ -19,9 +20,8 @@ And anywhere on the page ``<!-- needs: server rabbitmq -->``. A server is one wi
 four or five digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``,
 ``--port 8443`` or ``port = 8443``.
 
-A block below a paragraph that begins with ``Not run by the tests:`` is not run, and the reader sees why.
-Where it says ``pip install taskcluster==113.2.0`` or ``npm install taskcluster-client@11.0.0``, what follows
-finds that version, which the tests have installed.
+Where a block that is not run says ``pip install taskcluster==113.2.0`` or ``npm install
+taskcluster-client@11.0.0``, what follows finds that version, which the tests have installed.
 """
 
 import re
@@ -34,10 +34,10 @@ from markdown_it.token import Token
 
 RUN = {"sh": "bash", "python": "python", "js": "node"}
 SHOWN = {"text", "toml", "json", "yaml", "xml", "http", "go", "ini", "html", "docker"}
-NOT_RUN = "Not run by the tests:"
-_COMMENT = re.compile(r"<!-- (run|needs): ([^>]*?) -->\s*")
-_MARKS = re.compile(r"background|exit \d+|file \S+|sample|stop")
+_COMMENT = re.compile(r"<!-- (run|not run|needs): ([^>]+?) -->\s*")
+_MARKS = re.compile(r"background|exit \d+|file \S+|sample")
 _NEEDS = {"server", "rabbitmq"}
+_NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,11 @@ class Step:
     language: str
     text: str
     mark: str = ""
-    is_run: bool = True
     is_output: bool = False
+
+    @property
+    def is_run(self) -> bool:
+        return self.mark != _NOT_RUN
 
 
 class BadPage(Exception):
@@ -61,14 +64,11 @@ class Page:
     steps: tuple[Step, ...]
     needs: frozenset[str]
 
-    @property
-    def not_run(self) -> list[str]:
-        """The first line of each block that could be run, and is not."""
-        return [step.text.splitlines()[0] for step in self.steps if step.language in RUN and not step.is_run]
-
 
 def read(path: Path) -> Page:
-    """Raises BadPage for a block without a language or with an unknown language, and for an unknown mark."""
+    """Raises BadPage for a block without a language or with an unknown language, and for a mark that is
+    unknown or not before a block.
+    """
     needs: set[str] = set()
     steps = list(_steps(MarkdownIt("commonmark").parse(_without_front_matter(path)), needs))
     if unknown := needs - _NEEDS:
@@ -84,7 +84,6 @@ def _without_front_matter(path: Path) -> str:
 
 def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
     mark = ""
-    paragraph = ""
     last = None
     for token in tokens:
         line = token.map[0] + 1 if token.map else 0
@@ -96,24 +95,29 @@ def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
                     needs |= set(value.split())
                 elif value == "stop":
                     yield Step(line, "", "", value)
-                elif _MARKS.fullmatch(value):
-                    mark = value
                 else:
-                    raise BadPage(f"line {line}: {value!r} is no mark that is known")
-        elif token.type == "inline":
-            paragraph = token.content
+                    mark = _mark(kind, value, line)
+        elif mark and token.type in ("paragraph_open", "heading_open"):
+            raise BadPage(f"line {line}: the mark {mark!r} before it belongs directly before a block")
         elif token.type == "heading_open":
             last = None
         elif token.type == "fence":
-            step = _step(token, line, mark, paragraph, last)
+            step = _step(token, line, mark, last)
             if step:
                 yield step
                 last = step
                 mark = ""
-                paragraph = ""
 
 
-def _step(token: Token, line: int, mark: str, paragraph: str, last: Step | None) -> Step | None:
+def _mark(kind: str, value: str, line: int) -> str:
+    if kind == _NOT_RUN:
+        return _NOT_RUN
+    if not _MARKS.fullmatch(value):
+        raise BadPage(f"line {line}: {value!r} is no mark that is known")
+    return value
+
+
+def _step(token: Token, line: int, mark: str, last: Step | None) -> Step | None:
     language = token.info.split(" ")[0]
     if language.startswith("{") and not re.match(r"\{(code|literal|parsed)", language):
         return None  # a directive
@@ -121,7 +125,7 @@ def _step(token: Token, line: int, mark: str, paragraph: str, last: Step | None)
         raise BadPage(f"line {line}: {token.info!r} is no language that is known here: {RUN.keys() | SHOWN}")
     follows = last is not None and last.language in RUN and last.is_run
     is_output = language == "text" and mark == "" and follows
-    return Step(line, language, token.content, mark, NOT_RUN not in paragraph[:40], is_output)
+    return Step(line, language, token.content, mark, is_output)
 
 
 def pattern(expected: str) -> re.Pattern[str]:

@@ -11,41 +11,6 @@ from tests.system.processes import Server, serve
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# The blocks that cannot be run here, by their first lines. Each stands below the reason, for the reader.
-NOT_RUN = {
-    "docs/how-to/artifacts.md": ["python3 -m venv client"],
-    "docs/how-to/containers.md": [
-        "docker build --file Containerfile --tag legacy-queue .",
-        "docker run --name legacy-queue --detach --volume legacy-queue:/data --publish 8080:8080 \\",
-        "LISTEN=0.0.0.0 PUBLIC_HOST=my-machine.example.com \\",
-        "deploy/secrets",
-        "set -a; . secrets/client.env; set +a",
-    ],
-    "docs/how-to/legacy-workers.md": ["mkdir tasks caches downloads"],
-    "docs/how-to/scale-out.md": ["cat > legacy-queue.env <<END"],
-    "docs/how-to/tls.md": [
-        "sudo iptables -t nat -A PREROUTING -p tcp --dport 443 -j REDIRECT --to-ports 8443"
-    ],
-    "docs/how-to/in-tests.md": ["npm install taskcluster-client@11.0.0"],
-    "docs/how-to/install.md": [
-        "python3 -m venv .venv",
-        "python3 -m venv legacy-queue",
-        "npm install -g azurite",
-    ],
-    "README.md": ["scripts/test"],
-    "docs/how-to/old-client.md": ["python3 -m venv client", "npm install taskcluster-client@11.0.0"],
-    "docs/how-to/real-azure.md": [
-        "az storage account show-connection-string --resource-group my-group --name myaccount --output tsv",
-        "legacy-queue serve --config azure.toml",
-        "docker run --detach --publish 127.0.0.1:10000-10002:10000-10002 --volume azurite:/data \\",
-    ],
-    "docs/how-to/conform.md": [
-        "pip install taskcluster==113.2.0",
-        "legacy-queue conform --payload generic-worker -- sh start.sh",
-    ],
-    "docs/how-to/migrate.md": ["pip install taskcluster==113.2.0"],
-}
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -90,7 +55,3 @@ def follow(page: Page, folder: Path, env: Mapping[str, str], ports: dict[str, in
             printed = terminal.take(step, printed)
     finally:
         terminal.close()
-
-
-def test_only_the_listed_blocks_are_not_run() -> None:
-    assert {name_of(path): page.not_run for path in PAGES if (page := read(path)).not_run} == NOT_RUN
