@@ -1,6 +1,7 @@
 """The suites of examples/ pass as a user runs them, each in its folder, on the queue of this checkout."""
 
 import configparser
+import os
 import shlex
 import subprocess
 import sys
@@ -30,13 +31,25 @@ def passes(folder: Path, *command: str | Path, **env: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["tox", "scriptworker"])
-def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
+def commands_pass(name: str, **env: str) -> None:
+    """The commands of the example's tox.ini pass, and skip nothing."""
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(EXAMPLES / name / "tox.ini")
     for line in tox["testenv"]["commands"].replace("{posargs}", "-p no:cacheprovider").splitlines():
-        said = passes(EXAMPLES / name, *shlex.split(line))
+        said = passes(EXAMPLES / name, *shlex.split(line), **env)
         assert "skipped" not in said
+
+
+@pytest.mark.parametrize("name", ["tox", "scriptworker"])
+def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
+    commands_pass(name)
+
+
+def test_the_taskgraph_example_passes() -> None:
+    """taskgraph is in an environment of its own, since the tests' has the old client."""
+    programs = EXAMPLES / "taskgraph/.venv/bin"
+    assert (programs / "taskgraph").exists(), f"{programs} is missing: scripts/install --services does it"
+    commands_pass("taskgraph", PATH=f"{OWN}:{programs}:{os.environ['PATH']}")
 
 
 def test_the_mocha_example_passes() -> None:
