@@ -30,9 +30,9 @@ _SECTIONS = {
         "status": "Say what a task waits for, and what happened to it.",
         "tasks": "List tasks.",
         "group": "List the tasks of a task group.",
-        "pools": "List worker types: their tasks, and who asks for work.",
+        "pools": "List pools: their tasks, and who asks for work.",
         "workers": "List workers: their last call and quarantine.",
-        "peek": "Print the messages of a worker type without dequeuing.",
+        "peek": "Print the messages of a pool without dequeuing.",
         "open": "Print a link to the queue's page, for a browser.",
     },
     "Test with a queue that runs with --control, as up does": {
@@ -44,7 +44,7 @@ _SECTIONS = {
     },
     "Look at settings and files": {
         "config": "Print the settings in force, with secrets masked.",
-        "queues": "Print the names of the Azure queues behind a worker type.",
+        "queues": "Print the names of the Azure queues behind a pool.",
         "backup": "Copy the file of embedded storage while it is served.",
         "restore": "Put a backup in the place of the file of embedded storage.",
         "ca": "Print the path of --tls auto's authority, and how to trust it.",

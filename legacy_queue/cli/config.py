@@ -101,7 +101,7 @@ def exports(variables: Mapping[str, str]) -> str:
 @pool_argument
 @setting_options
 def queues(pool: str, **options: str | None) -> None:
-    """Print the queues of a worker type, highest priority first: priority and name.
+    """Print the queues of a pool, highest priority first: priority and name.
 
     The setting queue-prefix is part of each name, and pool-shards is their number for each priority. Storage
     is not asked: a queue is made when it is first used.

@@ -77,7 +77,7 @@ def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Repor
 @click.option("--limit", type=click.IntRange(0), default=100, help="No more pools; 0 for all.")
 @reporting
 def pools(queue: CalledQueue, limit: int) -> Report:
-    """List the worker types with tasks or callers: how many tasks, messages, and who asked last for work.
+    """List the pools with tasks or callers: how many tasks, messages, and who asked last for work.
 
     LAST ASKED is how long ago a worker or client called pollTaskUrls, claimTask or claimWork, or polled a URL
     of this server; a poll of another server counts after half a minute. Polls of Azure and Azurite are not
@@ -86,7 +86,7 @@ def pools(queue: CalledQueue, limit: int) -> Report:
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
     heads = ("POOL", "PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY")
     rows = (_pool_row(pool, parse_time(answer["now"])) for pool in answer["pools"])
-    return answer, table(heads, rows, "No worker type has tasks or callers.")
+    return answer, table(heads, rows, "No pool has tasks or callers.")
 
 
 @click.command()
@@ -115,7 +115,7 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
 @pool_argument
 @reporting
 def peek(queue: CalledQueue, pool: str) -> Report:
-    """Print the messages in the queues of a worker type, named provisionerId/workerType. None is dequeued.
+    """Print the messages in the queues of a pool, named provisionerId/workerType. None is dequeued.
 
     Embedded storage lists hidden messages too, Azurite and Azure only visible ones, 32 of each queue.
     """

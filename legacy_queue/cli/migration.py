@@ -1,4 +1,4 @@
-"""legacy-queue migration: the protocol of each caller, and which worker types can leave the old protocol."""
+"""legacy-queue migration: the protocol of each caller, and which pools can leave the old protocol."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _WHOLE = 3  # parameters of a message: messageId, receipt and signature
 _TODAYS = "today's"
 _COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork", _TODAYS)
 _MAX_NAMES = 10  # of callers that are still to be moved
-_HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
+_HEADS = ("POOL", *_COUNTED, "REQUIRED", "CLAIMWORK")
 
 
 @click.command()
@@ -26,7 +26,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
     help="Count the claims that would have been refused under this policy.",
 )
 def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> Report:
-    """Show which worker types can get the policy required, and which workers call only claimWork.
+    """Show which pools can get the policy required, and which workers call only claimWork.
 
     A caller counts if it called pollTaskUrls, claimTask or claimWork in that time, and then with all its
     calls on record; a call is on record some ten seconds after it. The credentials need the scope
@@ -71,7 +71,7 @@ def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
             (_pool(claim), claim["caller"], str(claim["count"]), ", ".join(claim["missing"]), claim["last"])
             for claim in shown["by"]
         ]
-        yield table(("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), rows, "")
+        yield table(("POOL", "WORKER", "REFUSED", "MISSING", "LAST"), rows, "")
 
 
 def _summary(report: Any) -> Iterable[str]:

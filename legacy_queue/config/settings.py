@@ -103,7 +103,7 @@ class Settings:
         values.prefix, "lq", "The first characters of the names of queues and tables."
     )
     pool_shards: int = _setting(
-        values.shards, "1", "Queues for each priority of a worker type; the same on all servers."
+        values.shards, "1", "Queues for each priority of a pool; the same on all servers."
     )
     public_url: str | None = _setting(values.url, None, "The root URL that clients use, if it differs.")
     public_queue_url: str | None = _setting(
@@ -189,7 +189,7 @@ class Settings:
         "The lowest level that is logged: debug, info (every request), warning or error.",
     )
     metrics_pools: int = _setting(
-        values.count, "50", "How many worker types have metrics of their own; the others are summed."
+        values.count, "50", "How many pools have metrics of their own; the others are summed."
     )
     resolver_port: int = _setting(
         values.port, "0", "The port of /ready and /metrics of legacy-queue resolve; 0 lets the system choose."

@@ -28,8 +28,8 @@ class Facts:
     """What is stored beside a task.
 
     ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
-    ``callers`` are the workers and clients of all worker types that have called, ``queue`` the messages of
-    the task's worker type, ``open_tasks`` how many tasks of it are pending or running. ``last_runs`` has the
+    ``callers`` are the workers and clients of all pools that have called, ``queue`` the messages of
+    the task's pool, ``open_tasks`` how many tasks of it are pending or running. ``last_runs`` has the
     taskId and the run that a worker of it claimed last. ``sees_polls``: workers poll this server, and not
     Azure.
     """
@@ -137,7 +137,7 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
 
 @lru_cache(10_000)  # of many pools, an overview asks it again and again
 def never_polled(pool: str, asked: tuple[str, ...]) -> str:
-    """The sentence for a worker type without callers, where workers ask for others."""
+    """The sentence for a pool without callers, where workers ask for others."""
     near = get_close_matches(pool, asked, 1, _SIMILAR)
     why = f"No worker has asked for {pool} in the last {CALLS_KEPT.days} days."
     return why + (f" Workers ask for {near[0]}." if near else "")
@@ -200,7 +200,7 @@ def _message(task: Task, run: Run, facts: Facts) -> Wait:
         count = "1 message is" if before == 1 else f"{before} messages are"
         why = f"{count} delivered before its own, of priority {message.priority} or higher."
         return Wait("behind", why)
-    return Wait("visible", "Its message is visible: the next poll of its worker type receives it.")
+    return Wait("visible", "Its message is visible: the next poll of its pool receives it.")
 
 
 def _hidden(message: PeekedMessage, now: datetime) -> Wait:

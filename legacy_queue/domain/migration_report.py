@@ -1,4 +1,4 @@
-"""The calls for a worker type, and which of them prevent the policy ``required`` and a move to claimWork.
+"""The calls for a pool, and which of them prevent the policy ``required`` and a move to claimWork.
 
 Beside them, the reads that only the anonymous role allows. A caller is ``workerGroup/workerId``, or the
 clientId for pollTaskUrls and reads. Source: docs/explanation/protocols.md.
@@ -42,7 +42,7 @@ def caller_name(caller: str) -> str:
 
 
 def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) -> dict[str, Any]:
-    """The callers since then, by worker type, and the moves that their calls prevent: the body of
+    """The callers since then, by pool, and the moves that their calls prevent: the body of
     ``GET /migration`` without the policies.
 
     A caller counts if its last call was in that time, and then with all its calls since ``first``. ``reads``
@@ -69,7 +69,7 @@ def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) ->
 
 
 def _worker_type(pool: RecordPath, uses: Sequence[Use]) -> dict[str, Any]:
-    """The calls for the worker type, the last call first, and the moves that they prevent."""
+    """The calls for the pool, the last call first, and the moves that they prevent."""
     last_first = sorted(uses, key=lambda use: (use.calls.last, use.caller), reverse=True)
     of = {method: [use for use in last_first if use.method == method] for method in METHODS}
     return {

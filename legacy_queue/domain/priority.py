@@ -30,7 +30,7 @@ def direction(old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class WorkQueue:
-    """A queue of the messages for a worker type and a priority: one of some shards."""
+    """A queue of the messages for a pool and a priority: one of some shards."""
 
     provisioner_id: str
     worker_type: str
@@ -58,7 +58,7 @@ class WorkQueue:
 
 
 def work_queues(provisioner_id: str, worker_type: str, shards: int = 1) -> tuple[WorkQueue, ...]:
-    """The queues of a worker type, seven for each shard, in the order in which they are polled."""
+    """The queues of a pool, seven for each shard, in the order in which they are polled."""
     return tuple(
         WorkQueue(provisioner_id, worker_type, priority, shard)
         for priority in PRIORITIES

@@ -1,7 +1,7 @@
-"""The records of provisioners, worker types and workers.
+"""The records of provisioners, pools and workers.
 
-A record begins when its provisioner, worker type or worker is first declared or active. It expires five days
-after the last activity of a provisioner or worker type, one day after that of a worker. Source:
+A record begins when its provisioner, pool or worker is first declared or active. It expires five days
+after the last activity of a provisioner or pool, one day after that of a worker. Source:
 ``src/workerinfo.js`` and ``schemas/`` of the original queue of 2018.
 """
 
@@ -51,15 +51,15 @@ def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> Record
 
 
 def parents(path: RecordPath) -> list[RecordPath]:
-    """The paths of its provisioner and, of a worker, its worker type."""
+    """The paths of its provisioner and, of a worker, its pool."""
     return [path[:length] for length in (1, 2) if length < len(path)]
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A provisioner, a worker type or a worker. A worker has its last claims, the oldest first, and its
+    """A provisioner, a pool or a worker. A worker has its last claims, the oldest first, and its
     quarantine with its last 20 changes. The others have a description and a stability. A provisioner has the
-    actions for itself, its worker types and its workers.
+    actions for itself, its pools and its workers.
     """
 
     path: RecordPath
@@ -154,11 +154,11 @@ class WorkerRecord:
         return replace(self, **changes)
 
     def active_by_declaration(self, now: datetime) -> Self:
-        """As ``active``; of a provisioner or worker type only more than six hours after its last activity."""
+        """As ``active``; of a provisioner or pool only more than six hours after its last activity."""
         return self.active(now) if self.is_worker or now - self.last_active > _DECLARED_EVERY else self
 
     def outliving(self, expires: datetime) -> Self:
-        """The record, which does not expire before that of a worker type or worker below it."""
+        """The record, which does not expire before that of a pool or worker below it."""
         return replace(self, expires=max(self.expires, expires))
 
     def to_wire(self) -> dict[str, Any]:

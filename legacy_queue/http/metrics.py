@@ -25,7 +25,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.http.request_log import RequestRecord
 from legacy_queue.services.composition import Services
 
-OTHER_POOLS = "other"  # no name of a worker type: that has a slash
+OTHER_POOLS = "other"  # no name of a pool: that has a slash
 # seconds; a claimWork waits up to 20
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25)
 
@@ -36,7 +36,7 @@ class Metrics:
     """The metrics of this process since its start, or since a reset."""
 
     def __init__(self, storage: str, max_pools: int) -> None:
-        """``storage`` is the kind of it. ``max_pools`` worker types have values of their own."""
+        """``storage`` is the kind of it. ``max_pools`` pools have values of their own."""
         self._registry = CollectorRegistry()
         self._max_pools = max_pools
         ProcessCollector(registry=self._registry)
@@ -90,9 +90,9 @@ class Metrics:
 
 
 class _Tasks(Collector):
-    """Unresolved tasks by worker type and state; none while storage is away.
+    """Unresolved tasks by pool and state; none while storage is away.
 
-    A worker type that has had values keeps them, so that a gauge goes to 0 and does not vanish.
+    A pool that has had values keeps them, so that a gauge goes to 0 and does not vanish.
     """
 
     def __init__(self, services: Services, max_pools: int) -> None:

@@ -102,7 +102,7 @@ def _is_chosen(entry: Mapping[str, Any], chosen: Mapping[str, str]) -> bool:
 
 
 def _subject(record: RequestRecord, params: Mapping[str, str]) -> dict[str, Any]:
-    """The task, the run, the worker and the worker type of the request; several tasks are ``taskIds``."""
+    """The task, the run, the worker and the pool of the request; several tasks are ``taskIds``."""
     body = record.payload[1] if record.payload and isinstance(record.payload[1], dict) else {}
     worker = body if "workerId" in body else params
     pool = params if "workerType" in params else body

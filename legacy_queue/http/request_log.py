@@ -178,7 +178,7 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
 
 
 class _EmptyPolls:
-    """A line for the polls of a worker type that found nothing: for the first, and then one in a minute."""
+    """A line for the polls of a pool that found nothing: for the first, and then one in a minute."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[float, int]] = {}  # when the last line was, and the polls since then

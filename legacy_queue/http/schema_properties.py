@@ -106,7 +106,7 @@ PROPERTIES: dict[str, Schema] = {
     "message": text(4096),
     "etags": array(text(256), maxItems=MAX_PARTS),
     "headers": {"type": "object", "additionalProperties": STRING},
-    # of provisioners and worker types
+    # of provisioners and pools
     "stability": {"enum": [*STABILITIES]},
     "context": {"enum": [*ACTION_CONTEXTS]},
     "title": text(255),

@@ -272,7 +272,7 @@ SCHEMAS: dict[str, Schema] = {
         "method url", "expires hashes", method=enum("simple getUrl"), url=STRING, hashes=_HASHES
     ),
     "get-object-response": object_of("projectId expires hashes", hashes=_HASHES),
-    # provisioners, worker types and workers
+    # provisioners, pools and workers
     "pending-tasks-response": object_of(f"{POOL} pendingTasks", "taskQueueId"),
     "task-queue-counts-response": _COUNTS,
     "task-queue-counts-request": object_of(

@@ -13,12 +13,12 @@ class ServiceSettings:
     """Frozen; every field is about one server process.
 
     ``secrets``: the first signs messages, any of them verifies. ``issuer`` signs the credentials of claims.
-    ``proof_required``: worker types, as ``provisionerId/workerType``, whose claims must send their message.
+    ``proof_required``: pools, as ``provisionerId/workerType``, whose claims must send their message.
     ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
     ``page_pause``: between two pages of a periodic job. ``has_todays_events``: events have today's shape.
-    ``max_polls``: worker types that are polled at a time. A poll of its own storage keeps the process from
+    ``max_polls``: pools that are polled at a time. A poll of its own storage keeps the process from
     calls, a poll of another mostly waits. ``tells_offers_as`` makes the name of the process
     under which it tells others what it offers; None if it does not. It is called after any fork.
     """

@@ -1,4 +1,4 @@
-"""The pending and running tasks of all task queues, as this process last read and wrote them."""
+"""The pending and running tasks of all pools, as this process last read and wrote them."""
 
 import heapq
 from collections import Counter

@@ -130,7 +130,7 @@ class TaskStore(ExpiringRows):
     def search(
         self, state: str, task_queue_id: str, after: str, limit: int
     ) -> tuple[Sequence[StoredTask], str | None]:
-        """Tasks in that state, ``unresolved`` or ``all``, of a worker type or of any: see ``rows.page``."""
+        """Tasks in that state, ``unresolved`` or ``all``, of a pool or of any: see ``rows.page``."""
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
         conditions = [states.get(state) or Condition("state", "eq", state)]
         if task_queue_id:

@@ -18,9 +18,9 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class WorkQueues:
-    """A queue for each priority of a worker type, or ``shards`` of them.
+    """A queue for each priority of a pool, or ``shards`` of them.
 
-    The first use creates a queue; its metadata holds its worker type and the day of its last use. A queue
+    The first use creates a queue; its metadata holds its pool and the day of its last use. A queue
     that is empty and was unused for 10 days has expired. Durations are whole seconds: invisibility is rounded
     up, the time to live down. Source: docs/explanation/protocols.md#work-queues.
     """

@@ -1,4 +1,4 @@
-"""Records of provisioners, worker types, workers, and clients that poll."""
+"""Records of provisioners, pools, workers, and clients that poll."""
 
 import hashlib
 import sys
@@ -26,7 +26,7 @@ class StoredWorkerRecord:
 
 
 class WorkerStore(ExpiringRows):
-    """A partition for the provisioners, one for the worker types of each, two for the workers and the clients
+    """A partition for the provisioners, one for the pools of each, two for the workers and the clients
     of each. A row is removed after its record expired, ten days after its last call at the earliest.
     """
 
@@ -57,7 +57,7 @@ class WorkerStore(ExpiringRows):
         return between(self._table, _partition(parent), begin, _END, limit, _record, conditions=[is_kept])
 
     def worker_types(self, after: RecordPath, limit: int, now: datetime) -> Sequence[WorkerRecord]:
-        """As ``list``, the worker types of all provisioners."""
+        """As ``list``, the pools of all provisioners."""
         records = [*self.list(after[:1], after, limit, now)] if after else []
         behind: RecordPath | None = after[:1]
         while behind is not None and len(records) < limit:

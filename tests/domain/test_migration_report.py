@@ -38,7 +38,7 @@ def recorded(use: Use, ago: timedelta = timedelta(0), first_ago: timedelta | Non
 
 
 def report_of(*uses: Use) -> Any:
-    """The report on a worker type with one call of each use, a second after each other, the last at NOW."""
+    """The report on a pool with one call of each use, a second after each other, the last at NOW."""
     records = [recorded(one, before * SECOND) for before, one in enumerate(reversed(uses))]
     (worker_type,) = report(records, NOW - HOUR, NOW)["workerTypes"]
     return worker_type

@@ -298,7 +298,7 @@ class MeteredAccount(EmbeddedAccount):
 
 
 def filled(pools: int, tasks: int, exceptions: int) -> tuple[Queue, MeteredAccount]:
-    """A queue with that many worker types, with the longest names; of its tasks the oldest are exceptions."""
+    """A queue with that many pools, with the longest names; of its tasks the oldest are exceptions."""
     clock = FakeClock(NOW)
     metered = MeteredAccount(clock)
     storage = Storage(metered, PREFIX, clock)

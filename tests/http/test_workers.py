@@ -1,4 +1,4 @@
-"""Declarations of provisioners, worker types and workers: their scopes and their schemas."""
+"""Declarations of provisioners, pools and workers: their scopes and their schemas."""
 
 from datetime import timedelta
 from itertools import product

@@ -32,7 +32,7 @@ from tests.services.harness import (
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 DAY = 24 * HOUR
 DEADLINE = ("deadline", "If it is not resolved before, its deadline makes it an exception in 1d.", DAY)
-VISIBLE = ("visible", "Its message is visible: the next poll of its worker type receives it.", None)
+VISIBLE = ("visible", "Its message is visible: the next poll of its pool receives it.", None)
 
 Explained = tuple[str, str, timedelta | None]  # situation, sentence, and until when from the begin on
 

@@ -1,4 +1,4 @@
-"""The messages of a worker type, read without receiving them."""
+"""The messages of a pool, read without receiving them."""
 
 from datetime import timedelta
 

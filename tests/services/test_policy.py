@@ -1,4 +1,4 @@
-"""Worker types that must present their message: the run of a refused claim is offered again."""
+"""Pools that must present their message: the run of a refused claim is offered again."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tasks that a person looks for: by state, worker type and words of their names."""
+"""Tasks that a person looks for: by state, pool and words of their names."""
 
 import pytest
 

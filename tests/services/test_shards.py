@@ -1,4 +1,4 @@
-"""``pool-shards``: several queues for each priority of a worker type."""
+"""``pool-shards``: several queues for each priority of a pool."""
 
 import re
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def claimed(services: Services, count: int = 32) -> list[str]:
 
 
 def with_messages(harness: Harness, queues: Iterable[WorkQueue] = QUEUES) -> list[int]:
-    """The shards that have a message, of a worker type whose tasks have one priority."""
+    """The shards that have a message, of a pool whose tasks have one priority."""
     return [queue.shard for queue in queues if harness.messages(queue)]
 
 

@@ -1,4 +1,4 @@
-"""The poller of a worker type, which polls for all requests of a process that wait for its work."""
+"""The poller of a pool, which polls for all requests of a process that wait for its work."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -257,11 +257,11 @@ def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene)
     assert [message.text for _, message in wait()] == ["a task"]
 
 
-# --- several worker types
+# --- several pools
 
 
 def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -> None:
-    """A client that waits on 1,200 worker types would slow all other calls."""
+    """A client that waits on 1,200 pools would slow all other calls."""
     stopping = threading.Event()
     polled: list[str] = []
     go_on = threading.Event()

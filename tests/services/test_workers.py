@@ -1,4 +1,4 @@
-"""Provisioners, worker types and workers: active, declared, quarantined, listed; and how they call."""
+"""Provisioners, pools and workers: active, declared, quarantined, listed; and how they call."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any

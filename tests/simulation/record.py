@@ -25,7 +25,7 @@ from tests.simulation.world import PREFIX, World
 # the other, and faults of a few calls
 _PROMPT = timedelta(seconds=100)
 # in which the sweeper repairs a lost message: ten minutes pending, then up to ten until it comes. Until the
-# worker type has fewer messages than tasks, it cannot know.
+# pool has fewer messages than tasks, it cannot know.
 _SWEPT = timedelta(minutes=22)
 
 _Arrivals = Mapping[str, Sequence[tuple[datetime, Event]]]
@@ -312,7 +312,7 @@ class Record:
 
     def _offers(self, tasks: Any, now: datetime) -> tuple[Mapping[str, set[int]], Mapping[str, int]]:
         """The runs that a message is for that is visible soon, by taskId; and how many messages there are, by
-        worker type.
+        pool.
         """
         offers: dict[str, set[int]] = defaultdict(set)
         counts: Counter[str] = Counter()

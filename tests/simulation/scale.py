@@ -68,7 +68,7 @@ COLUMNS = (
     "$ a month",
 )
 IDLE_COLUMNS = (
-    "worker types",
+    "pools",
     "servers",
     "tasks/s",
     "calls/s",
@@ -101,7 +101,7 @@ class Simulation:
         self.created: dict[str, float] = {}  # tasks that wait for their claim by claimWork
 
     def server(self, about: str) -> Process:
-        """Where the load balancer sends a call about that task or worker type."""
+        """Where the load balancer sends a call about that task or pool."""
         by_path = random.Random(about) if self.options.routing == "path" else self.random
         return by_path.choice(self.servers)
 
@@ -173,7 +173,7 @@ class Simulation:
         return None
 
     def _poll(self, worker_type: str) -> QueuedMessage | None:
-        """A message of the worker type, None if there is none for a long time."""
+        """A message of the pool, None if there is none for a long time."""
         queues = [
             WorkQueue(PROVISIONER, worker_type, "lowest", n).name(PREFIX) for n in range(self.world.shards)
         ]
@@ -363,7 +363,7 @@ def main() -> None:
     for pools, servers in options.idle:
         waits.append(idle(options, pools, servers))
         kinds = " ".join(f"{kind} {count:.1f}" for kind, count in waits[-1]["kinds"].most_common())
-        click.echo(f"{pools} worker types, {servers}: calls/s {kinds}")
+        click.echo(f"{pools} pools, {servers}: calls/s {kinds}")
     for table in filter(None, (rows, waits)):
         _print(table)
     if options.plot:
@@ -400,10 +400,10 @@ def parsed() -> argparse.Namespace:
     )
     add("--tasks", type=int, default=3000, help="that are simulated (3000)")
     add("--pause", type=float, default=12, help="seconds before a claim, and before a report (12)")
-    add("--pools", type=int, default=20, help="worker types of load (20)")
+    add("--pools", type=int, default=20, help="pools of load (20)")
     add("--shards", type=int, choices=range(1, 5), default=1, help="the setting pool-shards (1)")
     add("--routing", choices=("any", "path"), default="any", help="path: by what it is about")
-    add("--waiting", type=int, default=1, help="workers of each worker type of idle (1)")
+    add("--waiting", type=int, default=1, help="workers of each pool of idle (1)")
     add("--seconds", type=float, default=20, help="that are counted of load (20)")
     add("--idle-seconds", type=float, default=60, help="and of idle (60)")
     add("--idle-rate", type=float, default=1, help="tasks/s of idle (1)")

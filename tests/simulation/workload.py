@@ -23,7 +23,7 @@ from tests.simulation.world import PREFIX, ConnectionLost, Process, World
 
 Result = TypeVar("Result")
 
-POOLS = ("one", "two")  # worker types
+POOLS = ("one", "two")  # pools
 PROTOCOLS = ("draft", "deployed", "claimwork")
 DEADLINE = timedelta(minutes=40)
 _SHORT_DEADLINE = timedelta(minutes=2)

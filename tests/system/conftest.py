@@ -37,7 +37,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The servers that tests share, each started at its first use; each test has a worker type of its own.
+    """The servers that tests share, each started at its first use; each test has a pool of its own.
 
     All on Azurite share the Azurite of the session, each with a prefix of its own.
     """
@@ -99,5 +99,5 @@ def client(
 
 @pytest.fixture
 def worker_type(request: pytest.FixtureRequest) -> str:
-    """A worker type that no other test has."""
+    """A pool that no other test has."""
     return f"w{abs(hash(request.node.nodeid)):x}"[:22]

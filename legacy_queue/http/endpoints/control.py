@@ -102,10 +102,10 @@ def control_reset(call: Call[Reset]) -> Reply:
     output="control-message",
 )
 def put_message(call: Call[MessageInjection]) -> Reply:
-    """Put a message that should not be there in a queue of a worker type, visible at once, for an hour.
+    """Put a message that should not be there in a queue of a pool, visible at once, for an hour.
 
     ``poisoned`` is no message of a task, ``forged`` is signed with another secret, ``foreign`` is of a task
-    of another worker type, and ``doubled`` is a second message of a task's last run. ``priority`` is
+    of another pool, and ``doubled`` is a second message of a task's last run. ``priority`` is
     ``lowest`` by default.
     """
     injection = call.authorize()

@@ -44,7 +44,7 @@ def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
 )
 def inspect_tasks(call: Call[Listing]) -> Reply:
     """The status structures of all unresolved tasks; with ``state`` those in that state, or ``all``; with
-    ``taskQueueId`` those of that worker type.
+    ``taskQueueId`` those of that pool.
 
     The newest is first if the storage knows it, as embedded storage does, else they are in the order of their
     taskIds. A page that is not the last may be empty.
@@ -55,7 +55,7 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
 def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
-    """The worker types that have unresolved tasks or were called for in the last ten days: their tasks and
+    """The pools that have unresolved tasks or were called for in the last ten days: their tasks and
     messages by priority, and their callers, the last first. ``total`` is how many there are on all pages.
     """
     inspection, clock = call.authorize()
@@ -70,7 +70,7 @@ def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
     output="inspect-messages-response",
 )
 def inspect_messages(call: Call[tuple[Peeking, Clock]]) -> Reply:
-    """The messages in the queues of a worker type, highest priority first, without receiving any.
+    """The messages in the queues of a pool, highest priority first, without receiving any.
 
     Embedded storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
     ``hidden`` is the number of messages that are not shown.
@@ -99,7 +99,7 @@ def _wait(wait: Wait) -> Mapping[str, str]:
 
 
 def pool_wire(pool: InspectedPool) -> Mapping[str, Any]:
-    """A worker type in the answer of inspectPools."""
+    """A pool in the answer of inspectPools."""
     return {
         "taskQueueId": pool.task_queue_id,
         "policy": pool.policy,

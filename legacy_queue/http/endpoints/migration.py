@@ -1,4 +1,4 @@
-"""``GET /migration``: the protocol of each caller, and whether a worker type can leave the old protocol.
+"""``GET /migration``: the protocol of each caller, and whether a pool can leave the old protocol.
 
 It names clients and workers, so it needs a scope of its own: ``queue:migration``.
 """
@@ -24,7 +24,7 @@ from legacy_queue.services.workers.workers import Workers
     output="migration-response",
 )
 def migration(call: Call[tuple[Workers, Claims]]) -> Reply:
-    """For each worker type, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
+    """For each pool, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
     (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
     whatever its answer. A caller is listed with all its calls since ``first``. ``reads`` are the reads that
     only ``anonymous-scopes`` allow to their callers.

@@ -48,7 +48,7 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
     output="poll-task-urls-response",
 )
 def poll_task_urls(call: Call[Polling]) -> Reply:
-    """Signed URLs to poll the Azure queues of a worker type, and to delete from them. Poll in this order."""
+    """Signed URLs to poll the Azure queues of a pool, and to delete from them. Poll in this order."""
     return call.authorize().poll_urls(*_pool(call), call.client_id)
 
 

@@ -1,4 +1,4 @@
-"""Endpoints about task queues, the name of worker types since 2020: their pending and claimed tasks."""
+"""Endpoints about task queues, the name of pools since 2020: their pending and claimed tasks."""
 
 import re
 from collections.abc import Callable
@@ -33,7 +33,7 @@ _listing = partial(endpoint, "GET", query=PAGED)
     task_queue_route="/pending/<taskQueueId>",
 )
 def pending_tasks(call: Call[TaskQueues]) -> Reply:
-    """How many tasks of a worker type are pending. The count includes the changes of this server process at
+    """How many tasks of a pool are pending. The count includes the changes of this server process at
     once, and those of others within 2 s, or later if storage takes longer than half a second to count.
     """
     task_queue_id = call.params.get("taskQueueId")
@@ -53,7 +53,7 @@ def pending_tasks(call: Call[TaskQueues]) -> Reply:
     output="task-queue-counts-response",
 )
 def task_queue_counts(call: Call[TaskQueues]) -> Reply:
-    """How many tasks of a task queue are pending, and how many are claimed, as exact as pendingTasks."""
+    """How many tasks of a pool are pending, and how many are claimed, as exact as pendingTasks."""
     return _counts(call, [call.params["taskQueueId"]])[0]
 
 
@@ -67,7 +67,7 @@ def task_queue_counts(call: Call[TaskQueues]) -> Reply:
     stability="experimental",
 )
 def task_queue_counts_batch(call: Call[TaskQueues]) -> Reply:
-    """The counts of up to 1000 task queues, in the order of the request."""
+    """The counts of up to 1000 pools, in the order of the request."""
     return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
 
 
@@ -79,7 +79,7 @@ def task_queue_counts_batch(call: Call[TaskQueues]) -> Reply:
     stability="experimental",
 )
 def list_pending_tasks(call: Call[TaskQueues]) -> Reply:
-    """The pending tasks of a task queue, in pages like those of listTaskGroup. The task that has waited for
+    """The pending tasks of a pool, in pages like those of listTaskGroup. The task that has waited for
     the longest time comes first, whatever its priority. The tasks stay pending.
     """
     return _tasks(call, "pending", _pending)
@@ -93,7 +93,7 @@ def list_pending_tasks(call: Call[TaskQueues]) -> Reply:
     stability="experimental",
 )
 def list_claimed_tasks(call: Call[TaskQueues]) -> Reply:
-    """The claimed tasks of a task queue, in pages like those of listTaskGroup, the oldest claim first."""
+    """The claimed tasks of a pool, in pages like those of listTaskGroup, the oldest claim first."""
     return _tasks(call, "running", _claimed)
 
 
@@ -104,7 +104,7 @@ def list_claimed_tasks(call: Call[TaskQueues]) -> Reply:
     output="list-taskqueues-response",
 )
 def list_task_queues(call: Call[Workers]) -> Reply:
-    """The known worker types of all provisioners, in pages like those of listProvisioners."""
+    """The known pools of all provisioners, in pages like those of listProvisioners."""
     return path_page_answer(call, "taskQueues", 2, call.authorize().task_queues, _described)
 
 
@@ -115,7 +115,7 @@ def list_task_queues(call: Call[Workers]) -> Reply:
     output="taskqueue-response",
 )
 def get_task_queue(call: Call[Workers]) -> Reply:
-    """The record of a worker type, as in getWorkerType, without its actions."""
+    """The record of a pool, as in getWorkerType, without its actions."""
     return _described(call.authorize().load((call.params["provisionerId"], call.params["workerType"])))
 
 

@@ -1,4 +1,4 @@
-"""Endpoints about provisioners, worker types and workers. Source: docs/explanation/http-contract.md.
+"""Endpoints about provisioners, pools and workers. Source: docs/explanation/http-contract.md.
 
 The queue keeps a record of each that was declared or has called it. They may be used without a declaration.
 """
@@ -81,7 +81,7 @@ def declare_provisioner(call: Call[Workers]) -> Reply:
     output="list-workertypes-response",
 )
 def list_worker_types(call: Call[Workers]) -> Reply:
-    """The known worker types of a provisioner, in pages like those of listProvisioners."""
+    """The known pools of a provisioner, in pages like those of listProvisioners."""
     return _page(call, "workerTypes", WorkerRecord.to_wire)
 
 
@@ -92,15 +92,15 @@ def list_worker_types(call: Call[Workers]) -> Reply:
     output="workertype-response",
 )
 def get_worker_type(call: Call[Workers]) -> Reply:
-    """The record of a worker type, with the actions of its provisioner that are for worker types."""
+    """The record of a pool, with the actions of its provisioner whose context is ``worker-type``."""
     return _get(call)
 
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
 def declare_worker_type(call: Call[Workers]) -> Reply:
-    """Declare some properties of a worker type, as declareProvisioner does for a provisioner.
+    """Declare some properties of a pool, as declareProvisioner does for a provisioner.
 
-    The provisioner does not expire before its worker type.
+    The provisioner does not expire before its pool.
     """
     return _declare(call)
 
@@ -114,7 +114,7 @@ def declare_worker_type(call: Call[Workers]) -> Reply:
     output="list-workers-response",
 )
 def list_workers(call: Call[Workers]) -> Reply:
-    """The known workers of a worker type, in pages like those of listProvisioners.
+    """The known workers of a pool, in pages like those of listProvisioners.
 
     ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
     few workers.

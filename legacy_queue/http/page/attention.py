@@ -26,7 +26,7 @@ def attention(
     *,
     sees_polls: bool,
 ) -> Iterator[Look]:
-    """The sentences, the worst first. A misspelled worker type has few tasks."""
+    """The sentences, the worst first. A misspelled pool has few tasks."""
     if low_space:
         yield low_space, ""
     if broker_failure:

@@ -170,7 +170,7 @@ class Pages:
         return self._declared("GET", route, handler, query=("part", *query))
 
     def overview_page(self, call: Call[tuple[Inspection, Journal, EventPublisher, StorageAccount]]) -> Values:
-        """What needs a look first, and the worker types. Reads no task and no message."""
+        """What needs a look first, and the pools. Reads no task and no message."""
         inspection, journal, publisher, account = call.authorize()
         pools = inspection.overview()
         found = [pool for pool in pools if _is_named(pool.task_queue_id, call.query.get("q", "").split())]
@@ -195,7 +195,7 @@ class Pages:
         }
 
     def pool_page(self, call: Call[tuple[Inspection, TaskQueues]]) -> Values:
-        """A worker type: its tasks, oldest first, its messages, and who asks for it."""
+        """A pool: its tasks, oldest first, its messages, and who asks for it."""
         inspection, task_queues = call.authorize()
         name = "/".join(call.params.values())
         pool = inspection.pool(name)
@@ -345,7 +345,7 @@ def _is_named(name: str, words: Sequence[str]) -> bool:
 
 
 def _place_of(word: str, pools: Sequence[Pool], tasks: Tasks, groups: Groups) -> str | None:
-    """The page of the task, the task group, the worker type or the worker of that name."""
+    """The page of the task, the task group, the pool or the worker of that name."""
     if re.fullmatch(TASK_ID, word):
         for kind, load in (("tasks", tasks.load), ("groups", groups.load)):
             with suppress(ResourceNotFound):

@@ -1,4 +1,4 @@
-"""The pollers of this process, by worker type."""
+"""The pollers of this process, by pool."""
 
 import threading
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from legacy_queue.stores import WorkQueues
 
 _LOOK_INTERVAL = timedelta(seconds=0.025)
 _EXCHANGE_INTERVAL = timedelta(seconds=0.7)  # another process's offer is polled within two of them
-_WATCH_INTERVAL = timedelta(milliseconds=2)  # for each worker type that is polled
+_WATCH_INTERVAL = timedelta(milliseconds=2)  # for each pool that is polled
 _MAX_IDLE = 1000  # pollers
 _NO_DELAY = timedelta(0)
 
 
 class PollerRegistry:
-    """Makes one poller for each worker type that requests wait for."""
+    """Makes one poller for each pool that requests wait for."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PollerRegistry:
         max_polls: int = 4,
         wakes: Wakes | None = None,
     ) -> None:
-        """``version`` is that of StorageAccount. ``max_polls`` worker types are polled at a time. ``wakes``
+        """``version`` is that of StorageAccount. ``max_polls`` pools are polled at a time. ``wakes``
         is None where processes do not tell each other what they offer.
         """
         polls = threading.BoundedSemaphore(max_polls)
@@ -73,7 +73,7 @@ class PollerRegistry:
             self._poll(queue)
 
     def count(self) -> int:
-        """How many worker types have a poller, idle or not."""
+        """How many pools have a poller, idle or not."""
         return len(self._pollers)
 
     def waiting(self) -> int:
@@ -91,7 +91,7 @@ class PollerRegistry:
         """Poll at once what another process has offered, or where it has written since the last call, maybe
         work for a request. Tell other processes what this one has offered. Raises ServiceUnavailable.
 
-        The more worker types are polled, the longer it waits in between, so that busy neighbours cost little.
+        The more pools are polled, the longer it waits in between, so that busy neighbours cost little.
         """
         if self._shared.wakes:
             self._shared.wakes.exchange(self._poll, self.poll_now, waits=bool(self._shared.running))

@@ -1,4 +1,4 @@
-"""The poller of a worker type: in this process, it polls for every request that waits for work.
+"""The poller of a pool: in this process, it polls for every request that waits for work.
 
 What it does often costs the same for any number of requests. It polls the queues, highest priority first,
 until each request has its messages. It does not poll an empty queue again for a while, unless this process
@@ -78,7 +78,7 @@ class SharedPolling:
     running: set["WorkPoller"] = field(default_factory=set)
 
     def interval(self, queues: int, since: datetime) -> timedelta:
-        """For how long a queue that was empty then is not polled: longer where many worker types are polled,
+        """For how long a queue that was empty then is not polled: longer where many pools are polled,
         with so many queues each, and where this process is told what others offer.
         """
         polls = MAX_TOLD_POLLS if self.wakes and self.wakes.is_told(since) else MAX_POLLS
@@ -215,7 +215,7 @@ class WorkPoller:
             self._wake.clear()
             if self._shared.stopping.is_set():
                 self._finish([*self._waiting])
-            # an offer of this process is polled without a turn: behind the polls of many idle worker types, a
+            # an offer of this process is polled without a turn: behind the polls of many idle pools, a
             # worker would get its task seconds late
             bound = nullcontext() if self._has_offer else self._shared.polls
             try:

@@ -13,7 +13,7 @@ from legacy_queue.stores import WorkQueues
 KINDS: Mapping[str, str] = {
     "poisoned": "no message of a task at all",
     "forged": "a message of a task, signed with another secret",
-    "foreign": "a message of a task of another worker type",
+    "foreign": "a message of a task of another pool",
     "doubled": "another message of a task's last run",
 }
 _LIFE = timedelta(hours=1)
@@ -46,7 +46,7 @@ class MessageInjection:
         task = self._tasks.load(task_id)
         own = task.work_queue.task_queue_id
         if (own == queue.task_queue_id) is (kind == "foreign"):
-            other = "another worker type" if kind == "foreign" else f"the queue of {own}"
+            other = "another pool" if kind == "foreign" else f"the queue of {own}"
             raise InputError(f"a {kind} message of {task_id} goes to {other}, not to {queue.task_queue_id}")
         secret = b"not the server's" if kind == "forged" else self._secret
         return message_text(task_id, max(0, len(task.runs) - 1), secret)

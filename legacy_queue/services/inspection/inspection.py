@@ -34,7 +34,7 @@ _MAX_WORKERS = 20  # whose last task is read for an explanation
 
 @dataclass(frozen=True)
 class Pool:
-    """A worker type: its tasks by priority and state, and who has called for it, the last first."""
+    """A pool: its tasks by priority and state, and who has called for it, the last first."""
 
     task_queue_id: str
     tasks: Mapping[str, tuple[OpenCount, OpenCount]]  # pending and running, by priority
@@ -56,7 +56,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class InspectedPool(Pool):
-    """A worker type with its messages."""
+    """A pool with its messages."""
 
     policy: str
     queue: Peeked
@@ -126,7 +126,7 @@ class Inspection:
                 yield record.path, (task_id, self._tasks.load(task_id).run(run_id))
 
     def overview(self) -> Sequence[Pool]:
-        """The worker types with unresolved tasks, or with callers in the last ten days, by their names.
+        """The pools with unresolved tasks, or with callers in the last ten days, by their names.
 
         Reads no task and no message. Raises ServiceUnavailable.
         """
@@ -145,12 +145,12 @@ class Inspection:
         ]
 
     def pool(self, task_queue_id: str) -> InspectedPool:
-        """The worker type with the messages of its queues. Raises ServiceUnavailable."""
+        """The pool with the messages of its queues. Raises ServiceUnavailable."""
         pools = {pool.task_queue_id: pool for pool in self.overview()}
         return self._with_messages(pools.get(task_queue_id) or Pool(task_queue_id, _NO_TASKS, ()))
 
     def pools(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
-        """Up to ``limit`` worker types of ``overview`` behind the name ``after``.
+        """Up to ``limit`` pools of ``overview`` behind the name ``after``.
 
         Raises ServiceUnavailable.
         """

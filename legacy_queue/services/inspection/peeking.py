@@ -1,4 +1,4 @@
-"""The messages in the queues of a worker type, read without receiving them."""
+"""The messages in the queues of a pool, read without receiving them."""
 
 from collections.abc import Iterator
 from datetime import timedelta

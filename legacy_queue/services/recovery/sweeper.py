@@ -83,7 +83,7 @@ class Sweeper:
             self._advance.offer_again(task.task_id)
 
     def _lacks_messages(self, task: Task) -> bool:
-        """Whether the task's worker type has fewer messages than tasks that are pending or running.
+        """Whether the task's pool has fewer messages than tasks that are pending or running.
 
         A message too many, of a task that ended, hides a lost one until a worker has polled it.
         """

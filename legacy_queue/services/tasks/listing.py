@@ -24,7 +24,7 @@ RenderTask = Callable[[Task], bytes]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Tasks in that state, ``unresolved`` or ``all``, of a worker type and of a group ("": of any), that have
+    """Tasks in that state, ``unresolved`` or ``all``, of a pool and of a group ("": of any), that have
     all of the words in their names.
     """
 
@@ -95,7 +95,7 @@ class Listing:
         return Page(items, after)
 
     def _some(self, wanted: Wanted, after: str, limit: int) -> tuple[Sequence[Task], str | None]:
-        """Tasks of the group, or those that storage selects by state and worker type."""
+        """Tasks of the group, or those that storage selects by state and pool."""
         if not wanted.group_id:
             stored, next_after = self._tasks.search(wanted.state, wanted.task_queue_id, after, limit)
             return [each.task for each in stored], next_after

@@ -1,4 +1,4 @@
-"""How many tasks of each task queue are pending or claimed."""
+"""How many tasks of each pool are pending or claimed."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ class _Reading(NamedTuple):
 
 
 class TaskQueues:
-    """Reads the table once for all callers and all task queues. Changes of this process are included at once.
+    """Reads the table once for all callers and all pools. Changes of this process are included at once.
 
     Changes of other processes are included after 2 s, or after four times the duration of a reading, if that
     is longer: so at most a quarter of the time is spent reading. Raises ServiceUnavailable, also to the

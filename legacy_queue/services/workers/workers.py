@@ -1,4 +1,4 @@
-"""The records of provisioners, worker types and workers: declared, active, quarantined, and how they call.
+"""The records of provisioners, pools and workers: declared, active, quarantined, and how they call.
 
 A failure to write a call never fails the call: in the original it failed claims that were made.
 """
@@ -166,7 +166,7 @@ class Workers:
         return report(self._store.callers_since(since - HOUR, provisioner_id, worker_type), since, until)
 
     def callers(self) -> Sequence[WorkerRecord]:
-        """The workers and clients whose calls for work are on record, of all worker types: see
+        """The workers and clients whose calls for work are on record, of all pools: see
         ``with_polls``.
         """
         self.note_counted()
@@ -188,7 +188,7 @@ class Workers:
         return self._changed(worker, lambda record: record.quarantined(until, now, client_id, info), now)
 
     def declare(self, path: RecordPath, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store the properties in the body. Returns the body that describes the provisioner, worker type or
+        """Store the properties in the body. Returns the body that describes the provisioner, pool or
         worker.
 
         Creates it and its parents if they are unknown. They expire no earlier than it. Raises InputError.
@@ -204,7 +204,7 @@ class Workers:
         return self._answer(self.load(path))
 
     def load(self, path: RecordPath) -> WorkerRecord:
-        """The record of a provisioner, worker type or worker; raises ResourceNotFound."""
+        """The record of a provisioner, pool or worker; raises ResourceNotFound."""
         self.flush()
         stored = self._store.load(path)
         if stored is None or stored.record.kept_until <= self._clock.now():
@@ -230,7 +230,7 @@ class Workers:
     def task_queues(
         self, after: RecordPath, limit: int, render: Callable[[WorkerRecord], bytes]
     ) -> Page[RecordPath]:
-        """As ``list``, for the worker types of all provisioners."""
+        """As ``list``, for the pools of all provisioners."""
         return self._page(self._store.worker_types, after, limit, render)
 
     def _page(
