@@ -1,6 +1,6 @@
 """Artifacts: the files of a run, of seven storage types, each a class with its own fields.
 
-Source: docs/explanation/http-contract.md#artifacts; src/artifacts.js and the schemas of the original queue,
+Source: docs/reference/artifacts.md; src/artifacts.js and the schemas of the original queue,
 and those of today's queue for links and objects.
 """
 

@@ -1,7 +1,7 @@
 """The errors: a class for each code that a caller sees.
 
 A legacy worker deletes its message on any 4xx and keeps it on a 5xx: so an error is never a 4xx if a retry
-can succeed. Source: docs/explanation/http-contract.md#errors.
+can succeed. Source: docs/reference/errors.md.
 """
 
 import re

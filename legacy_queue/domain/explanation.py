@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+from typing import Literal
 
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Run, Task
@@ -21,6 +22,31 @@ _UNRESOLVED = ("unscheduled", "pending", "running")
 _MAX_NAMES = 5  # in a sentence
 _MAY_COME = timedelta(minutes=5)  # after it has asked, a worker without a task is taken for alive
 _SIMILAR = 0.8  # of difflib's ratio: my-wroker is 0.9 of my-worker
+
+
+WaitSituation = Literal[
+    "never-polled",
+    "quarantined",
+    "running-canceled",
+    "proof-required",
+    "visible",
+    "behind",
+    "received",
+    "delayed",
+    "message-missing",
+    "not-shown",
+    "polled",
+    "claimed",
+    "claim-expired",
+    "dependency-failed",
+    "blocked",
+    "unscheduled",
+    "released",
+    "unpublished",
+    "deadline",
+    "deadline-passed",
+    "resolved",
+]
 
 
 @dataclass(frozen=True)
@@ -48,7 +74,7 @@ class Facts:
 class Wait:
     """Something that a task waits for; ``situation`` is its name for a program."""
 
-    situation: str
+    situation: WaitSituation
     sentence: str
     until: datetime | None = None
 

@@ -1,6 +1,6 @@
 """Renders each error: of the queue, of werkzeug, or of a bug.
 
-Source: docs/explanation/http-contract.md#errors.
+Source: docs/reference/errors.md.
 """
 
 import json

@@ -1,0 +1,1 @@
+"""gunicorn with its gevent worker, TLS and signals."""

@@ -1,4 +1,4 @@
-"""The artifacts that createArtifact accepts, and when: docs/explanation/http-contract.md#artifacts."""
+"""The artifacts that createArtifact accepts, and when: docs/reference/artifacts.md."""
 
 import hashlib
 from collections.abc import Mapping

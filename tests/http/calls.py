@@ -54,7 +54,7 @@ WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 CONTROL = {endpoint.name: endpoint for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)}
 
-# docs/explanation/http-contract.md#errors; AuthorizationFailed is for a message signature that is wrong
+# docs/reference/errors.md; AuthorizationFailed is for a message signature that is wrong
 CODES = {
     400: {"MalformedPayload", "InvalidRequestArguments", "InputValidationError", "InputError"},
     401: {"AuthenticationFailed"},

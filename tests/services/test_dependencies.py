@@ -1,4 +1,4 @@
-"""Tasks that wait for others: docs/explanation/http-contract.md#dependencies."""
+"""Tasks that wait for others: docs/explanation/http-contract.md#task-status."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Endpoints about artifacts, and the views of the signed URLs by which this server takes and gives content.
 
-Source: docs/explanation/http-contract.md#artifacts.
+Source: docs/reference/artifacts.md.
 """
 
 import json
