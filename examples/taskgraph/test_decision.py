@@ -71,15 +71,15 @@ def test_the_tasks_of_the_graph_run_in_its_order(legacy_queue, checkout):
     def states():
         return {label: queue.status(task_id)["state"] for label, task_id in tasks.items()}
 
-    assert queue.status(tasks["build"])["taskGroupId"] == decision
-    assert states() == {"build": "unscheduled", "test": "unscheduled"}
+    assert queue.status(tasks["compile"])["taskGroupId"] == decision
+    assert states() == {"compile": "unscheduled", "test": "unscheduled"}
     run.report("completed")
-    queue.wait_for(tasks["build"], "pending")
-    assert states() == {"build": "pending", "test": "unscheduled"}
+    queue.wait_for(tasks["compile"], "pending")
+    assert states() == {"compile": "pending", "test": "unscheduled"}
 
-    build = queue.claim(task_queue_id=POOL)
-    assert (build.task_id, build.task["payload"]["command"]) == (tasks["build"], ["echo", "a build"])
-    build.report("completed")
+    compiled = queue.claim(task_queue_id=POOL)
+    assert (compiled.task_id, compiled.task["payload"]["command"]) == (tasks["compile"], ["echo", "compiled"])
+    compiled.report("completed")
     queue.wait_for(tasks["test"], "pending")
     queue.claim(task_queue_id=POOL).report("completed")
-    assert states() == {"build": "completed", "test": "completed"}
+    assert states() == {"compile": "completed", "test": "completed"}
