@@ -67,7 +67,7 @@ def copy(tree: Path) -> Path:
 
 
 def write_links(tree: Path) -> None:
-    """Make the relative links of README absolute, by Source of setup.cfg: an index of packages shows README."""
+    """Make the relative links of README absolute, by Source of setup.cfg: an index shows it."""
     config = configparser.ConfigParser()
     config.read(tree / "setup.cfg")
     urls = dict(line.split(" = ") for line in config["metadata"]["project_urls"].strip().splitlines())
@@ -84,7 +84,7 @@ def write_links(tree: Path) -> None:
 
 
 def build(target: Path, epoch: int) -> tuple[Path, Path]:
-    """The sdist and the wheel of a copy of this tree. Nothing in them says when or by whom they were built."""
+    """The sdist and the wheel of a copy of this tree, without when and by whom they were built."""
     tree = copy(target / "tree")
     write_links(tree)
     words = (sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "--outdir", target)

@@ -8,8 +8,6 @@ stores ask over all partitions: the first that of unresolved tasks, so that its 
 
 APPLICATION_ID = 0x6C656771  # "legq", in the header of the file
 
-VERSION = 2  # in the header too; a file of any other is refused
-
 TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE rows (
@@ -36,3 +34,8 @@ CREATE INDEX contents_by_blob ON contents (blob);
 CREATE INDEX contents_by_file ON contents (file) WHERE file IS NOT NULL;
 CREATE INDEX contents_by_end ON contents (until) WHERE until IS NOT NULL;
 """
+
+FIRST_VERSION = 2  # that of release 0.1.0; a file of an earlier one is refused
+
+# Each makes the tables of a version those of the next; it never changes once released. TABLES has the newest.
+STEPS: tuple[str, ...] = ()

@@ -3,18 +3,19 @@
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from legacy_queue.adapters.embedded.schema import APPLICATION_ID, TABLES, VERSION
+from legacy_queue.adapters.embedded.schema import APPLICATION_ID, FIRST_VERSION, STEPS, TABLES
 
 Result = TypeVar("Result")
 
 _PAGE_SIZE = 2048  # bytes: a change writes whole pages
 _CACHE = 16_000  # KiB
+VERSION = FIRST_VERSION + len(STEPS)  # of the tables, in the header of the file
 _READ_TIMEOUT = 5.0  # seconds, while another process recovers the WAL
 
 
@@ -60,16 +61,27 @@ def _url(path: Path) -> str:
     return f"file://{quote(os.fsencode(path))}"
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables and the signing key where they are missing; raises sqlite3.Error."""
-    if connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
+def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> None:
+    """Create the tables and the signing key, or bring tables of an earlier version forward.
+
+    All or nothing. Raises sqlite3.Error.
+    """
+    version = version_of(connection)
+    newest = FIRST_VERSION + len(steps)
+    if version == newest:
         return
+    script = "".join(steps[version - FIRST_VERSION :]) if version else TABLES
     connection.executescript(
-        f"BEGIN IMMEDIATE; {TABLES}; PRAGMA application_id = {APPLICATION_ID};"
-        f"PRAGMA user_version = {VERSION}; COMMIT"
+        f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID};"
+        f"PRAGMA user_version = {newest}; COMMIT"
     )
     key = secrets.token_bytes(64)
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('signing key', ?)", [key])
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version of its tables; 0 where there are none."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def error_code(error: Exception) -> int:

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import structlog
 
-from legacy_queue.adapters.embedded.schema import APPLICATION_ID, VERSION
-from legacy_queue.adapters.embedded.sqlite_connection import connect, create_tables, error_code, read_only
+from legacy_queue.adapters.embedded.schema import APPLICATION_ID, FIRST_VERSION
+from legacy_queue.adapters.embedded.sqlite_connection import (
+    VERSION,
+    connect,
+    create_tables,
+    error_code,
+    read_only,
+    version_of,
+)
 from legacy_queue.ports import Progress
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import (
@@ -154,6 +161,11 @@ class StorageFile:
         """The random key that signs URLs, as old as the file; raises UnusableStorage."""
         self.require()
         with self._translated(), closing(read_only(self.path)) as connection:
+            if version_of(connection) != VERSION:
+                raise UnusableStorage(
+                    f"{self.path} has the tables of another version of legacy-queue: end what uses it, and "
+                    "start `legacy-queue serve` of this version first, which brings older tables forward"
+                )
             (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
             return bytes(key)
 
@@ -295,13 +307,19 @@ class StorageFile:
     def _check(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         path = path or self.path
         (kind,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        version = version_of(connection)
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if kind != APPLICATION_ID and (kind or tables):
             raise UnusableStorage(f"{path} is a file of another program: choose another --data-dir")
-        if version not in (0, VERSION):
+        if 0 < version < FIRST_VERSION:
             raise UnusableStorage(
-                f"{path} was written by another version of legacy-queue: use that, or another --data-dir"
+                f"{path} was written before the first release of legacy-queue: let its tasks end with the "
+                "version that wrote it, and use another --data-dir"
+            )
+        if version > VERSION:
+            raise UnusableStorage(
+                f"{path} was written by a newer version of legacy-queue: its tables have version {version}, "
+                f"and this program knows {VERSION} at most. Use that version, or another --data-dir"
             )
         end = time.monotonic() + _CHECK_TIMEOUT
         connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
-from legacy_queue.adapters.embedded.schema import VERSION
+from legacy_queue.adapters.embedded.schema import FIRST_VERSION
+from legacy_queue.adapters.embedded.sqlite_connection import VERSION, connect, create_tables, version_of
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
@@ -32,6 +33,11 @@ def refusal(file: StorageFile) -> str:
     with pytest.raises(UnusableStorage) as refused:
         file.prepare()
     return str(refused.value)
+
+
+def dump(file: StorageFile) -> list[object]:
+    with closing(sqlite3.connect(file.path)) as connection:
+        return [*connection.iterdump(), connection.execute("PRAGMA user_version").fetchone()]
 
 
 def test_a_new_file_is_private_with_all_beside_it_and_keeps_its_random_key(
@@ -74,11 +80,47 @@ def test_a_file_of_another_program_that_uses_it_is_refused_and_left_as_it_is(fil
         assert (file.path.read_bytes(), file.wal.read_bytes()) == before
 
 
-def test_a_file_of_another_version_is_refused(file: StorageFile) -> None:
+def test_a_file_of_a_newer_version_is_refused(file: StorageFile) -> None:
     file.prepare()
     with closing(sqlite3.connect(file.path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    assert "another version" in refusal(file)
+    assert f"newer version of legacy-queue: its tables have version {VERSION + 1}" in refusal(file)
+
+
+def test_a_file_from_before_the_first_release_is_refused(file: StorageFile) -> None:
+    file.prepare()
+    with closing(sqlite3.connect(file.path)) as connection:
+        connection.execute(f"PRAGMA user_version = {FIRST_VERSION - 1}")
+    assert "before the first release" in refusal(file)
+
+
+STEPS = ("ALTER TABLE queues ADD COLUMN one;", "ALTER TABLE queues ADD COLUMN two;", "DELETE FROM meta;")
+
+
+def test_tables_of_an_earlier_version_are_brought_forward_step_by_step(file: StorageFile) -> None:
+    file.prepare()
+    with closing(connect(file.path)) as connection:
+        create_tables(connection, STEPS[:1])
+        connection.execute("INSERT INTO queues VALUES ('q', '{}', 1)")
+        create_tables(connection, STEPS[:2])
+        assert connection.execute("SELECT * FROM queues").fetchall() == [("q", "{}", 1, None)]
+        assert version_of(connection) == FIRST_VERSION + 2
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(file: StorageFile) -> None:
+    file.prepare()
+    before = dump(file)
+    with closing(connect(file.path)) as connection, pytest.raises(sqlite3.Error):
+        create_tables(connection, (*STEPS, "DROP TABLE missing;"))
+    assert dump(file) == before
+
+
+def test_an_earlier_file_is_for_the_server_to_bring_forward(file: StorageFile) -> None:
+    file.prepare()
+    with closing(sqlite3.connect(file.path)) as connection:
+        connection.execute(f"PRAGMA user_version = {FIRST_VERSION - 1}")
+    with pytest.raises(UnusableStorage, match="start `legacy-queue serve` of this version first"):
+        file.signing_key()
 
 
 def test_what_is_no_sqlite_file_is_refused(file: StorageFile) -> None:

@@ -1,0 +1,42 @@
+"""Makes a data directory with tasks in each state, by the legacy-queue of the Python that runs this.
+
+``PYTHON tests/stored/make.py tests/stored/0.1.0``, with the Python of an environment that holds the wheel of
+that release. Its times are those of 2040, so that no deadline passes before then.
+"""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from legacy_queue.testing import LegacyQueue
+
+BEGIN = datetime(2040, 1, 1, tzinfo=UTC)
+SMALL, LARGE = b"a small artifact", bytes(range(256)) * 300
+
+
+def make(folder: Path) -> None:
+    with LegacyQueue("embedded", data_dir=folder / "data") as queue:
+        queue.advance(BEGIN - queue.now())
+        claimed = "completed", "failed", "exception", "running"
+        tasks = {name: queue.create_task(worker_type=name) for name in claimed}
+        group: Any = {"worker_type": "waiting", "task_group_id": tasks["running"]}
+        tasks["waiting"] = queue.create_task(priority="high", **group)
+        tasks["blocked"] = queue.create_task(dependencies=[tasks["waiting"]], **group)
+        runs: dict[str, Any] = {name: queue.claim(name) for name in claimed}
+        for name, content in (("small", SMALL), ("large", LARGE)):
+            runs["completed"].create_artifact(f"public/{name}", content)
+        runs["completed"].report("completed")
+        runs["failed"].report("failed")
+        runs["exception"].report("exception", "malformed-payload")
+        known = {
+            "tasks": tasks,
+            "statuses": {name: queue.status(task_id) for name, task_id in tasks.items()},
+            "credentials": runs["running"].credentials,
+        }
+    (folder / "known.json").write_text(json.dumps(known, indent=1))
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

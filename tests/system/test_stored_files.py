@@ -1,0 +1,60 @@
+"""The embedded file of each earlier version goes on where it was: tests/stored/make.py has made them."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from legacy_queue.adapters.embedded.sqlite_connection import VERSION
+from legacy_queue.testing import LegacyQueue
+from tests.stored.make import BEGIN, LARGE, SMALL
+
+STORED = Path(__file__).parents[1] / "stored"
+
+
+@pytest.fixture(params=sorted(path.parent.name for path in STORED.glob("*/known.json")))
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LegacyQueue, Any]]:
+    """A server on a copy of the file, a minute after it was made; and what was known then."""
+    source = STORED / request.param
+    folder = tmp_path / "data"
+    shutil.copytree(source / "data", folder)
+    for path in folder.rglob("*"):  # git keeps no modes
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    folder.chmod(0o700)
+    with LegacyQueue("embedded", data_dir=folder) as queue:
+        queue.advance(BEGIN + timedelta(minutes=1) - queue.now())
+        yield queue, json.loads((source / "known.json").read_text())
+    with closing(sqlite3.connect(folder / "storage.sqlite")) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[LegacyQueue, Any]) -> None:
+    queue, known = stored
+    tasks = known["tasks"]
+    assert {name: queue.status(task_id) for name, task_id in tasks.items()} == known["statuses"]
+
+    for name, content in (("small", SMALL), ("large", LARGE)):
+        url = f"{queue.base_url}/task/{tasks['completed']}/artifacts/public/{name}"
+        assert requests.get(url, timeout=60).content == content
+
+    # the worker goes on with the credentials of its claim
+    worker = queue.client(credentials=known["credentials"])
+    worker.reclaimTask(tasks["running"], 0)
+    worker.reportCompleted(tasks["running"], 0)
+    assert queue.status(tasks["running"])["state"] == "completed"
+
+    # a message of then is polled
+    run = queue.claim("waiting", protocol="draft")
+    assert run is not None
+    assert run.task_id == tasks["waiting"]
+    assert queue.status(tasks["blocked"])["state"] == "unscheduled"
+    run.report("completed")
+    assert queue.status(tasks["blocked"])["state"] == "pending"
