@@ -201,11 +201,11 @@ install_chromium() {
         fail "chromium and chromedriver are needed, which show the pages; on Debian: apt-get install chromium chromium-driver"
 }
 
-# What the image is built with and on in the tests, which ask no registry of images: this Debian's own packages.
+# What the image is built with and on in the tests, which ask no registry of images: Debian's own packages.
 # Needs root, overlays and /sys; where they are not to be had, the tests of the image fail and say so, and no others.
 install_podman() {
     local home="$root/.containers" pins
-    pins="$root $(cat /etc/os-release "$root/tests/containers/podman" | fingerprint)"
+    pins="$root $(grep '^ARG BASE=' "$root/Containerfile" | cat - /etc/os-release "$root/tests/containers/podman" | fingerprint)"
     [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" ]] || return 0
     [[ "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
     say "Installing podman, and making an image of Debian's packages in .containers ..."
@@ -222,10 +222,14 @@ install_podman() {
     fi
 }
 
+# of the release that Containerfile names
 make_debian_image() {
+    # Ubuntu has its own keys only
+    [[ -e /usr/share/keyrings/debian-archive-keyring.gpg ]] ||
+        DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends debian-archive-keyring || return
     mmdebstrap --quiet --variant=minbase --skip=output/dev --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-        "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
+        "$(sed -n 's/^ARG BASE=debian:\(.*\)-slim$/\1/p' "$root/Containerfile")" - | "$1" import --quiet - localhost/debian
 }
 
 # Of Debian's prometheus only promtool: installing the package would start a server.

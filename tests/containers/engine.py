@@ -1,4 +1,8 @@
-"""podman, and the image that it builds of this tree on a base made of Debian's packages."""
+"""podman, and the image that it builds of this tree on a base made of Debian's packages.
+
+No image of a registry is tried: Debian's RabbitMQ and the Azurite of ``azurite/`` stand under the names and
+tags of ``compose.yaml``.
+"""
 
 import json
 import os
@@ -14,12 +18,16 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
+
 from tests.guard import MARK
 from tests.system.processes import LONG, wait_until
 
 ROOT = Path(__file__).parents[2]
 PODMAN = Path(__file__).parent / "podman"
-IMAGE, AZURITE = "localhost/legacy-queue", "mcr.microsoft.com/azure-storage/azurite"
+IMAGE = "localhost/legacy-queue"
+_SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+LABELS = {"VERSION": "0.0.1", "REVISION": "0123abc", "SOURCE": "https://example.com/legacy-queue"}
 # pip's settings of package sources
 _SOURCES = ("index-url", "extra-index-url", "find-links", "no-index", "proxy", "trusted-host")
 _PORTS = ("SERVER_1_PORT", "SERVER_2_PORT", "BLOB_PORT", "QUEUE_PORT")
@@ -30,9 +38,15 @@ COPY --from=node node /usr/local/bin/
 COPY --from=azurite . /opt/azurite
 ENV PATH=/opt/azurite/node_modules/.bin:/usr/local/bin:/usr/bin:/bin
 """
+# Debian's RabbitMQ, with the user, the open folder of logs and the volume of the published image
 _RABBITMQ = """
 FROM localhost/debian
-RUN apt-get -qq update && apt-get -qq install --no-install-recommends rabbitmq-server
+RUN groupadd --system --gid 999 rabbitmq \\
+    && useradd --system --uid 999 --gid rabbitmq --home-dir /var/lib/rabbitmq rabbitmq \\
+    && apt-get -qq update && apt-get -qq install --no-install-recommends rabbitmq-server \\
+    && chmod 1777 /var/log/rabbitmq
+ENV HOME=/var/lib/rabbitmq
+VOLUME /var/lib/rabbitmq
 CMD ["rabbitmq-server"]
 """
 
@@ -81,10 +95,11 @@ def build_images(folder: Path) -> None:
         (folder / name / "Containerfile").write_text(text)
     node = Path(shutil.which("node") or "").resolve().parent
     contexts = (f"--build-context=node={node}", f"--build-context=azurite={ROOT / 'azurite'}")
+    arguments = [f"--build-arg={name}={value}" for name, value in LABELS.items()]
     builds = (
-        ("localhost/rabbitmq:4", folder / "rabbitmq"),
-        (AZURITE, *contexts, folder / "azurite"),
-        (IMAGE, "--build-arg", "BASE=localhost/debian", *_registries(folder), ROOT),
+        (f"localhost/{_SERVICES['rabbitmq']['image']}", folder / "rabbitmq"),
+        (_SERVICES["azurite"]["image"], *contexts, folder / "azurite"),
+        (IMAGE, "--build-arg=BASE=localhost/debian", *arguments, *_registries(folder), ROOT),
     )
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda words: _build("--tag", *words), builds))

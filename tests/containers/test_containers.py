@@ -5,6 +5,7 @@ A client and the sample worker run outside of the containers.
 
 import json
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.clients.python import taskcluster
 from tests.system.http_queue import definition, in_time
 from tests.system.processes import LONG, client_env, run, wait_until
 
-from .engine import IMAGE, Services, build_images, podman, said
+from .engine import IMAGE, LABELS, ROOT, Services, build_images, podman, said
 
 # the first test waits for the builds; the first on a machine installs everything that the image holds
 pytestmark = pytest.mark.timeout(900)
@@ -89,6 +90,33 @@ def test_the_all_in_one_container_runs_tini_first_and_no_process_as_root(all_in_
     assert len(listed) >= 3, "tini, the server and its worker"
 
 
+def test_the_image_runs_a_task_where_only_its_volume_and_tmp_can_be_written() -> None:
+    guards = ("--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges")
+    options = (*guards, "--tmpfs=/tmp", "--volume=/data", "--network=none")
+    demo = podman("run", "--rm", *options, IMAGE, "up", "--demo", "--host", "127.0.0.1")
+    assert "is completed, run 0" in demo
+    script = "touch /opt/legacy-queue/a || touch /usr/a || touch /var/tmp/a || echo none"
+    assert podman("run", "--rm", *options, "--entrypoint=sh", IMAGE, "-c", script) == "none\n"
+
+
+def test_the_image_says_what_it_is_and_of_which_source() -> None:
+    [image] = json.loads(podman("image", "inspect", IMAGE))
+    prefix = "org.opencontainers.image."
+    labels = {name.removeprefix(prefix): value for name, value in image["Labels"].items() if prefix in name}
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert labels == {
+        "title": setup["metadata"]["name"],
+        "description": setup["metadata"]["description"],
+        "licenses": setup["metadata"]["license"],
+        **{name.lower(): value for name, value in LABELS.items()},
+    }
+
+
+def test_the_image_has_no_installer() -> None:
+    assert "pip" not in podman("run", "--rm", "--entrypoint=ls", IMAGE, "/opt/legacy-queue/bin")
+
+
 def test_the_image_holds_neither_secrets_nor_the_settings_of_the_machine_that_built_it() -> None:
     [image] = json.loads(podman("image", "inspect", IMAGE))
     names = {variable.partition("=")[0] for variable in image["Config"]["Env"]}
@@ -124,6 +152,15 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Serv
     )
     topics = {f"exchange/taskcluster-queue/v1/{topic}" for topic in TOPICS}
     wait_until(lambda: topics <= set(podman(*list_exchanges).split()))
+
+
+def test_no_service_can_write_to_its_image_or_gain_rights(compose: Services) -> None:
+    for service in ("server-1", "server-2", "resolver", "azurite", "rabbitmq"):
+        [container] = json.loads(podman("container", "inspect", compose.container(service)))
+        assert container["HostConfig"]["ReadonlyRootfs"], service
+        assert container["EffectiveCaps"] in (None, []), service
+        assert "no-new-privileges" in str(container["HostConfig"]["SecurityOpt"]), service
+        assert ":" in container["ImageName"].rpartition("/")[2], f"{service} is of no version"
 
 
 def test_the_compose_file_is_valid_and_its_secrets_are_private(tmp_path: Path) -> None:
