@@ -1,7 +1,7 @@
 """deploy/kubernetes: valid against the schemas of Kubernetes, and its settings against those of the server.
 
-Not shown here, for want of a cluster and of these schemas: that kustomize builds it (its file is read),
-the RabbitmqCluster against its operator's own definition, and that an adapter has the autoscaler's metric.
+Not shown here, for want of a cluster: that it runs, and that the policies let calls through. Its
+kustomization is read here; `kubectl kustomize` built it by hand.
 """
 
 from pathlib import Path
@@ -27,28 +27,20 @@ SECRETS = {
     "LEGACY_QUEUE_CONNECTION_STRING": "AccountName=a;AccountKey=a2V5;EndpointSuffix=core.windows.net",
     "LEGACY_QUEUE_CLIENTS": '{"admin": {"accessToken": "at-least-22-characters", "scopes": ["*"]}}',
     "LEGACY_QUEUE_SIGNING_SECRETS": "a-signing-secret-of-22-characters",
+    "LEGACY_QUEUE_AMQP_URL": "amqps://queue:password@rabbitmq.example.com:5671/",
 }
-AMQP_URL = "amqp://default_user_x:password@legacy-queue-rabbitmq.queue.svc:5672/"  # as the operator makes it
 
 
 @pytest.mark.parametrize("one", OBJECTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
 def test_a_manifest_is_valid_and_has_no_field_that_kubernetes_does_not_know(one: dict[str, Any]) -> None:
-    if one["apiVersion"] == "rabbitmq.com/v1beta1":
-        assert (one["kind"], set(one["spec"])) == ("RabbitmqCluster", {"replicas", "persistence"})
-        return
-    if one["apiVersion"] == "monitoring.coreos.com/v1":
-        assert (one["kind"], set(one["spec"])) == ("PodMonitor", {"selector", "podMetricsEndpoints"})
-        return
     for version in ("1.34", "1.37"):
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_each_kustomization_names_every_manifest_and_the_image_this_version() -> None:
-    for path in FOLDER.rglob("kustomization.yaml"):
-        kustomization = yaml.safe_load(path.read_text())
-        files = {file.name for file in path.parent.iterdir() if file.is_file()} - {path.name}
-        assert set(kustomization["resources"]) == files
-    [image] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["images"]
+def test_the_kustomization_names_every_manifest_and_the_image_this_version() -> None:
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    assert {*kustomization["resources"], "kustomization.yaml"} == {path.name for path in FOLDER.iterdir()}
+    [image] = kustomization["images"]
     assert image["newTag"] == __version__
 
 
@@ -65,19 +57,15 @@ def test_the_settings_of_a_deployment_are_accepted_and_its_secrets_are_reference
         {"configMapRef": {"name": "legacy-queue"}},
         {"secretRef": {"name": "legacy-queue"}},
     ]
-    amqp_url = container["env"][0]
-    [broker] = [one for one in OBJECTS if one["kind"] == "RabbitmqCluster"]
-    assert amqp_url["valueFrom"]["secretKeyRef"] == {
-        "name": f"{broker['metadata']['name']}-default-user",
-        "key": "connection_string",
-        "optional": True,  # without the component there is no broker
-    }
     [port] = container["ports"]
     assert port == {"name": "http", "containerPort": 8080 if container["name"] == "server" else 8081}
     assert {probe["httpGet"]["path"] for probe in [container["readinessProbe"]]} == {"/ready"}
     image = {"LEGACY_QUEUE_HOST": "0.0.0.0", "LEGACY_QUEUE_DATA_DIR": "/data"}
-    loaded, _ = load({}, {**image, **settings, **SECRETS, amqp_url["name"]: AMQP_URL})
+    own = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+    loaded, _ = load({}, {**image, **settings, **SECRETS, **own})
     assert loaded.storage == "azure"
+    assert all(network.is_private and network.prefixlen >= 16 for network in loaded.trusted_proxy)
+    assert loaded.trusted_proxy
 
 
 def test_every_pod_selector_matches_a_deployment() -> None:
@@ -87,5 +75,24 @@ def test_every_pod_selector_matches_a_deployment() -> None:
     for selector in selectors:
         wanted = selector.get("matchLabels", selector)
         assert [one for one in labels if wanted.items() <= one.items()], selector
-    [scaler] = [one for one in OBJECTS if one["kind"] == "HorizontalPodAutoscaler"]
-    assert scaler["spec"]["scaleTargetRef"]["name"] in [one["metadata"]["name"] for one in DEPLOYMENTS]
+
+
+def test_the_ingress_controller_reaches_servers_prometheus_all_and_nothing_else_any() -> None:
+    reached = {}
+    for policy in (one["spec"] for one in OBJECTS if one["kind"] == "NetworkPolicy"):
+        assert policy["policyTypes"] == ["Ingress"]
+        [rule] = policy["ingress"]
+        assert rule["ports"] == [{"port": "http"}]
+        # a selector that is missing or empty would be every namespace, or every pod
+        callers = [
+            (
+                peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"],
+                *peer["podSelector"]["matchLabels"].values(),
+            )
+            for peer in rule["from"]
+        ]
+        reached[policy["podSelector"]["matchLabels"]["app.kubernetes.io/component"]] = callers
+    controller, prometheus = ("ingress-nginx", "ingress-nginx", "controller"), ("monitoring", "prometheus")
+    assert reached == {"server": [controller, prometheus], "resolver": [prometheus]}
+    components = [one["metadata"]["labels"]["app.kubernetes.io/component"] for one in DEPLOYMENTS]
+    assert set(components) == reached.keys()
