@@ -1,4 +1,4 @@
-"""deploy/nginx: calls about one thing go to one server. Not shown here: that nginx takes the file."""
+"""deploy/nginx: calls about one thing go to one server. nginx itself was tried by hand."""
 
 import re
 from pathlib import Path
