@@ -27,7 +27,7 @@ is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/
 # The system's first: distributions build theirs with profile-guided optimisation. Without it a call costs a fifth more.
 find_python() {
     local candidate
-    for candidate in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in "${PYTHON:-/usr/bin/python3}" python3 python3.14 python3.13 python3.12 python3.11; do
         # not the one in .venv, which may soon be made again
         candidate="$(PATH="${PATH#"$venv/bin:"}" type -P "$candidate")" || continue
         if is_python "$candidate" && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -39,7 +39,7 @@ find_python() {
 }
 
 # A virtual environment that was moved or copied installs elsewhere: its pip says where it is.
-has_venv() { is_python "$venv/bin/python" && [[ "$("$venv/bin/pip" --version 2>/dev/null)" == *" from $venv/"* ]]; }
+has_venv() { is_python "$venv/bin/python" && [[ -x "$venv/bin/uv" ]] && [[ "$("$venv/bin/pip" --version 2>/dev/null)" == *" from $venv/"* ]]; }
 
 make_venv() {
     local python index log="$venv/uv.log"

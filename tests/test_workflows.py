@@ -65,15 +65,26 @@ def test_dependabot_looks_into_folders_that_are_there() -> None:
             assert (ROOT / folder.lstrip("/")).is_dir(), folder
 
 
-def test_a_release_finds_the_version_that_its_tag_names(tmp_path: Path) -> None:
+def test_a_release_is_of_the_version_that_its_tag_names_and_of_the_repository_that_the_package_names(
+    tmp_path: Path,
+) -> None:
     [command] = [
         step["run"] for step in steps(ROOT / ".github/workflows/release.yml") if step.get("id") == "what"
     ]
-    env = {**os.environ, "GITHUB_REF_NAME": f"v{__version__}", "GITHUB_OUTPUT": str(tmp_path / "output")}
     (tmp_path / "legacy_queue").symlink_to(ROOT / "legacy_queue")
-    (tmp_path / "setup.cfg").write_text("project_urls =\n    Source = https://example.com/legacy-queue\n")
-    subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=env, check=True)
-    expected = f"version={__version__}\nsource=https://example.com/legacy-queue\n"
+    (tmp_path / "setup.cfg").write_text("project_urls =\n    Source = https://example.com/legacy/queue\n")
+    right = {
+        "GITHUB_REF_NAME": f"v{__version__}",
+        "GITHUB_SERVER_URL": "https://example.com",
+        "GITHUB_REPOSITORY": "legacy/queue",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+
+    def code(**changed: str) -> int:
+        env = {**os.environ, **right, **changed}
+        return subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=env, check=False).returncode
+
+    assert code() == 0
+    expected = f"version={__version__}\nsource=https://example.com/legacy/queue\n"
     assert (tmp_path / "output").read_text() == expected
-    env["GITHUB_REF_NAME"] = "v0"
-    assert subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=env, check=False).returncode == 1
+    assert code(GITHUB_REF_NAME="v0") == code(GITHUB_REPOSITORY="another/queue") == 1

@@ -55,3 +55,7 @@ def follow(page: Page, folder: Path, env: Mapping[str, str], ports: dict[str, in
             printed = terminal.take(step, printed)
     finally:
         terminal.close()
+
+
+def test_the_pages_stay_short_enough_to_be_read() -> None:
+    assert sum(len(path.read_text().split()) for path in PAGES) <= 17_000
