@@ -66,11 +66,15 @@ def copy(tree: Path) -> Path:
     return tree
 
 
-def write_links(tree: Path) -> None:
-    """Make the relative links of README absolute, by Source of setup.cfg: an index shows it."""
+def project_urls(tree: Path) -> dict[str, str]:
     config = configparser.ConfigParser()
     config.read(tree / "setup.cfg")
-    urls = dict(line.split(" = ") for line in config["metadata"]["project_urls"].strip().splitlines())
+    return dict(line.split(" = ") for line in config["metadata"]["project_urls"].strip().splitlines())
+
+
+def write_links(tree: Path) -> None:
+    """Make the relative links of README absolute, by Source of setup.cfg: an index shows it."""
+    source = project_urls(tree)["Source"]
     readme = tree / "README.md"
 
     def absolute(found: re.Match[str]) -> str:
@@ -78,7 +82,7 @@ def write_links(tree: Path) -> None:
         if not (tree / path.partition("#")[0]).exists():
             sys.exit(f"README.md: {path} does not exist")
         kind = "raw" if path.endswith((".png", ".svg")) else "blob"
-        return f"{before}{urls['Source']}/{kind}/v{VERSION}/{path}"
+        return f"{before}{source}/{kind}/v{VERSION}/{path}"
 
     readme.write_text(re.sub(r'(\]\(|src=")(?!https?:|#)([^)"]+)', absolute, readme.read_text()))
 
@@ -239,26 +243,27 @@ def audit(name: str, *words: str | Path, cwd: Path = ROOT) -> None:
 
 
 def build_image(target: Path, epoch: int) -> None:
-    """Build the image; by podman on this Debian's own packages where there is no docker, as the tests do."""
-    docker = shutil.which("docker")
-    engine: tuple[str | Path, ...] = (docker,) if docker else (ROOT / "tests/containers/podman",)
-    base = () if docker else ("--format", "docker", "--build-arg", "BASE=localhost/debian")
-    tag = f"legacy-queue:{VERSION}"
-    run(
-        *engine,
-        "build",
-        "--file",
-        "Containerfile",
-        "--tag",
-        tag,
-        *base,
-        ".",
-        env={"SOURCE_DATE_EPOCH": str(epoch)},
+    """Build the image twice, by podman on Debian's own packages, as the tests do."""
+    sys.path.insert(0, str(ROOT))
+    from tests.containers.engine import build, image_options, podman
+
+    source = project_urls(ROOT)["Source"]
+    labels = {"VERSION": VERSION, "REVISION": run("git", "rev-parse", "HEAD").strip(), "SOURCE": source}
+    arguments = [f"--build-arg={name}={value}" for name, value in labels.items()]
+    tags = [f"localhost/legacy-queue:{VERSION}{again}" for again in ("", "-again")]
+    with tempfile.TemporaryDirectory() as name:
+        options = ["--no-cache", f"--timestamp={epoch}", *arguments, *image_options(Path(name))]
+        for tag in tags:
+            build("--tag", tag, *options, ROOT)
+    layers = {podman("image", "inspect", "--format", "{{.RootFS.Layers}}", tag) for tag in tags}
+    if len(layers) != 1:
+        sys.exit(f"the image differs when it is built again: {layers}")
+    podman("save", "--output", target, tags[0])
+    size = int(podman("image", "inspect", "--format", "{{.Size}}", tags[0]))
+    say(
+        f"{target.name}: {size // 1_000_000} MB on a base of Debian's packages;"
+        " built again, its layers are the same"
     )
-    size = int(run(*engine, "image", "inspect", "--format", "{{.Size}}", tag)) >> 20
-    target.unlink(missing_ok=True)
-    run(*engine, "save", "--output", target, tag)
-    say(f"the image is {size} MB" + ("" if docker else ", on a base of this Debian's packages"))
 
 
 def prove() -> None:

@@ -79,7 +79,7 @@ def podman(*words: object, timeout: float = 2 * LONG) -> str:
     return said(PODMAN, *words, timeout=timeout)
 
 
-def _build(*words: object) -> None:
+def build(*words: object) -> None:
     """The first build on a machine installs everything that the image holds."""
     podman("build", "--quiet", "--network", "host", "--format", "docker", *words, timeout=600)
 
@@ -99,21 +99,21 @@ def build_images(folder: Path) -> None:
     builds = (
         (f"localhost/{_SERVICES['rabbitmq']['image']}", folder / "rabbitmq"),
         (_SERVICES["azurite"]["image"], *contexts, folder / "azurite"),
-        (IMAGE, "--build-arg=BASE=localhost/debian", *arguments, *_registries(folder), ROOT),
+        (IMAGE, *arguments, *image_options(folder), ROOT),
     )
     with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda words: _build("--tag", *words), builds))
+        list(threads.map(lambda words: build("--tag", *words), builds))
 
 
-def _registries(folder: Path) -> list[str]:
-    """This machine's package sources of pip, as a secret and mounts of a build."""
+def image_options(folder: Path) -> list[str]:
+    """Of a build of the image: the base, and this machine's package sources of pip as a secret and mounts."""
     listed = said("pip", "config", "list")
     pip = dict(re.findall(r"^\S+\.([a-z-]+)='(.*)'$", listed, re.MULTILINE))
     sources = {name: pip[name] for name in _SOURCES if name in pip}
     mounts = [Path(word.removeprefix("file://")) for value in sources.values() for word in value.split()]
     folders = [path.parent if path.name == "simple" else path for path in mounts if path.exists()]
-    options = [f"--volume={path}:" for path in folders]
-    options = [f"{option}{option[9:-1]}:ro" for option in dict.fromkeys(options)]
+    options = ["--build-arg=BASE=localhost/debian"]
+    options += [f"--volume={path}:{path}:ro" for path in dict.fromkeys(folders)]
     if certificates := pip.get("cert"):
         options.append(f"--volume={certificates}:/tmp/ca.crt:ro")
         sources["cert"] = "/tmp/ca.crt"
