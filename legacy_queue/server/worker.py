@@ -21,7 +21,7 @@ import structlog
 from gevent.pool import Pool
 from gevent.server import StreamServer
 from gevent.socket import wait_read
-from gevent.ssl import SSLSocket
+from gevent.ssl import SSLContext
 from gunicorn.http import errors
 from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.http.message import Request
@@ -30,6 +30,7 @@ from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.server.client_socket import PIECE, ClientSocket, shut
+from legacy_queue.server.tls_socket import TlsSocket
 
 log = structlog.get_logger()
 
@@ -200,6 +201,7 @@ class GunicornWorker(GeventWorker):
 
         gunicorn's method looks once a second. This one is woken by a signal and by the last connection.
         """
+        SSLContext.sslsocket_class = TlsSocket  # of the connections to storage and to the broker too
         (listener,) = self.sockets
         listener.setblocking(True)
         # Connections inherit it: the kernel takes the next piece of an answer when the client has made room
@@ -246,7 +248,7 @@ class GunicornWorker(GeventWorker):
         finally:
             self._connections -= 1
             self._waiting.pop(connection, None)
-            if isinstance(client, SSLSocket):
+            if isinstance(client, TlsSocket):
                 with suppress(OSError, ValueError):  # the end of TLS, without waiting for the client's
                     client.settimeout(0)
                     client.unwrap()

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.config import Settings, SettingsError
+from legacy_queue.server.client_socket import ClientSocket
 from legacy_queue.server.local_authority import LocalAuthority
 from legacy_queue.server.tls import ServerTls
 from tests.server.test_worker import (
@@ -25,7 +27,7 @@ from tests.server.test_worker import (
     contexts,
     serving,
 )
-from tests.system.processes import read_all
+from tests.system.processes import read_all, wait_until
 
 NOW = datetime.now(UTC)
 
@@ -85,6 +87,18 @@ def test_the_application_sees_https_and_an_answer_ends_with_close_notify(served:
         connection.sendall(closing(GET))
         assert read_all(connection).startswith(b"HTTP/1.1 200")
     assert served.application.environs[-1]["wsgi.url_scheme"] == "https"
+
+
+@pytest.mark.usefixtures("tls")
+def test_a_connection_that_breaks_breaks_no_other() -> None:
+    with serving() as served:
+        served.application.answer = bytes(32 * 1024 * 1024)
+        slow, broken = (served.connect(closing(GET)) for _ in range(2))
+        wait_until(lambda: len(ClientSocket.unsent) == 2)
+        broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        broken.close()
+        wait_until(lambda: len(ClientSocket.unsent) == 1)
+        assert len(read_all(slow)) > len(served.application.answer)
 
 
 def configured(folder: Path) -> Settings:
