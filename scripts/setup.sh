@@ -232,15 +232,15 @@ make_debian_image() {
         "$(sed -n 's/^ARG BASE=debian:\(.*\)-slim$/\1/p' "$root/Containerfile")" - | "$1" import --quiet - localhost/debian
 }
 
-# Of Debian's prometheus only promtool: installing the package would start a server.
+# Of Debian's prometheus only promtool, in newer Debians a package of its own: installing prometheus would start a server.
 install_promtool() {
     local home="$root/.promtool"
-    type -P promtool "$home/usr/bin/promtool" >/dev/null && return
+    PATH="$PATH:$home/usr/bin" type -P promtool >/dev/null && return
     say "Getting promtool, which checks deploy/monitoring ..."
-    mkdir -p "$home"
-    { apt-get -qq update && (cd "$home" && apt-get -qq download prometheus && dpkg-deb --extract prometheus_*.deb . &&
-        rm -rf prometheus_*.deb usr/share usr/bin/prometheus); } >&2 </dev/null ||
-        fail "promtool is needed, which checks deploy/monitoring; on Debian it is in the package prometheus"
+    rm -rf "$home" && mkdir "$home"
+    { apt-get -qq update && (cd "$home" && { apt-get -qq download promtool 2>/dev/null || apt-get -qq download prometheus; } &&
+        dpkg-deb --extract prom*.deb . && rm -rf prom*.deb usr/share usr/bin/prometheus); } >&2 </dev/null ||
+        fail "promtool is needed, which checks deploy/monitoring; on Debian it is in the package promtool or prometheus"
 }
 
 install_azurite() {
