@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -112,15 +112,12 @@ def answering(path: Path) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            while True:
-                try:
+            with suppress(OSError):  # until the listener is shut down
+                while True:
                     connection, _ = listener.accept()
-                    with context.wrap_socket(connection, server_side=True) as secured:
+                    # a client that has left is an SSLError or, in newer Pythons, another OSError
+                    with suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
                         secured.recv(1)
-                except ssl.SSLError:
-                    continue
-                except OSError:
-                    return
 
         thread = threading.Thread(target=serve)
         thread.start()
