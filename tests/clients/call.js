@@ -51,7 +51,7 @@ const jobs = {
     });
     try {
       const contentType = await client.downloadArtifact({
-        taskId, runId: runId ?? undefined, name, queue, streamFactory,
+        taskId, runId: runId === null ? undefined : runId, name, queue, streamFactory,
       });
       return { content: Buffer.concat(chunks).toString('base64'), contentType };
     } catch (error) {
@@ -90,7 +90,9 @@ const jobs = {
 };
 
 (async () => {
-  const { default: client } = await import(`taskcluster-client-${process.argv[2]}`);
+  const name = `taskcluster-client-${process.argv[2]}`;
+  // the newest is a module, which the Node.js of the others cannot import
+  const client = name.endsWith('-87') ? (await import(name)).default : require(name);
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { job, options, ...rest } = JSON.parse(line);
     let result;

@@ -108,7 +108,7 @@ def test_the_image_says_what_it_is_and_of_which_source() -> None:
     assert labels == {
         "title": setup["metadata"]["name"],
         "description": setup["metadata"]["description"],
-        "licenses": setup["metadata"]["license"],
+        "licenses": setup["metadata"]["license_expression"],
         **{name.lower(): value for name, value in LABELS.items()},
     }
 

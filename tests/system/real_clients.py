@@ -126,7 +126,9 @@ def real_client(name: str, server: Server) -> Iterator[RealClient]:
     """A client by its name in CLIENTS or TODAY."""
     package, _, version = name.partition("-")
     major = version.partition(".")[0]
-    command: list[str | Path] = ["node", CLIENTS_DIR / "call.js", major]
+    # clients of 2017 and 2018 follow no redirect on Node.js 24
+    node = "node" if name in TODAY else CLIENTS_DIR / "node_modules/node-10/bin/node"
+    command: list[str | Path] = [node, CLIENTS_DIR / "call.js", major]
     if package == "pypi":
         command = [python_of_today() if name in TODAY else sys.executable, CLIENTS_DIR / "call.py"]
     elif not (CLIENTS_DIR / "node_modules").is_dir():
