@@ -26,7 +26,7 @@ UV = Path(sys.executable).with_name("uv")
 BEGAN = time.monotonic()
 # the oldest that the fixtures are for and that runs here; tests/examples runs the newest
 OLDEST_PYTEST = "pytest ==7.0.1" if sys.version_info < (3, 14) else "pytest ==8.0.0"
-# What runs on each Debian, which brings a Python; no Debian has 3.12 any more.
+# What runs on each Debian, which brings a Python: 3.11, 3.13, and the newest.
 PROOF = {"bookworm": ".ci/run", "trixie": "scripts/release", "sid": ".ci/run"}
 SHOWN: list[str] = []  # for the notes
 
@@ -63,6 +63,8 @@ def copy(tree: Path) -> Path:
     for name in filter(None, listed.split("\0")):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+        if not (tree / name).is_symlink():
+            (tree / name).chmod(0o755 if os.access(tree / name, os.X_OK) else 0o644)
     return tree
 
 
@@ -279,6 +281,7 @@ def prove() -> None:
         tests = re.findall(r"\d+ passed[^=]*", said)
         took = round(time.monotonic() - begun)
         say(f"Python {python}, on an empty Debian {debian}: {command} passed in {took} s {' '.join(tests)}")
+    say("Python 3.12 was not run: no Debian has it")
 
 
 def notes() -> str:
@@ -296,6 +299,7 @@ def notes() -> str:
 def main(dist: Path, everything: bool) -> None:
     if everything and run("git", "status", "--porcelain"):
         sys.exit("the tree is not clean: commit first, since a release is made of what is committed")
+    os.umask(0o022)  # which sets the modes of what is packed
     epoch = int(run("git", "log", "-1", "--format=%ct"))
     shutil.rmtree(dist, ignore_errors=True)
     dist.mkdir(parents=True)
