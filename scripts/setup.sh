@@ -4,6 +4,7 @@
 # all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
 # Before it is sourced a script may set `requirements=develop`, where it needs what developers need, and `without_azurite`.
+# PYTHON is the Python of a new .venv, by default the system's.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
@@ -27,7 +28,7 @@ is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/
 # The system's first: distributions build theirs with profile-guided optimisation. Without it a call costs a fifth more.
 find_python() {
     local candidate
-    for candidate in "${PYTHON:-/usr/bin/python3}" python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in ${PYTHON:-/usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11}; do
         # not the one in .venv, which may soon be made again
         candidate="$(PATH="${PATH#"$venv/bin:"}" type -P "$candidate")" || continue
         if is_python "$candidate" && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -35,20 +36,25 @@ find_python() {
             return
         fi
     done
-    fail "Python 3.11 or newer that makes virtual environments is needed; on Debian: apt-get install python3 python3-venv"
+    fail "Python 3.11 or newer that makes virtual environments is needed${PYTHON:+, and PYTHON=$PYTHON is none}; on Debian:" \
+        "apt-get install python3 python3-venv"
 }
 
 # A virtual environment that was moved or copied installs elsewhere: its pip says where it is.
-has_venv() { is_python "$venv/bin/python" && [[ -x "$venv/bin/uv" ]] && [[ "$("$venv/bin/pip" --version 2>/dev/null)" == *" from $venv/"* ]]; }
+has_venv() { is_python "$venv/bin/python" && [[ "$("$venv/bin/pip" --version 2>/dev/null)" == *" from $venv/"* ]]; }
 
 make_venv() {
-    local python index log="$venv/uv.log"
+    local python
     python="$(find_python)" || exit 1
     say "Making a virtual environment in .venv ..."
     "$python" -m venv --clear "$venv" || fail "$python could not make a virtual environment in $venv"
+}
+
+# uv reads no settings of pip: where packages come from, and that the machine's certificates are trusted
+install_uv() {
+    local index log="$venv/uv.log"
     "$venv/bin/python" -m pip install --require-hashes --requirement "$root/requirements/uv.txt" &>"$log" ||
         fail_install pip uv "$log"
-    # which reads no settings of pip: where packages come from; and trusts the certificates that the machine trusts
     index="${PIP_INDEX_URL:-$("$venv/bin/python" -m pip config get global.index-url 2>/dev/null || :)}"
     (umask 077 && printf 'system-certs = true\n%s\n' "${index:+index-url = \"$index\"}" >"$UV_CONFIG_FILE")
 }
@@ -66,24 +72,28 @@ fail_install() {
 uv_install() {
     local own="$1" name="$2"
     shift 2
-    (cd "$root" && "$venv/bin/uv" pip install --quiet --python "$own" "$@" >"$own/install.log" 2>&1) ||
+    (cd "$root" && "$venv/bin/uv" pip install --quiet --python "$own" --build-constraints requirements/run.txt "$@" >"$own/install.log" 2>&1) ||
         fail_install uv "$name" "$own/install.log"
 }
 
 # install_locked NAME: what requirements/NAME.txt names, each file by its hash
 install_locked() { uv_install "$venv" "requirements/$1.txt" --require-hashes --no-deps --requirement "requirements/$1.txt"; }
 
+pins_of_venv() {
+    echo "$venv" "$("$venv/bin/python" --version 2>/dev/null)" "$(cd "$root" && fingerprint setup.cfg pyproject.toml requirements/*)"
+}
+
 # install run|develop: into .venv what its file in requirements/ names, and this checkout; `develop` has all of `run`
 install() {
-    local pins
-    pins="$venv $(cd "$root" && fingerprint setup.cfg pyproject.toml requirements/*)"
-    [[ -x "$venv/bin/python" ]] && grep -qxsF "$pins" "$venv/.installed-$1" "$venv/.installed-develop" && return
+    grep -qxsF "$(pins_of_venv)" "$venv/.installed-$1" "$venv/.installed-develop" && return
     has_venv || make_venv
     say "Installing requirements/$1.txt into .venv ..."
+    rm -f "$venv/.installed-"*
+    install_uv
     install_locked "$1"
     uv_install "$venv" legacy-queue --no-deps --no-build-isolation --editable .
     rm -f "$venv/bin/node" "$venv/bin/npm" # of a wheel, whose pin may be another now
-    printf '%s\n' "$pins" >"$venv/.installed-$1"
+    pins_of_venv >"$venv/.installed-$1"
 }
 
 # gunicorn's C parser, which has no wheel. The tests' first line says over which parsers they run.
@@ -138,7 +148,7 @@ install_py() {
     [[ "$(cat "$own/.installed" 2>/dev/null)" == "$pins" ]] && return
     say "Installing $1 into $2/.venv ..."
     "$venv/bin/python" -m venv --without-pip --clear "$own" || fail "Python could not make a virtual environment in $own"
-    uv_install "$own" "$1" --requirement "$2/requirements.txt"
+    uv_install "$own" "$1" --require-hashes --requirement "$2/requirements.txt"
     printf '%s\n' "$pins" >"$own/.installed"
 }
 

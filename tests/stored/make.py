@@ -33,7 +33,6 @@ def make(folder: Path) -> None:
         known = {
             "tasks": tasks,
             "statuses": {name: queue.status(task_id) for name, task_id in tasks.items()},
-            "credentials": runs["running"].credentials,
         }
     (folder / "known.json").write_text(json.dumps(known, indent=1))
 

@@ -62,7 +62,7 @@ def _url(path: Path) -> str:
 
 
 def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> None:
-    """Create the tables and the signing key, or bring tables of an earlier version forward.
+    """Create the tables and the signing key, or bring the tables of an earlier version forward by ``steps``.
 
     All or nothing. Raises sqlite3.Error.
     """
@@ -70,13 +70,14 @@ def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) 
     newest = FIRST_VERSION + len(steps)
     if version == newest:
         return
-    script = "".join(steps[version - FIRST_VERSION :]) if version else TABLES
+    if version:
+        script = "".join(steps[version - FIRST_VERSION :])
+    else:
+        script = f"{TABLES} INSERT INTO meta VALUES ('signing key', x'{secrets.token_hex(64)}');"
     connection.executescript(
-        f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID};"
+        f"BEGIN IMMEDIATE; {script} PRAGMA application_id = {APPLICATION_ID};"
         f"PRAGMA user_version = {newest}; COMMIT"
     )
-    key = secrets.token_bytes(64)
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('signing key', ?)", [key])
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -161,10 +161,12 @@ class StorageFile:
         """The random key that signs URLs, as old as the file; raises UnusableStorage."""
         self.require()
         with self._translated(), closing(read_only(self.path)) as connection:
-            if version_of(connection) != VERSION:
+            version = version_of(connection)
+            _check_version(version, self.path)
+            if version < VERSION:
                 raise UnusableStorage(
-                    f"{self.path} has the tables of another version of legacy-queue: end what uses it, and "
-                    "start `legacy-queue serve` of this version first, which brings older tables forward"
+                    f"{self.path} is of an earlier version of legacy-queue: start `legacy-queue serve` of "
+                    "this one first, which brings the file forward"
                 )
             (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
             return bytes(key)
@@ -183,9 +185,13 @@ class StorageFile:
     def look(self) -> bool:
         """Whether file, WAL and shared memory are those of ``watch``; once they are not, never again."""
         if not self.is_replaced and self._identities() != self._watched:
-            log.error("storage-file-removed", path=str(self.path))
-            self.is_replaced = True
+            self.give_up("storage-file-removed")
         return not self.is_replaced
+
+    def give_up(self, event: str) -> None:
+        """Log the event; this process changes the file no more."""
+        log.error(event, path=str(self.path))
+        self.is_replaced = True
 
     def _identities(self) -> list[Identity]:
         return [_identity(path) for path in (self.path, self.wal, self._shm)]
@@ -311,16 +317,8 @@ class StorageFile:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if kind != APPLICATION_ID and (kind or tables):
             raise UnusableStorage(f"{path} is a file of another program: choose another --data-dir")
-        if 0 < version < FIRST_VERSION:
-            raise UnusableStorage(
-                f"{path} was written before the first release of legacy-queue: let its tasks end with the "
-                "version that wrote it, and use another --data-dir"
-            )
-        if version > VERSION:
-            raise UnusableStorage(
-                f"{path} was written by a newer version of legacy-queue: its tables have version {version}, "
-                f"and this program knows {VERSION} at most. Use that version, or another --data-dir"
-            )
+        if tables:
+            _check_version(version, path)
         end = time.monotonic() + _CHECK_TIMEOUT
         connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)
         try:
@@ -332,6 +330,20 @@ class StorageFile:
         connection.set_progress_handler(None, 0)
         if found != "ok":
             raise sqlite3.DatabaseError(found)
+
+
+def _check_version(version: int, path: Path) -> None:
+    """Raises UnusableStorage for tables that can be neither used nor brought forward."""
+    if version < FIRST_VERSION:
+        raise UnusableStorage(
+            f"{path} was written before the first release of legacy-queue: let its tasks end with the "
+            "version that wrote it, and use another --data-dir"
+        )
+    if version > VERSION:
+        raise UnusableStorage(
+            f"{path} was written by a newer version of legacy-queue: its tables have version {version}, and "
+            f"this program knows {VERSION} at most. Use that version, or another --data-dir"
+        )
 
 
 def artifacts_of(backup: Path) -> Path:

@@ -18,7 +18,13 @@ import structlog
 from gevent import monkey
 from gevent.util import wrap_errors
 
-from legacy_queue.adapters.embedded.sqlite_connection import error_code, error_name, in_transaction
+from legacy_queue.adapters.embedded.sqlite_connection import (
+    VERSION,
+    error_code,
+    error_name,
+    in_transaction,
+    version_of,
+)
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
@@ -69,11 +75,13 @@ class Upkeep:
     def before_change(self) -> None:
         """Wake it for a long WAL, which its checkpoint then bounds: the last part of one holds up writers.
 
-        Raises ServiceUnavailable if the file was removed at the last look, which is taken every second, and
-        while the disk does not take what was written.
+        Raises ServiceUnavailable if the file was removed, or was of a newer version, at the last look, which
+        is taken every second, and while the disk does not take what was written.
         """
         if self._file.is_replaced:
-            raise ServiceUnavailable("the file of the storage was removed or replaced: restart the server")
+            raise ServiceUnavailable(
+                "the file of the storage was removed, replaced, or brought forward by a newer server: restart"
+            )
         if self._has_failed:
             raise ServiceUnavailable("the disk of the storage fails, try again")
         # SQLite's own checkpoint, after so many pages, is off: it would run in the loop
@@ -116,6 +124,9 @@ class Upkeep:
         It ends with a checkpoint, so that a power failure takes what was written since the last.
         """
         db = self._connection
+        if version_of(db) != VERSION:  # a newer server has brought the file forward, beside this process
+            self._file.give_up("storage-file-newer")
+            return False
         now = self._clock.now()
         wall = self._clock.wall_time()
         self._last_time = max(self._last_time, now)

@@ -1,6 +1,7 @@
 """The file of embedded storage: what a start accepts, and the sentence for what it does not."""
 
 import os
+import secrets
 import shutil
 import sqlite3
 import stat
@@ -115,12 +116,39 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(file: StorageFile) -> None:
     assert dump(file) == before
 
 
-def test_an_earlier_file_is_for_the_server_to_bring_forward(file: StorageFile) -> None:
+def test_a_file_from_before_the_first_release_gives_no_key(file: StorageFile) -> None:
     file.prepare()
     with closing(sqlite3.connect(file.path)) as connection:
         connection.execute(f"PRAGMA user_version = {FIRST_VERSION - 1}")
-    with pytest.raises(UnusableStorage, match="start `legacy-queue serve` of this version first"):
+    with pytest.raises(UnusableStorage, match="before the first release"):
         file.signing_key()
+
+
+def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(file: StorageFile) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.check()
+    with closing(connect(file.path)) as newer:
+        create_tables(newer, STEPS[:1])
+
+    def is_refused() -> bool:
+        try:
+            opened.table("t").insert("p", secrets.token_hex(8), {})
+        except ServiceUnavailable as error:
+            return "newer" in str(error)
+        return False
+
+    wait_until(is_refused)
+    opened.close()
+
+
+def test_a_kill_in_the_first_start_leaves_a_file_with_its_key_or_without_tables() -> None:
+    statements: list[str] = []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+        memory.set_trace_callback(statements.append)
+        create_tables(memory)
+        assert [each for each in statements if "signing key" in each]
+        assert statements[-1].strip() == "COMMIT"
 
 
 def test_what_is_no_sqlite_file_is_refused(file: StorageFile) -> None:
