@@ -68,31 +68,31 @@ def copy(tree: Path) -> Path:
     return tree
 
 
-def project_urls(tree: Path) -> dict[str, str]:
+def project_urls() -> dict[str, str]:
     config = configparser.ConfigParser()
-    config.read(tree / "setup.cfg")
+    config.read(ROOT / "setup.cfg")
     return dict(line.split(" = ") for line in config["metadata"]["project_urls"].strip().splitlines())
 
 
-def write_links(tree: Path) -> None:
-    """Make the relative links of README absolute, by Source of setup.cfg: an index shows it."""
-    source = project_urls(tree)["Source"]
-    readme = tree / "README.md"
+def with_absolute_links(page: Path, text: str) -> str:
+    """The page of this tree with links of Source in setup.cfg: an index of packages follows no others."""
+    source = project_urls()["Source"]
 
     def absolute(found: re.Match[str]) -> str:
         before, path = found.groups()
-        if not (tree / path.partition("#")[0]).exists():
-            sys.exit(f"README.md: {path} does not exist")
+        if not (ROOT / path.partition("#")[0]).exists():
+            sys.exit(f"{page}: {path} does not exist")
         kind = "raw" if path.endswith((".png", ".svg")) else "blob"
         return f"{before}{source}/{kind}/v{VERSION}/{path}"
 
-    readme.write_text(re.sub(r'(\]\(|src=")(?!https?:|#)([^)"]+)', absolute, readme.read_text()))
+    return re.sub(r'(\]\(|src=")(?!https?:|#)([^)"]+)', absolute, text)
 
 
 def build(target: Path, epoch: int) -> tuple[Path, Path]:
     """The sdist and the wheel of a copy of this tree, without when and by whom they were built."""
     tree = copy(target / "tree")
-    write_links(tree)
+    readme = tree / "README.md"
+    readme.write_text(with_absolute_links(readme, readme.read_text()))
     words = (sys.executable, "-m", "build", "--no-isolation", "--sdist", "--wheel", "--outdir", target)
     run(*words, tree, cwd=target, env={"SOURCE_DATE_EPOCH": str(epoch)})
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
@@ -206,20 +206,39 @@ def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
     say(f"the tests of examples/tox had their queue of the wheel, with {OLDEST_PYTEST}")
 
 
-def write_sbom(target: Path, epoch: int) -> None:
-    """What the image holds of Python, by requirements/run.txt."""
+def write_sbom(wheel: Path, target: Path, epoch: int) -> None:
+    """What is installed of Python packages in the image: requirements/run.txt, and nothing to build with."""
     with tempfile.TemporaryDirectory() as name:
+        python = Path(name) / "venv/bin/python"
+        run(UV, "venv", "--python", sys.executable, python.parents[1])
+        pip = (UV, "pip", "install", "--python", python, "--no-deps")
+        run(*pip, "--require-hashes", "--requirement", ROOT / "requirements/run.txt")
+        run(*pip, wheel)
+        run(UV, "pip", "uninstall", "--python", python, "setuptools")
         project = Path(name) / "pyproject.toml"
         project.write_text(f'[project]\nname = "legacy-queue"\nversion = "{VERSION}"\nlicense = "MPL-2.0"\n')
         words = (
-            "requirements",
-            ROOT / "requirements/run.txt",
+            "environment",
+            python,
             "--pyproject",
             project,
             "--output-reproducible",
+            "--output-file",
+            target,
         )
-        tool = Path(sys.executable).with_name("cyclonedx-py")
-        run(tool, *words, "--output-file", target, env={"SOURCE_DATE_EPOCH": str(epoch)})
+        run(Path(sys.executable).with_name("cyclonedx-py"), *words, env={"SOURCE_DATE_EPOCH": str(epoch)})
+
+
+def show_bounds(wheel: Path, folder: Path) -> None:
+    """It runs a task with the lowest versions that it accepts, and with the newest."""
+    for resolution in ("lowest-direct", "highest"):
+        python = folder / resolution / "bin/python"
+        run(UV, "venv", "--python", sys.executable, folder / resolution)
+        run(UV, "pip", "install", "--python", python, "--resolution", resolution, f"{wheel}[amqp,azure]")
+        said = run(python.with_name("legacy-queue"), "up", "--demo", "--data-dir", resolution, cwd=folder)
+        if "is completed, run 0" not in said:
+            sys.exit(f"no task was completed with the {resolution} versions:\n{said}")
+    say("the wheel completed a task with the lowest and the newest versions of its requirements")
 
 
 def audit(name: str, *words: str | Path, cwd: Path = ROOT) -> None:
@@ -230,10 +249,10 @@ def audit(name: str, *words: str | Path, cwd: Path = ROOT) -> None:
         found = said.get("vulnerabilities") or [
             each for each in said.get("dependencies", ()) if each.get("vulns")
         ]
-        asked = "auditReportVersion" in said or not any(
-            "skip_reason" in each for each in said["dependencies"]
-        )
-    except (ValueError, KeyError):
+        listed = said.get("dependencies", [])
+        skipped = [each for each in listed if "skip_reason" in each]
+        asked = "auditReportVersion" in said or (listed and not skipped)
+    except ValueError:
         found, asked = [], False
     if found:
         sys.exit(f"{name} found {json.dumps(found, indent=1)}")
@@ -249,7 +268,7 @@ def build_image(target: Path, epoch: int) -> None:
     sys.path.insert(0, str(ROOT))
     from tests.containers.engine import build, image_options, podman
 
-    source = project_urls(ROOT)["Source"]
+    source = project_urls()["Source"]
     labels = {"VERSION": VERSION, "REVISION": run("git", "rev-parse", "HEAD").strip(), "SOURCE": source}
     arguments = [f"--build-arg={name}={value}" for name, value in labels.items()]
     tags = [f"localhost/legacy-queue:{VERSION}{again}" for again in ("", "-again")]
@@ -293,7 +312,8 @@ def notes() -> str:
     if changes is None:
         sys.exit(f"CHANGELOG.md has no section {VERSION}")
     shown = "\n".join(f"- {each}" for each in SHOWN)
-    return f"# legacy-queue {VERSION}\n\n{changes[1].strip()}\n\n## What was shown\n\n{shown}\n"
+    text = f"# legacy-queue {VERSION}\n\n{changes[1].strip()}\n\n## What was shown\n\n{shown}\n"
+    return with_absolute_links(ROOT / "CHANGELOG.md", text)
 
 
 def main(dist: Path, everything: bool) -> None:
@@ -321,9 +341,12 @@ def main(dist: Path, everything: bool) -> None:
             ]
         for each in shown:
             each.result()
+        published = [dist / sdist.name, dist / wheel.name, dist / f"legacy_queue-{VERSION}.cdx.json"]
+        write_sbom(wheel, published[2], epoch)
+        if everything:
+            show_bounds(wheel, scratch)
         shutil.move(sdist, dist)
         shutil.move(wheel, dist)
-    write_sbom(dist / f"legacy_queue-{VERSION}.cdx.json", epoch)
     if everything:
         words = (
             "--requirement",
@@ -337,7 +360,7 @@ def main(dist: Path, everything: bool) -> None:
         build_image(dist / f"legacy-queue-{VERSION}-image.tar", epoch)
         prove()
     (dist / "NOTES.md").write_text(notes())
-    sums = [f"{digest(file)}  {file.name}\n" for file in sorted(dist.iterdir())]
+    sums = [f"{digest(file)}  {file.name}\n" for file in published]
     (dist / "SHA256SUMS").write_text("".join(sums))
     say(f"all is in {dist}")
 
