@@ -72,7 +72,7 @@ class Settings:
     synchronous: str = _one_of(
         ("normal", "full"),
         "normal",
-        "Of the embedded storage: after a power failure, normal lacks the last seconds, full lacks nothing.",
+        "Of the embedded storage: after a power failure, normal lacks about a second, full lacks nothing.",
     )
     data_dir: Path = _setting(
         values.path,
