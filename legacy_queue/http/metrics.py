@@ -1,7 +1,7 @@
 """The metrics of a process, and where they are served. The number of values of every label is bounded."""
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,17 +41,23 @@ class Metrics:
         self._max_pools = max_pools
         ProcessCollector(registry=self._registry)
         build = {"version": __version__, "python": platform.python_version(), "storage": storage}
-        Info("legacy_queue_build", "What runs here.", registry=self._registry).info(build)
+        Info(
+            "legacy_queue_build", "The version, Python and storage of this process.", registry=self._registry
+        ).info(build)
         answered = self._counter("requests", "Requests that were answered.", "endpoint", "status")
-        seconds = self._histogram("request", "From a request to the end of its answer.", "endpoint")
+        seconds = self._histogram("request", "Seconds from a request to the end of its answer.", "endpoint")
         operations = self._histogram(
-            "operation", "Operations on storage, by its service, and publishing to the broker.", "service"
+            "operation",
+            "Seconds of an operation on storage (file, or table, queue, blob) or the broker.",
+            "service",
         )
         # looked up in less time than the labels, which take a lock
         self._answered_of = cache(answered.labels)
         self._seconds_of = cache(seconds.labels)
         self._operations_of = cache(operations.labels)
-        self._failed = self._counter("failed_operations", "Those of them that failed.", "service")
+        self._failed = self._counter(
+            "failed_operations", "Operations on storage and broker that failed.", "service"
+        )
 
     def observe(self, service: str, seconds: float, is_answered: bool) -> None:
         """Count an operation of storage or broker, as ports.Observe."""
@@ -68,9 +74,11 @@ class Metrics:
     def watch(self, services: Services) -> None:
         """Read these services when the metrics are read. Called once."""
         self._gauge("waiting_requests", "Requests of claimWork that wait now.", services.pollers.waiting)
-        self._gauge("broker_away", "1 while the broker does not confirm.", lambda: services.publisher.is_away)
+        self._gauge(
+            "broker_away", "1 while the broker does not confirm, else 0.", lambda: services.publisher.is_away
+        )
         self._gauge("timers", "Timers in the memory of this process.", services.timers.in_memory)
-        self._gauge("late_timers", "Of these, timers that have fired and wait.", services.timers.late)
+        self._gauge("late_timers", "Timers that have fired and wait.", services.timers.late)
         self._registry.register(_Tasks(services, self._max_pools))
 
     def render(self) -> bytes:
@@ -78,11 +86,15 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"legacy_queue_{name}", what, labels, registry=self._registry)
+        return Counter(f"legacy_queue_{name}", _help(what, labels), labels, registry=self._registry)
 
     def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
         return Histogram(
-            f"legacy_queue_{name}_seconds", what, labels, registry=self._registry, buckets=_BUCKETS
+            f"legacy_queue_{name}_seconds",
+            _help(what, labels),
+            labels,
+            registry=self._registry,
+            buckets=_BUCKETS,
         )
 
     def _gauge(self, name: str, what: str, read: Any) -> None:
@@ -104,9 +116,8 @@ class _Tasks(Collector):
         return []  # so that registering reads nothing
 
     def collect(self) -> Iterator[Metric]:
-        events = CounterMetricFamily(
-            "legacy_queue_events", "Events that this process has published.", labels=["exchange"]
-        )
+        what = _help("Events that this process has published.", ["exchange"])
+        events = CounterMetricFamily("legacy_queue_events", what, labels=["exchange"])
         for exchange, count in self._services.publisher.published.items():
             events.add_metric([exchange], count)
         yield events
@@ -129,14 +140,19 @@ class _Tasks(Collector):
         for labels, count in counts.items():
             tasks.add_metric(labels, count)
         yield tasks
-        oldest = _family("oldest_pending_seconds", "How long the oldest task is pending.", "task_queue_id")
+        oldest = _family("oldest_pending_seconds", "Age of the oldest pending task.", "task_queue_id")
         for name, age in ages.items():
             oldest.add_metric([name], age)
         yield oldest
 
 
 def _family(name: str, what: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"legacy_queue_{name}", what, labels=labels)
+    return GaugeMetricFamily(f"legacy_queue_{name}", _help(what, labels), labels=labels)
+
+
+def _help(what: str, labels: Sequence[str]) -> str:
+    """The sentence and the labels: a metric without a sample shows its labels nowhere else."""
+    return f"{what} By {', '.join(labels)}." if labels else what
 
 
 def add_monitoring(app: Flask, services: Services, metrics: Metrics) -> None:
