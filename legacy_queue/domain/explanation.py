@@ -48,6 +48,55 @@ WaitSituation = Literal[
     "resolved",
 ]
 
+# what each says of the task, and when that ends by itself: the ``until`` of the wait
+WAIT_SITUATIONS: Mapping[WaitSituation, tuple[str, str]] = {
+    "never-polled": (
+        "No worker or client has called for its pool in ten days; a pool of a similar name is named.",
+        "",
+    ),
+    "quarantined": (
+        "Each worker that claimed for its pool is quarantined.",
+        "the first of the quarantines ends",
+    ),
+    "running-canceled": (
+        "The workers of its pool still run a task that was canceled, or is past its deadline.",
+        "the last of these claims ends",
+    ),
+    "proof-required": (
+        "Its pool has the policy `required`; claims of this run lacked messageId, receipt or signature.",
+        "",
+    ),
+    "visible": ("The next poll of its pool receives its message.", ""),
+    "behind": ("Other messages, of its priority or a higher one, are delivered before its own.", ""),
+    "received": (
+        "A worker has received its message, and has not claimed the task.",
+        "the message is visible again",
+    ),
+    "delayed": ("Its message is hidden, as after a refused claim.", "the message is visible"),
+    "message-missing": (
+        "Its message was lost.",
+        "the sweeper has offered the run again, if other runs do not have more messages than they need",
+    ),
+    "not-shown": (
+        "Storage does not show its message: Azure shows only the first 32 visible ones of a queue.",
+        "",
+    ),
+    "polled": ("Which worker or client asked for work of its pool last, and when.", ""),
+    "claimed": ("A worker has claimed it.", "`takenUntil`"),
+    "claim-expired": ("Its claim has ended: a timer or the next poll ends its run.", ""),
+    "dependency-failed": (
+        "A dependency is resolved otherwise than the task requires, or does not exist any more.",
+        "",
+    ),
+    "blocked": ("It waits for dependencies that are not resolved.", ""),
+    "unscheduled": ("It waits for scheduleTask.", ""),
+    "released": ("Its dependencies are resolved: its timer schedules it now.", ""),
+    "unpublished": ("Events of it may wait for the broker.", ""),
+    "deadline": ("Its deadline ends it, if nothing does before.", "its deadline"),
+    "deadline-passed": ("Its deadline has passed: its timer makes it an exception now.", ""),
+    "resolved": ("It waits for nothing.", ""),
+}
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -7,10 +7,9 @@ Exchanges"; for links and objects those of today's services.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import get_args
 
 from legacy_queue.domain.artifact import MAX_UPLOAD_SIZE
-from legacy_queue.domain.explanation import WaitSituation
+from legacy_queue.domain.explanation import WAIT_SITUATIONS
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.migration_report import METHODS
 from legacy_queue.domain.priority import PRIORITIES
@@ -337,9 +336,7 @@ SCHEMAS: dict[str, Schema] = {
     "inspect-task-response": object_of(
         "status now waitsFor story",
         waitsFor=array(
-            object_of(
-                "situation sentence", "until", situation={"enum": [*get_args(WaitSituation)]}, sentence=STRING
-            )
+            object_of("situation sentence", "until", situation={"enum": [*WAIT_SITUATIONS]}, sentence=STRING)
         ),
         story=array(
             object_of(
