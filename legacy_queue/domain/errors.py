@@ -29,23 +29,33 @@ class QueueError(Exception):
 
 
 class MalformedPayload(QueueError):
-    status = 400  # the body is not JSON
+    """The body is not JSON, or not `application/json`."""
+
+    status = 400
 
 
 class InvalidRequestArguments(QueueError):
-    status = 400  # the URL or its query does not match
+    """A parameter does not match its pattern."""
+
+    status = 400
 
 
 class InputValidationError(QueueError):
-    status = 400  # the body does not match its schema
+    """The body does not match its schema."""
+
+    status = 400
 
 
 class InputError(QueueError):
-    status = 400  # other bad input
+    """Other bad input: dates, dependencies, a claim without the field that the policy `required` demands."""
+
+    status = 400
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid. Every ``reason`` has the same message: the reason is only for the log,
+    """The credentials are not valid: the log has the reason.
+
+    Every ``reason`` has the same message: the reason is only for the log,
     and quotes nothing of the request. ``client_id`` is the clientId in the request, or "". An access token in
     its place is not shown.
     """
@@ -62,43 +72,62 @@ class AuthenticationFailed(QueueError):
 
 
 class AuthorizationFailed(QueueError):
-    status = 403  # no scope would help: Taskcluster's own name of that time
+    """The signature of a message is wrong.
+
+    No scope would help. Taskcluster's own name of that time.
+    """
+
+    status = 403
 
 
 class InsufficientScopes(AuthorizationFailed):
-    pass
+    """The message lists the missing scopes."""
 
 
 class ResourceNotFound(QueueError):
+    """There is no such task, run, artifact, worker or method."""
+
     status = 404
 
 
 class NoMatchingMethod(QueueError):
-    status = 406  # an object cannot be downloaded in any way that the caller accepts
+    """An `object` cannot be downloaded in any way that the caller accepts."""
+
+    status = 406
 
 
 class RequestConflict(QueueError):
-    status = 409  # the state does not allow it
+    """Another worker has the run, the task is resolved, the worker is quarantined, or the like."""
+
+    status = 409
 
 
 class ResourceExpired(QueueError):
+    """What the call is about has expired."""
+
     status = 410
 
 
 class LengthRequired(QueueError):
+    """An upload has no `content-length`."""
+
     status = 411
 
 
 class InputTooLarge(QueueError):
+    """The body, or what is stored of it, is over its limit."""
+
     status = 413
 
 
 class MisdirectedRequest(QueueError):
+    """The server does not answer to this `Host`: see the setting `allowed-hosts`."""
+
     status = 421  # a host that is not this server's: not 403, which more scopes would cure
 
 
 class ServiceUnavailable(QueueError):
-    """The request can be retried after ``retry_after``."""
+    """Storage or broker is away, or the server is at a limit. See `retry-after`."""
 
     status = 503
 
