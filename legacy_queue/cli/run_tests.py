@@ -41,6 +41,9 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     TASKCLUSTER_ACCESS_TOKEN, clients with a legacy base URL in LEGACY_QUEUE_BASE_URL. The other commands
     of legacy-queue find it too.
 
+    Signals are passed on. The exit code is 128 and the signal's number if a signal ended the command, 127 if
+    there is no such command, 126 if it cannot be run, and 1 if the server did not start.
+
     If the command fails, standard error has the last requests, the tasks that are not resolved, and the
     messages and warnings of the server.
 

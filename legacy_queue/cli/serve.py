@@ -31,8 +31,9 @@ def serve(
     It also fires timers, sweeps and expires, unless --no-resolvers leaves that to `legacy-queue resolve`.
     Without a resolver, a claim still expires as soon as a worker polls.
 
-    When it is ready, it prints one line of JSON on standard output: its URLs, and the credentials of the
-    development client if there is one. Logs are on standard error: lines of JSON, or text at a terminal.
+    When it is ready, it prints one line of JSON on standard output: `rootUrl`, `baseUrl`, `port`, `pid`,
+    `storage`, `file` of the embedded storage, `ca` with --tls auto, and `credentials` while the development
+    client is in force. Logs are on standard error: lines of JSON, or text at a terminal.
     """
     from legacy_queue.server import serve as server
     from legacy_queue.server.logs import log_to_standard_error

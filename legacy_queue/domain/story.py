@@ -29,7 +29,7 @@ class Moment(NamedTuple):
     """Something that happened at ``time``, which is text.
 
     ``kind`` is change (of the task), request, fault (that a request has met), event, or clock (a move of it).
-    ``facts`` are fields for a program: docs/reference/inspect.md#the-story.
+    ``facts`` are fields for a program: the answer of inspectTask.
     """
 
     time: str

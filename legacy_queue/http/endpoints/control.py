@@ -137,7 +137,20 @@ def list_faults(call: Call[FaultRegistry]) -> Reply:
 def add_fault(call: Call[FaultRegistry]) -> Reply:
     """Let something happen to requests: an error, a delay, or a connection closed without an answer.
 
-    If several faults match a request, the oldest happens, until its ``times`` are used up.
+    ``taskId`` and ``worker`` (``<workerGroup>/<workerId>``) select requests, and so does a ``probability``:
+    the same ``seed`` selects the same requests in each run. If several faults match a request, the oldest
+    happens, until its ``times`` are used up.
+
+    After the ``delay``, at most ``10m``, one of these happens. With ``status``, 400 to 599, the answer is
+    this error with the ``message``, and the request is not handled. With ``drop`` the connection is closed
+    without an answer, ``before`` the request is handled or ``after``. With ``sas`` the signed URLs in the
+    answer of pollTaskUrls are ``expired``, or expire after a duration. Of azure.receive: ``double`` puts a
+    copy of the message behind the others in its queue; ``lose`` deletes the message instead of delivering
+    it; ``stale`` delivers it with a receipt that is no longer good.
+
+    A request that the server refuses by itself is not counted. ``double``, ``lose``, ``stale`` and the
+    ``drop`` ``after`` of azure.receive wait for a request that receives a message. Other faults of it happen
+    to any poll, and take no ``taskId``.
     """
     return call.authorize().add(call.body)
 

@@ -30,7 +30,13 @@ inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
 def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
     """What a task waits for and until when, the cause to act on first; and what happened to it, in order.
 
-    A server with --control also has its requests, those that were refused too, and the moves of the clock.
+    Each moment of ``story`` has ``time``, ``what`` (a sentence) and ``kind``. A server with --control also
+    has the task's requests, those that were refused too, and the moves of the clock. An ``event`` is there if
+    this process has published it, with a broker while a stream was open.
+
+    ``message`` is what the task's message is from then on: ``visible``, ``hidden`` by a poll until
+    ``hiddenUntil``, ``held`` by the claim until ``takenUntil``, or ``gone``. Without --control, and where
+    workers poll Azure, only ``held`` and ``gone`` are known.
     """
     return explained(*call.authorize(), call.task_id)
 
