@@ -10,9 +10,11 @@ from inspect import cleandoc
 from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.request import urlopen
 
 import bodies
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 from sphinx.application import Sphinx
 
 from legacy_queue.adapters.clock import SystemClock
@@ -20,7 +22,10 @@ from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
 from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.situations import SITUATIONS
+from legacy_queue.domain import errors as domain_errors
+from legacy_queue.domain.errors import InjectedError, QueueError
 from legacy_queue.domain.events import PROJECT
+from legacy_queue.domain.explanation import WAIT_SITUATIONS
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
@@ -32,6 +37,7 @@ from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, message_schema
+from legacy_queue.testing import LegacyQueue
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event()), migration)
@@ -297,6 +303,41 @@ def situations() -> str:
     return _table(["situation", ""], [[f"`{each.name}`", each.sentence] for each in SITUATIONS])
 
 
+def errors() -> str:
+    """A row for each code, with the first paragraph of the docstring of its class."""
+    classes = [
+        each
+        for each in vars(domain_errors).values()
+        if isinstance(each, type) and issubclass(each, QueueError)
+    ]
+    rows = [
+        [str(each.status), f"`{each.__name__}`", cleandoc(each.__doc__ or "").partition("\n\n")[0]]
+        for each in classes
+        if each not in (QueueError, InjectedError)
+    ]
+    return _table(["status", "code", ""], rows)
+
+
+def waits() -> str:
+    """A row for each situation of a task that waits."""
+    rows = [[f"`{situation}`", says, until] for situation, (says, until) in WAIT_SITUATIONS.items()]
+    return _table(["`situation`", "what it says of the task", "`until`"], rows)
+
+
+def metrics() -> str:
+    """A row for each metric that a server shows."""
+    with LegacyQueue() as queue, urlopen(f"{queue.root_url}/metrics") as answer:  # noqa: S310
+        families = text_string_to_metric_families(answer.read().decode())
+        rows = [
+            [f"`{each.name}{_SUFFIXES.get(each.type, '')}`", each.type, escape(each.documentation)]
+            for each in families
+        ]
+    return _table(["metric", "type", ""], rows)
+
+
+_SUFFIXES = {"counter": "_total"}  # which the parser takes off
+
+
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -317,6 +358,9 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "routing-key": routing_key,
     "rules": rules,
     "situations": situations,
+    "errors": errors,
+    "waits": waits,
+    "metrics": metrics,
 }
 
 
