@@ -1,13 +1,15 @@
 """What the queue says of itself to an operator: ``/inspect/v1``."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.explanation import WAIT_SITUATIONS, WaitSituation
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time
+from legacy_queue.http.schemas import SCHEMAS
 from tests.http.calls import (
     NOW,
     POOL,
@@ -42,6 +44,11 @@ def test_it_needs_a_scope_of_its_own(target: str) -> None:
     refused(queue.send("GET", f"/inspect/v1/{target}", credentials=None), 403, "InsufficientScopes")
     answer = queue.send("GET", f"/inspect/v1/{target}", credentials=others)
     refused(answer, 403, "InsufficientScopes", "queue:inspect")
+
+
+def test_every_situation_has_a_meaning_and_is_in_the_schema() -> None:
+    wait = SCHEMAS["inspect-task-response"]["properties"]["waitsFor"]["items"]
+    assert [*get_args(WaitSituation)] == [*WAIT_SITUATIONS] == wait["properties"]["situation"]["enum"]
 
 
 def test_an_unknown_task_is_not_found(queue: Queue) -> None:
