@@ -86,7 +86,7 @@ def reports(shown: dict[str, Shown]) -> dict[str, Report]:
         return dict(zip(ASKED, threads.map(report, ASKED), strict=True))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ASKED)
 def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol: str) -> None:
     report = reports[protocol]
@@ -95,7 +95,7 @@ def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol
     assert [each.rule.id for each in report.verdicts] == ASKED[protocol]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ASKED)
 def test_each_situation_is_counted_as_it_ends(
     reports: dict[str, Report], shown: dict[str, Shown], protocol: str
@@ -138,7 +138,7 @@ def test_a_broken_rule_has_the_lives_of_its_tasks_as_pictures(tmp_path: Path) ->
     assert targets == {link.get("href") for link in picture.iterfind(".//a")}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_sample_worker_lives_through_torture() -> None:
     ended = run("--torture", "1", "--steps", "25", "--", *sample_worker("deployed"))
     assert ended.returncode == 0, ended.stdout
@@ -159,7 +159,7 @@ def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
     assert "has no payload of a task that completes" in run("--payload", str(file), "--", "true").stderr
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_report_on_scriptworker_is_that_of_the_documents() -> None:
     """What is broken is in scriptworker 3.1.2 itself."""
     program = Path("examples/scriptworker/worker.py").resolve()
