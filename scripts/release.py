@@ -25,7 +25,7 @@ VERSION = legacy_queue.__version__
 UV = Path(sys.executable).with_name("uv")
 BEGAN = time.monotonic()
 # the oldest that the fixtures are for and that runs here; tests/examples runs the newest
-OLDEST_PYTEST = "pytest ==7.0.1" if sys.version_info < (3, 14) else "pytest ==8.0.0"
+OLDEST_PYTEST = "pytest ==7.0.1" if sys.version_info < (3, 12) else "pytest ==8.0.0"
 # What runs on each Debian, which brings a Python: 3.11, 3.13, and the newest.
 PROOF = {"bookworm": ".ci/run", "trixie": "scripts/release", "sid": ".ci/run"}
 SHOWN: list[str] = []  # for the notes
