@@ -223,8 +223,8 @@ install_podman() {
     [[ ! -d "$home/store" ]] || "$root/tests/containers/podman" rm --all --force --time 0 &>/dev/null || :
     awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
-    # netavark starts iptables
-    if apt_install podman runc mmdebstrap netavark aardvark-dns iptables &&
+    # netavark starts iptables, or nft of nftables
+    if apt_install podman runc mmdebstrap netavark aardvark-dns iptables nftables &&
         make_debian_image "$root/tests/containers/podman" >&2 </dev/null; then
         printf '%s\n' "$pins" >"$home/.installed"
     else
