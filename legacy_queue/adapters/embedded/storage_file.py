@@ -90,7 +90,7 @@ class StorageFile:
         self._lock: int | None = None
         self._prepared: Identity = None
         self._watched: list[Identity] = []
-        self.is_replaced = False
+        self.is_given_up = False
 
     @property
     def is_missing(self) -> bool:
@@ -184,14 +184,14 @@ class StorageFile:
 
     def look(self) -> bool:
         """Whether file, WAL and shared memory are those of ``watch``; once they are not, never again."""
-        if not self.is_replaced and self._identities() != self._watched:
+        if not self.is_given_up and self._identities() != self._watched:
             self.give_up("storage-file-removed")
-        return not self.is_replaced
+        return not self.is_given_up
 
     def give_up(self, event: str) -> None:
         """Log the event; this process changes the file no more."""
         log.error(event, path=str(self.path))
-        self.is_replaced = True
+        self.is_given_up = True
 
     def _identities(self) -> list[Identity]:
         return [_identity(path) for path in (self.path, self.wal, self._shm)]

@@ -78,7 +78,7 @@ class Upkeep:
         Raises ServiceUnavailable if the file was removed, or was of a newer version, at the last look, which
         is taken every second, and while the disk does not take what was written.
         """
-        if self._file.is_replaced:
+        if self._file.is_given_up:
             raise ServiceUnavailable(
                 "the file of the storage was removed, replaced, or brought forward by a newer server: restart"
             )
