@@ -17,7 +17,6 @@ UPLOAD = "upload"
 REPORTS = ("reportCompleted", "reportFailed", "reportException")
 RUN_CALLS = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
 JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", "cancelTask", *RUN_CALLS)
-_ROUNDED = timedelta(milliseconds=2)  # the times of the journal
 # On a machine on which a worker starts within three seconds; longer on a slower one: ``Log.pace``.
 QUIET_TIME = timedelta(seconds=3)  # in which what follows at once has come
 MAX_REACTION_TIME = timedelta(seconds=12)  # in which a worker has repeated a call
@@ -39,7 +38,7 @@ class Request:
 
     @cached_property
     def begun(self) -> datetime:
-        return self.ended - timedelta(milliseconds=self.wire["ms"])
+        return parse_time(self.wire["begun"])
 
     @property
     def status(self) -> int:
@@ -92,7 +91,7 @@ class Request:
     def follows(self, other: "Request") -> bool:
         """Whether this request began after the answer to the other."""
         later = self.wire["sequence"] > other.wire["sequence"]
-        return bool(later) and self.begun + _ROUNDED >= other.ended
+        return bool(later) and self.begun >= other.ended
 
 
 class Message(NamedTuple):

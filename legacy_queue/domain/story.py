@@ -1,7 +1,6 @@
 """What happened to a task, in order: sentences for a person, from its row and from what was recorded."""
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, zip_longest
@@ -49,19 +48,13 @@ def story(
     *,
     sees_polls: bool = True,
 ) -> list[Moment]:
-    """The life of the task. ``requests`` are those of it in the journal, which have the same clock; each has
-    the time of its begin. ``clock_moves`` before and after its life are left out. Unless the journal
+    """The life of the task. ``requests`` are those of it in the journal, which have the same clock.
+    ``clock_moves`` before and after its life are left out. Unless the journal
     ``sees_polls``, a message in a queue may be visible or hidden: it is not said.
 
     Equal moments in a row are one moment, with their number.
     """
-    # under a frozen clock no time passes in a request
-    moved = [move.time for move in clock_moves]
-    asked = [
-        _moment_of(request, task, is_frozen=at > 0 and clock_moves[at - 1].facts["frozen"])
-        for request in requests
-        for at in [bisect_right(moved, request["time"])]
-    ]
+    asked = (_moment_of(request, task) for request in requests)
     moments = [*asked, *_moments(task, sees_polls=sees_polls), *events]
     begin, end = min(moment.time for moment in moments), max(moment.time for moment in moments)
     end = end if task.is_resolved else "9"  # later than any time
@@ -105,8 +98,10 @@ def _rank(moment: Moment) -> tuple[int, int]:
     return facts.get("runId", 0), _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
-def _moment_of(request: Mapping[str, Any], task: Task, *, is_frozen: bool) -> Moment:
-    """A request, which may be about other tasks too. A message of an earlier run means nothing any more."""
+def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
+    """A request, when it came. It may be about other tasks too; a message of an earlier run means nothing
+    any more.
+    """
     time = parse_time(request["time"])
     run_id = max((run.run_id for run in task.runs if run.scheduled <= time), default=0)
     facts = {name: request[name] for name in ("endpoint", "status", "runId") if name in request}
@@ -126,9 +121,8 @@ def _moment_of(request: Mapping[str, Any], task: Task, *, is_frozen: bool) -> Mo
         and (request.get("endpoint"), request["status"]) in ((DELETE, 204), (RECEIVE, 200))
     ):
         facts["message"] = "gone"  # a fault has lost what is received and not there
-    begin = time if is_frozen else time - timedelta(milliseconds=request["ms"])
     kind = "fault" if "fault" in request else "request"
-    return Moment(format_time(begin), request_words(request), kind, facts)
+    return Moment(request["begun"], request_words(request), kind, facts)
 
 
 def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:

@@ -17,6 +17,7 @@ from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
+from legacy_queue.domain.times import format_time
 from legacy_queue.http.browser_guard import ANY, BrowserGuard
 from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -134,6 +135,11 @@ def create_app(
     views.add_to(app, bare, has_prefix=False)
     hooks = (metrics.answered, journal.answered) if control else (metrics.answered,)
     log_requests(app, hooks)
+
+    @app.before_request
+    def note_begin() -> None:
+        record_of(request.environ).facts["begun"] = format_time(services.clock.now())
+
     guard = BrowserGuard(hosts, origins)
     app.before_request(guard.check)
     app.after_request(guard.share)

@@ -19,7 +19,7 @@ _MAX_POOLS = 5
 _MAX_MESSAGES = 10
 _MAX_WARNINGS = 10
 _REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
-_UNIQUE_FIELDS = ("sequence", "time", "requestId", "path", "priority", "ms")
+_UNIQUE_FIELDS = ("sequence", "begun", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">

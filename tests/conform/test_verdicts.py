@@ -26,6 +26,7 @@ def entry(seconds: float, endpoint: str, status: int = 200, **fields: Any) -> di
     """A request that was answered then, 10 ms after it came."""
     path = fields.get("path", f"/{endpoint}/{fields.get('taskId')}")
     known = {"time": format_time(at(seconds)), "ms": 10, "method": "POST", "taskQueueId": POOL}
+    known["begun"] = format_time(at(seconds - fields.get("ms", 10) / 1000))
     return {**known, "endpoint": endpoint, "status": status, **fields, "path": path}
 
 

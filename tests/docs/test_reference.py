@@ -1,6 +1,8 @@
 """The reference agrees with the code; its generated parts are tested as they are built."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +60,25 @@ def test_the_methods_of_a_published_client_are_those_it_has(version: str) -> Non
     ran = subprocess.run([python, "-c", _METHODS], capture_output=True, text=True, check=True, timeout=LONG)
     listed = json.loads((ROOT / "docs" / "_ext" / "clients.json").read_text())
     assert json.loads(ran.stdout) == listed[version]
+
+
+def test_the_events_to_watch_for_are_the_warnings_and_errors_that_the_code_logs() -> None:
+    page = (ROOT / "docs" / "reference" / "logs.md").read_text()
+    section = page.partition("## Events to watch for")[2].partition("\n## ")[0]
+    heads = " ".join(re.findall(r"^- ((?:`[a-z-]+`[,;]?\s*)+)", section, re.MULTILINE))
+    nodes = [
+        node
+        for path in (ROOT / "legacy_queue").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    logged = {
+        node.args[0].value
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("log.warning", "log.error", "log.exception")
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert len(logged) > 20
+    assert logged <= set(re.findall(r"`([a-z-]+)`", section))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert set(re.findall(r"`([a-z-]+)`", heads)) <= texts

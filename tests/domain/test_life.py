@@ -44,8 +44,8 @@ def answer(task: Task, *requests: Any, now: datetime = ENDS + HOUR, **more: Any)
 
 def request(endpoint: str, time: datetime = NOW, **fields: Any) -> dict[str, Any]:
     return {
+        "begun": format_time(time),
         "time": format_time(time),
-        "ms": 0.0,
         "status": 200,
         "endpoint": endpoint,
         "taskId": TASK_ID,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.http.request_journal import shown_target
 from tests.http.calls import (
+    NOW,
     POOL,
     PROVISIONER,
     ROOT,
@@ -24,6 +25,7 @@ from tests.http.calls import (
     hawk,
     succeeded,
 )
+from tests.memory_server import FakeClock
 
 SECRET = "S3CRETsecretS3CRETsecret"
 SIGNED = f"se=2018&sig={SECRET}&sp=p&sv=2025"
@@ -49,7 +51,7 @@ def requests(queue: Queue, query: str = "") -> list[dict[str, Any]]:
     for request in answer:
         assert request.pop("ms") >= 0
         assert request.pop("requestId")
-        assert parse_time(request.pop("time")) == queue.clock.now()
+        assert parse_time(request.pop("begun")) == parse_time(request.pop("time")) == queue.clock.now()
     return list(answer)
 
 
@@ -86,6 +88,18 @@ def test_a_request_is_recorded_with_its_task_worker_and_client(queue: Queue) -> 
         ],
         **WORKER,
     }
+
+
+def test_a_request_is_recorded_with_the_time_when_it_came_and_that_when_it_was_answered() -> None:
+    class Clock(FakeClock):
+        def now(self) -> datetime:
+            self.advance(timedelta(seconds=1))
+            return super().now()
+
+    queue = ClosingQueue(control=True, clock=Clock(NOW))
+    queue.create()
+    [request] = succeeded(queue.send("GET", "/control/v1/requests")).get_json()["requests"]
+    assert parse_time(request["time"]) > parse_time(request["begun"]) + timedelta(seconds=1)
 
 
 def test_a_request_without_an_endpoint_is_recorded(queue: Queue) -> None:

@@ -59,14 +59,14 @@ NEEDS_WAL = "needs its wal"  # see Upkeep
 _IS_BACKUP = "backup"  # nobody has written to this copy yet
 _RESTORE = "restore a backup with `legacy-queue restore FILE`"
 _UNWRITABLE = "{path} cannot be written: make it and its folder writable, or use another --data-dir"
-_DAMAGED = f"{{path}} with its -wal is damaged ({{error}}): {_RESTORE}, or use another --data-dir"
+_DAMAGED = "{path} with its -wal is damaged ({error}): {instead}"
 _SENTENCES = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
     sqlite3.SQLITE_FULL: "{path} cannot be written: its disk is full, free 2 MB at least",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}): its disk is full, or fails",
     sqlite3.SQLITE_BUSY: "{path} is locked by another program: end that, or use another --data-dir",
-    sqlite3.SQLITE_NOTADB: f"{{path}} is no SQLite file: {_RESTORE}, or use another --data-dir",
+    sqlite3.SQLITE_NOTADB: "{path} is no SQLite file: {instead}",
 }
 
 Identity = tuple[int, int] | None  # device and inode
@@ -267,7 +267,8 @@ class StorageFile:
 
     @contextmanager
     def _translated(self, path: Path | None = None) -> Iterator[None]:
-        """Errors of the file become UnusableStorage."""
+        """Errors of the file, or of the backup that is restored, become UnusableStorage."""
+        instead = "name another backup" if path else f"{_RESTORE}, or use another --data-dir"
         path = path or self.path
         try:
             yield
@@ -281,7 +282,7 @@ class StorageFile:
             ) from error
         except (sqlite3.Error, TypeError) as error:  # TypeError: a row is missing
             sentence = _SENTENCES.get(error_code(error), _DAMAGED)
-            raise UnusableStorage(sentence.format(path=path, error=error)) from error
+            raise UnusableStorage(sentence.format(path=path, error=error, instead=instead)) from error
 
     def _check_owner(self) -> None:
         """Raises OSError."""
