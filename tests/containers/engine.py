@@ -31,11 +31,9 @@ LABELS = {"VERSION": "0.0.1", "REVISION": "0123abc", "SOURCE": "https://example.
 # pip's settings of package sources
 _SOURCES = ("index-url", "extra-index-url", "find-links", "no-index", "proxy", "trusted-host")
 _PORTS = ("SERVER_1_PORT", "SERVER_2_PORT", "BLOB_PORT", "QUEUE_PORT")
-# Node.js and Azurite of this machine, under the name of the published image
+# under the name of the published image; ``Services`` mounts Node.js and Azurite of this machine
 _AZURITE = """
 FROM localhost/debian
-COPY --from=node node /usr/local/bin/
-COPY --from=azurite . /opt/azurite
 ENV PATH=/opt/azurite/node_modules/.bin:/usr/local/bin:/usr/bin:/bin
 """
 # Debian's RabbitMQ, with the user, the open folder of logs and the volume of the published image
@@ -93,12 +91,10 @@ def build_images(folder: Path) -> None:
     for name, text in (("rabbitmq", _RABBITMQ), ("azurite", _AZURITE)):
         (folder / name).mkdir()
         (folder / name / "Containerfile").write_text(text)
-    node = Path(shutil.which("node") or "").resolve().parent
-    contexts = (f"--build-context=node={node}", f"--build-context=azurite={ROOT / 'azurite'}")
     arguments = [f"--build-arg={name}={value}" for name, value in LABELS.items()]
     builds = (
         (f"localhost/{_SERVICES['rabbitmq']['image']}", folder / "rabbitmq"),
-        (_SERVICES["azurite"]["image"], *contexts, folder / "azurite"),
+        (_SERVICES["azurite"]["image"], folder / "azurite"),
         (IMAGE, *arguments, *image_options(folder), ROOT),
     )
     with ThreadPoolExecutor() as threads:
@@ -137,6 +133,10 @@ class Services:
             f"{os.environ[MARK]}-{folder.name}".lower().replace("_", "-"),
         )
         shutil.copy(ROOT / "compose.yaml", folder)
+        node = Path(shutil.which("node") or "").resolve()
+        mounts = [f"{node}:/usr/local/bin/node:ro", f"{ROOT / 'azurite'}:/opt/azurite:ro"]
+        added = {"services": {"azurite": {"volumes": mounts}}}
+        (folder / "compose.override.yaml").write_text(yaml.safe_dump(added))
         said(ROOT / "deploy/secrets", cwd=folder)
         self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))
         with ExitStack() as stack:

@@ -79,23 +79,25 @@ structlog.configure(processors=[structlog.processors.format_exc_info, ERRORS])
 
 
 def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
-    """Run the plan; ``note`` gets each line of its story."""
-    story: list[str] = []
-    trial = _Run(plan, note or story.append)
+    """Run the plan; ``note`` gets each line of its story. A run that breaks a promise is run again for it."""
+    trial = _Run(plan, note)
     try:
         trial.run()
         broken = None
     except Broken as found:
         broken = found
+    story: list[str] = []
+    if broken and not note:
+        return replace(run(plan, story.append), story=story)
     world = trial.world
     if broken:
         world.note(f"BROKEN {broken}")
     about = world.named(broken.about) if broken else ""
-    return Outcome(plan, broken, world.time.now, world.calls.total(), world.kills, about, story)
+    return Outcome(plan, broken, world.time.now, world.calls.total(), world.kills, about)
 
 
 class _Run:
-    def __init__(self, plan: Plan, note: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, note: Callable[[str], None] | None) -> None:
         self.plan = plan
         self.world = World(plan.seed, plan.faults, note)
         self.record = Record(self.world)
