@@ -27,7 +27,7 @@ def backup(file: Path, **options: str | None) -> None:
 
 @click.command(cls=SettingsCommand, uses=("data_dir",))
 @setting_options
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def restore(file: Path, **options: str | None) -> None:
     """Put the backup FILE and FILE-artifacts in the place of the embedded storage, which is lost.
 
@@ -40,4 +40,4 @@ def restore(file: Path, **options: str | None) -> None:
         missing = required_file(settings).restore(file, show)
     click.echo(f"The storage of {settings.data_dir} is that of {file}.")
     if missing:
-        click.echo(f"{missing} of its artifacts are not in {file}-artifacts: they are lost.", err=True)
+        click.echo(f"Artifacts that are not in {file}-artifacts, and lost: {missing}.", err=True)

@@ -125,8 +125,16 @@ def conform(
 
 
 def _journal(root_url: str | None) -> Any:
-    """A function that reads a page of the running queue's journal."""
+    """A function that reads a page of the running queue's journal. Raises ValueError if its times are not those
+    that the workers saw.
+    """
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
+    clock = queue.ask("GET", "/control/v1/clock", "clock")
+    if clock["offset"] or clock["frozen"]:
+        raise ValueError(
+            "the clock of the queue was moved, which its workers did not see: reset the queue, let them run "
+            "again, and leave the clock alone"
+        )
     path = f"/control/v1/requests?limit={conformance.PAGE}"
     return lambda after: queue.ask("GET", path, "requests", params={"after": after})

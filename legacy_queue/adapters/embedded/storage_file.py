@@ -58,15 +58,15 @@ _SERVED = b"served\n"  # in the lock, once the file was made
 NEEDS_WAL = "needs its wal"  # see Upkeep
 _IS_BACKUP = "backup"  # nobody has written to this copy yet
 _RESTORE = "restore a backup with `legacy-queue restore FILE`"
-_UNWRITABLE = "{path} cannot be written: make it and its folder writable, or use another --data-dir"
-_DAMAGED = "{path} with its -wal is damaged ({error}): {instead}"
+_UNWRITABLE = "{path} cannot be opened or written: make it and its folder writable, or {instead}"
+_DAMAGED = "{path} is damaged ({error}): {mend}"
 _SENTENCES = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
     sqlite3.SQLITE_FULL: "{path} cannot be written: its disk is full, free 2 MB at least",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}): its disk is full, or fails",
-    sqlite3.SQLITE_BUSY: "{path} is locked by another program: end that, or use another --data-dir",
-    sqlite3.SQLITE_NOTADB: "{path} is no SQLite file: {instead}",
+    sqlite3.SQLITE_BUSY: "{path} is locked by another program: end that, or {instead}",
+    sqlite3.SQLITE_NOTADB: "{path} is no SQLite file: {mend}",
 }
 
 Identity = tuple[int, int] | None  # device and inode
@@ -162,14 +162,13 @@ class StorageFile:
         self.require()
         with self._translated(), closing(read_only(self.path)) as connection:
             version = version_of(connection)
-            _check_version(version, self.path)
+            _check_version(version, self.path, _instead(None))
             if version < VERSION:
                 raise UnusableStorage(
                     f"{self.path} is of an earlier version of legacy-queue: start `legacy-queue serve` of "
                     "this one first, which brings the file forward"
                 )
-            (key,) = connection.execute("SELECT value FROM meta WHERE name = 'signing key'").fetchone()
-            return bytes(key)
+            return _signing_key(connection)
 
     def watch(self) -> None:
         """Remember which file, WAL and shared memory these are, before any process has opened them.
@@ -246,6 +245,8 @@ class StorageFile:
             closing(read_only(source, alone=alone)) as file,
             ExitStack() as undo,
         ):
+            if not version_of(file):
+                raise UnusableStorage(f"{source} is no backup: name another")
             self._check(file, source)
             undo.callback(new.unlink, missing_ok=True)
             with _copying(source, self.path):
@@ -268,21 +269,23 @@ class StorageFile:
     @contextmanager
     def _translated(self, path: Path | None = None) -> Iterator[None]:
         """Errors of the file, or of the backup that is restored, become UnusableStorage."""
-        instead = "name another backup" if path else f"{_RESTORE}, or use another --data-dir"
+        instead = _instead(path)
+        mend = instead if path else f"{_RESTORE}, or {instead}"
         path = path or self.path
         try:
             yield
         except NotOurs as error:
             raise UnusableStorage(
-                f"{error.filename} is not used: {error.strerror}; use another --data-dir"
+                f"{error.filename} is not used: {error.strerror}; {instead}"
             ) from error
         except OSError as error:
             raise UnusableStorage(
-                f"{path} cannot be written and read: {error.strerror}; use another --data-dir"
+                f"{path} cannot be written and read: {error.strerror}; {instead}"
             ) from error
-        except (sqlite3.Error, TypeError) as error:  # TypeError: a row is missing
+        except sqlite3.Error as error:
             sentence = _SENTENCES.get(error_code(error), _DAMAGED)
-            raise UnusableStorage(sentence.format(path=path, error=error, instead=instead)) from error
+            said = sentence.format(path=path, error=error, instead=instead, mend=mend)
+            raise UnusableStorage(" ".join(said.split())) from error
 
     def _check_owner(self) -> None:
         """Raises OSError."""
@@ -312,14 +315,16 @@ class StorageFile:
             raise UnusableStorage(f"{self.wal} is of another file than the backup beside it: {_RESTORE}")
 
     def _check(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+        instead = _instead(path)
         path = path or self.path
         (kind,) = connection.execute("PRAGMA application_id").fetchone()
         version = version_of(connection)
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if kind != APPLICATION_ID and (kind or tables):
-            raise UnusableStorage(f"{path} is a file of another program: choose another --data-dir")
+            raise UnusableStorage(f"{path} is a file of another program: {instead}")
         if tables:
-            _check_version(version, path)
+            _check_version(version, path, instead)
+            _signing_key(connection)
         end = time.monotonic() + _CHECK_TIMEOUT
         connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)
         try:
@@ -330,20 +335,32 @@ class StorageFile:
             found = "ok"
         connection.set_progress_handler(None, 0)
         if found != "ok":
-            raise sqlite3.DatabaseError(found)
+            raise sqlite3.DatabaseError(found.rpartition("***")[2])
 
 
-def _check_version(version: int, path: Path) -> None:
+def _instead(source: Path | None) -> str:
+    """What to use instead of the file, or of the backup ``source``."""
+    return "name another backup" if source else "use another --data-dir"
+
+
+def _signing_key(connection: sqlite3.Connection) -> bytes:
+    """Raises sqlite3.Error."""
+    for (key,) in connection.execute("SELECT value FROM meta WHERE name = 'signing key'"):
+        return bytes(key)
+    raise sqlite3.DatabaseError("its signing key is missing")
+
+
+def _check_version(version: int, path: Path, instead: str) -> None:
     """Raises UnusableStorage for tables that can be neither used nor brought forward."""
     if version < FIRST_VERSION:
         raise UnusableStorage(
             f"{path} was written before the first release of legacy-queue: let its tasks end with the "
-            "version that wrote it, and use another --data-dir"
+            f"version that wrote it, and {instead}"
         )
     if version > VERSION:
         raise UnusableStorage(
             f"{path} was written by a newer version of legacy-queue: its tables have version {version}, and "
-            f"this program knows {VERSION} at most. Use that version, or another --data-dir"
+            f"this program knows {VERSION} at most. Use that version, or {instead}"
         )
 
 

@@ -1,6 +1,7 @@
 """The file of embedded storage: what a start accepts, and the sentence for what it does not."""
 
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -458,9 +459,19 @@ def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path:
         connection.execute("CREATE TABLE theirs (x)")
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("something else" * 1000)
-    for name, words in (("foreign", ""), ("empty", ""), ("text", ".*: name another backup"), ("missing", "")):
-        with pytest.raises(UnusableStorage, match=f"{tmp_path / name}{words}"):
+    for name, change in (("newer", f"PRAGMA user_version = {VERSION + 1}"), ("keyless", "DELETE FROM meta")):
+        shutil.copy(file.path, tmp_path / name)
+        with closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute(change)
+    whole = file.path.read_bytes()
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    for name in ("foreign", "empty", "text", "missing", "newer", "keyless", "cut"):
+        with pytest.raises(
+            UnusableStorage, match=rf"{tmp_path / name} .*: .*name another( backup)?$"
+        ) as refused:
             StorageFile(tmp_path).restore(tmp_path / name)
+        assert not re.search(r"--data-dir|\*\*\*", str(refused.value))
         for path in (tmp_path / name, tmp_path / "storage.lock"):
             path.unlink(missing_ok=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
