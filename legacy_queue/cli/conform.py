@@ -125,12 +125,12 @@ def conform(
 
 
 def _journal(root_url: str | None) -> Any:
-    """A function that reads a page of the running queue's journal. Raises ValueError if its times are not those
-    that the workers saw.
+    """A function that reads a page of the running queue's journal. Raises ValueError if the times in it are
+    not those that the workers saw.
     """
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
-    clock = queue.ask("GET", "/control/v1/clock", "clock")
+    clock = queue.ask("GET", "/control/v1/clock", "offset")
     if clock["offset"] or clock["frozen"]:
         raise ValueError(
             "the clock of the queue was moved, which its workers did not see: reset the queue, let them run "

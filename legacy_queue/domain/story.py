@@ -4,22 +4,22 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, zip_longest
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.fault import DELETE, RECEIVE
-from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 _FIRST, _LAST = 20, 130  # moments of a long story that are shown
-# of moments at the same time
-_ORDER = (
-    *("createTask", "defineTask", "defined", "scheduleTask", "rerunTask", "pending", RECEIVE, "claimTask"),
-    *("claimWork", "running", DELETE, "reclaimTask", "cancelTask", "reportCompleted", "reportFailed"),
-    *("reportException", "completed", "failed", "exception"),
-)
+# the calls that make a change of a task
+_DEFINE = ("createTask", "defineTask")
+_MAKE_PENDING = {"scheduled": ("createTask", "scheduleTask"), "rerun": ("rerunTask",)}  # by its reason
+_CLAIM = ("claimTask", "claimWork")
+_RESOLVE = ("reportCompleted", "reportFailed", "reportException", "cancelTask")
+_CHANGE_PRIORITY = ("changeTaskPriority",)
 _HIDDEN_FOR = re.compile(r"visibilitytimeout=(\d{1,7})")  # of a poll
 _DEFAULT_HIDDEN_FOR = 30  # seconds. Source: Azure's Get Messages
 
@@ -28,13 +28,15 @@ class Moment(NamedTuple):
     """Something that happened at ``time``, which is text.
 
     ``kind`` is change (of the task), request, fault (that a request has met), event, or clock (a move of it).
-    ``facts`` are fields for a program: the answer of inspectTask.
+    ``facts`` are fields for a program: the answer of inspectTask. ``causes`` are the calls that make such a
+    change.
     """
 
     time: str
     what: str
     kind: str = "change"
     facts: Mapping[str, Any] = MappingProxyType({})
+    causes: Sequence[str] = ()
 
     def to_wire(self) -> Mapping[str, Any]:
         return {"time": self.time, "what": self.what, "kind": self.kind, **self.facts}
@@ -48,9 +50,9 @@ def story(
     *,
     sees_polls: bool = True,
 ) -> list[Moment]:
-    """The life of the task. ``requests`` are those of it in the journal, which have the same clock.
-    ``clock_moves`` before and after its life are left out. Unless the journal
-    ``sees_polls``, a message in a queue may be visible or hidden: it is not said.
+    """The life of the task. ``requests`` are those of it in the journal, which have the same clock, in its
+    order. ``clock_moves`` before and after its life are left out. Unless the journal ``sees_polls``, a
+    message in a queue may be visible or hidden: it is not said.
 
     Equal moments in a row are one moment, with their number.
     """
@@ -59,7 +61,8 @@ def story(
     begin, end = min(moment.time for moment in moments), max(moment.time for moment in moments)
     end = end if task.is_resolved else "9"  # later than any time
     moments += [move for move in clock_moves if begin <= move.time <= end and begin < move.facts["movedTo"]]
-    moments.sort(key=lambda moment: (moment.time, *_rank(moment)))
+    moments.sort(key=attrgetter("time"))
+    moments = [it for _, at_once in groupby(moments, attrgetter("time")) for it in _in_order([*at_once])]
     # a claim and its reclaims differ in their ends; moves of the clock in a row are one
     same = groupby(moments, lambda moment: (moment.what, moment.kind != "clock" and moment.facts))
     return [
@@ -89,13 +92,38 @@ def moment_words(moment: Mapping[str, Any]) -> str:
     return words
 
 
-def _rank(moment: Moment) -> tuple[int, int]:
-    """The order of moments at the same time: a request comes before what it has changed."""
-    facts = moment.facts
-    if moment.kind in ("event", "clock"):  # they have no run
-        return (-1 if facts.get("movedTo") == moment.time else MAX_RUNS), len(facts)
-    name = facts.get("endpoint") or facts.get("state") or moment.what.partition(" ")[0]
-    return facts.get("runId", 0), _ORDER.index(name) if name in _ORDER else len(_ORDER)
+def _in_order(moments: Sequence[Moment]) -> Sequence[Moment]:
+    """Moments at one time, as all are under a frozen clock: a change comes behind the request that made it,
+    or else behind the change before it; requests are in the order of their answers.
+    """
+    if len(moments) == 1:
+        return moments
+    requests = [it for it in moments if it.kind in ("request", "fault")]
+    placed = [(number, it) for number, it in enumerate(requests, 1)]
+    changes = [it for it in moments if it.kind == "change"]
+    of_runs = [it for it in changes if it.causes != _CHANGE_PRIORITY]
+    # one createTask defines a task and makes it pending; each change of a priority has a request of its own
+    for chain, again in (of_runs, 1), ([it for it in changes if it not in of_runs], 0):
+        behind = 0  # so many requests
+        for change in chain:
+            left = range(max(behind - again, 0), len(requests))
+            behind = next((number + 1 for number in left if _has_made(requests[number], change)), behind)
+            placed.append((behind, change))
+    placed.sort(key=itemgetter(0))
+    moves = [it for it in moments if it.kind == "clock"]
+    freezes = [it for it in moves if it.facts["movedTo"] == it.time and it.facts["frozen"]]
+    return [
+        *freezes,
+        *(it for _, it in placed),
+        *(it for it in moments if it.kind == "event"),
+        *(it for it in moves if it not in freezes),
+    ]
+
+
+def _has_made(request: Moment, change: Moment) -> bool:
+    called, run_id = request.facts, request.facts.get("runId")
+    is_of_run = run_id is None or run_id == change.facts.get("runId")
+    return called.get("endpoint") in change.causes and called["status"] < 400 and is_of_run
 
 
 def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
@@ -122,7 +150,9 @@ def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
     ):
         facts["message"] = "gone"  # a fault has lost what is received and not there
     kind = "fault" if "fault" in request else "request"
-    return Moment(request["begun"], request_words(request), kind, facts)
+    # storage has hidden or deleted the message when it answered
+    begun = request["time" if "message" in facts else "begun"]
+    return Moment(begun, request_words(request), kind, facts)
 
 
 def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:
@@ -132,36 +162,37 @@ def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:
     what = f"defined for {pool}, with priority {wire['priority']}"
     # the clock of who created it may be ahead
     created = min([task.definition.created, *(run.scheduled for run in task.runs)])
-    yield Moment(format_time(created), what, facts={"priority": wire["priority"]})
+    yield Moment(format_time(created), what, facts={"priority": wire["priority"]}, causes=_DEFINE)
     for change in task.priority_changes:
         what = f"priority changed from {change.old} to {change.new}"
         # a pending run gets another message, in the queue of that priority
         moves = any(run.is_pending(change.changed) for run in task.runs)
         facts = {"priority": change.new, **(visible if moves else {})}
-        yield Moment(format_time(change.changed), what, facts=facts)
+        yield Moment(format_time(change.changed), what, facts=facts, causes=_CHANGE_PRIORITY)
     for run, after in zip_longest(task.runs, task.runs[1:]):
         yield from _moments_of(run, visible, is_retried=after is not None and after.is_retry)
 
 
 def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> Iterator[Moment]:
-    def moment(time: datetime, what: str, state: str, **facts: Any) -> Moment:
-        return Moment(format_time(time), what, facts={"runId": run.run_id, "state": state, **facts})
+    def moment(time: datetime, what: str, state: str, causes: Sequence[str], **facts: Any) -> Moment:
+        facts = {"runId": run.run_id, "state": state, **facts}
+        return Moment(format_time(time), what, facts=facts, causes=causes)
 
     name = f"run {run.run_id}"
     if run.reason_created != "exception":  # else it was never pending: it only says why the task ended
         what = f"{name} is pending ({run.reason_created})"
-        yield moment(run.scheduled, what, "pending", **visible)
+        causes = _MAKE_PENDING.get(run.reason_created, ())
+        yield moment(run.scheduled, what, "pending", causes, **visible)
     if run.started and run.worker:
         by = f"{run.worker.worker_group}/{run.worker.worker_id}"
         until = {"takenUntil": format_time(run.taken_until)} if run.taken_until else {}
         words = f", taken until {until['takenUntil']}" if until else ""
-        yield moment(
-            run.started, f"{name} is running: claimed by {by}{words}", "running", message="held", **until
-        )
+        what = f"{name} is running: claimed by {by}{words}"
+        yield moment(run.started, what, "running", _CLAIM, message="held", **until)
     if run.resolved:
         # a message that no claim holds is not deleted with its task: a poll finds it, or it expires
         gone = {"message": "gone"} if run.started and not is_retried else {}
-        yield moment(run.resolved, run.summary, run.state, **gone)
+        yield moment(run.resolved, run.summary, run.state, _RESOLVE, **gone)
 
 
 def request_words(request: Mapping[str, Any]) -> str:

@@ -221,6 +221,9 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
     assert refused.returncode == 2
     assert "test-provisioner/other, test-provisioner/test-worker-type" in refused.stderr
     assert run("--observe", "--pool", "test-provisioner/other", **variables).returncode == 0
+    legacy_queue.advance("1m")
+    refused = run("--observe", "--pool", "test-provisioner/other", **variables)
+    assert (refused.returncode, "the clock of the queue was moved" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -213,31 +213,61 @@ def test_an_event_comes_after_what_it_is_about() -> None:
     assert [moment.what for moment in story(pending(), events=[event])][-1] == "task-pending published"
 
 
-def test_under_a_frozen_clock_moments_are_in_the_order_of_a_life() -> None:
-    task = with_last_run(running(), scheduled=NOW, started=NOW)
+def names(told: list[Moment]) -> list[str]:
+    return [it.facts.get("endpoint") or it.what.partition(" (")[0].partition(":")[0] for it in told]
+
+
+def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -> None:
+    now = format_time(NOW)
+    moves = [
+        Moment(now, "frozen", "clock", {"movedTo": now, "frozen": True}),
+        Moment(now, "released", "clock", {"movedTo": now, "frozen": False}),
+    ]
+    task = with_last_run(running(created=format_time(NOW - MINUTE)), scheduled=NOW, started=NOW)
+    for priority in ("high", "low"):
+        task = task.with_priority(priority, NOW)
     task = transitions.resolve(task, 0, "completed", "completed", NOW).task
     messages = [{"taskId": TASK_ID, "runId": 0}]
     requests = [
+        request(endpoint="changeTaskPriority"),
         of_message("azure.receive", timedelta(0), messages=messages, runId=0),
+        request(endpoint="claimTask", runId=0, status=409),
         of_message("claimTask", timedelta(0), runId=0),
         of_message("azure.delete", timedelta(0), status=204, runId=0),
+        request(endpoint="changeTaskPriority"),
+        request(endpoint="createArtifact", runId=0),
+        request(endpoint="upload", runId=0),
         of_message("reportCompleted", timedelta(0), runId=0),
     ]
-    told = story(task, requests)
-    names = [
-        moment.facts.get("endpoint") or moment.what.partition(" (")[0].partition(":")[0] for moment in told
-    ]
-    assert [name for name in names if not name.startswith("defined")] == [
+    told = story(task, requests, clock_moves=moves)
+    assert names(told)[1:] == [
+        "frozen",
         "run 0 is pending",
+        "changeTaskPriority",
+        "priority changed from lowest to high",
         "azure.receive",
+        "claimTask",
         "claimTask",
         "run 0 is running",
         "azure.delete",
+        "changeTaskPriority",
+        "priority changed from high to low",
+        "createArtifact",
+        "upload",
         "reportCompleted",
         "run 0 is completed",
+        "released",
     ]
     messages_told = [moment.facts["message"] for moment in told if "message" in moment.facts]
     assert list(dict.fromkeys(messages_told)) == ["visible", "hidden", "held", "gone"]
+    told = story(transitions.rerun(task, NOW).task, [*requests, request(endpoint="rerunTask")])
+    assert names(told)[-3:] == ["run 0 is completed", "rerunTask", "run 1 is pending"]
+
+
+def test_a_poll_hides_the_message_when_it_is_answered() -> None:
+    messages = [{"taskId": TASK_ID, "runId": 0}]
+    slow = of_message("azure.receive", MINUTE, messages=messages) | {"begun": format_time(NOW - SECOND)}
+    assert told(pending(), slow)[-1] == ("03:05:05", "azure.receive: 200")
 
 
 def test_a_message_of_a_changed_priority_is_visible_in_the_other_queue() -> None:

@@ -275,9 +275,7 @@ class StorageFile:
         try:
             yield
         except NotOurs as error:
-            raise UnusableStorage(
-                f"{error.filename} is not used: {error.strerror}; {instead}"
-            ) from error
+            raise UnusableStorage(f"{error.filename} is not used: {error.strerror}; {instead}") from error
         except OSError as error:
             raise UnusableStorage(
                 f"{path} cannot be written and read: {error.strerror}; {instead}"

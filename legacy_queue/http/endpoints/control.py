@@ -171,8 +171,8 @@ def remove_fault(call: Call[FaultRegistry]) -> Reply:
 def list_requests(call: Call[tuple[Journal, Clock]]) -> Reply:
     """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
     requests after that sequence number. The last 10,000 are kept, except those to /control/v1, /inspect/v1
-    and /events. A request that got no answer has the status 0. ``now`` is the queue's time, and so are ``begun``
-    and ``time``, when a request came and when its answer was sent; ``ms`` is real time.
+    and /events. A request that got no answer has the status 0. ``now`` is the queue's time, and so are
+    ``begun`` and ``time``, when a request came and when its answer was sent; ``ms`` is real time.
 
     ``taskId``, ``endpoint`` and ``taskQueueId`` select requests, and ``failed`` those with a status of 400 or
     more, or with no answer.
