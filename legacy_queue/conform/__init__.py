@@ -111,8 +111,8 @@ def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
 
 
 def observe(page: Callable[[int], Mapping[str, Any]], pool: str | None = None) -> list[Report]:
-    """Judge what a server has seen so far of the workers of a pool, each under the protocol that it speaks;
-    ``page`` is as for ``read_journal``.
+    """Judge what a server, whose clock was not moved, has seen so far of the workers of a pool, each under
+    the protocol that it speaks; ``page`` is as for ``read_journal``.
 
     Raises ValueError if no worker was seen, or those of several pools, of which none is chosen.
     """
