@@ -127,9 +127,7 @@ def _has_made(request: Moment, change: Moment) -> bool:
 
 
 def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
-    """A request, when it came. It may be about other tasks too; a message of an earlier run means nothing
-    any more.
-    """
+    """A request, which may be about other tasks too. A message of an earlier run means nothing any more."""
     time = parse_time(request["time"])
     run_id = max((run.run_id for run in task.runs if run.scheduled <= time), default=0)
     facts = {name: request[name] for name in ("endpoint", "status", "runId") if name in request}
@@ -151,8 +149,8 @@ def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
         facts["message"] = "gone"  # a fault has lost what is received and not there
     kind = "fault" if "fault" in request else "request"
     # storage has hidden or deleted the message when it answered
-    begun = request["time" if "message" in facts else "begun"]
-    return Moment(begun, request_words(request), kind, facts)
+    at = request["time" if "message" in facts else "begun"]
+    return Moment(at, request_words(request), kind, facts)
 
 
 def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:

@@ -133,12 +133,12 @@ def create_app(
     )
     views.add_to(app, prefixed, has_prefix=True)
     views.add_to(app, bare, has_prefix=False)
-    hooks = (metrics.answered, journal.answered) if control else (metrics.answered,)
-    log_requests(app, hooks)
+    log_requests(app, (metrics.answered, journal.answered) if control else (metrics.answered,))
+    if control:
 
-    @app.before_request
-    def note_begin() -> None:
-        record_of(request.environ).facts["begun"] = format_time(services.clock.now())
+        @app.before_request
+        def note_begin() -> None:
+            record_of(request.environ).facts["begun"] = format_time(services.clock.now())
 
     guard = BrowserGuard(hosts, origins)
     app.before_request(guard.check)

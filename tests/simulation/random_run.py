@@ -86,14 +86,14 @@ def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
         broken = None
     except Broken as found:
         broken = found
-    story: list[str] = []
-    if broken and not note:
-        return replace(run(plan, story.append), story=story)
     world = trial.world
+    story: list[str] = []
     if broken:
         world.note(f"BROKEN {broken}")
+        if not note:
+            run(plan, story.append)
     about = world.named(broken.about) if broken else ""
-    return Outcome(plan, broken, world.time.now, world.calls.total(), world.kills, about)
+    return Outcome(plan, broken, world.time.now, world.calls.total(), world.kills, about, story)
 
 
 class _Run:
