@@ -108,6 +108,18 @@ def test_what_is_published_behind_an_unpublished_event_is_not_marked_any_more(ha
     assert not harness.task(task_id).is_unpublished
 
 
+def test_a_create_that_is_repeated_publishes_what_another_process_did_not(harness: Harness) -> None:
+    task_id, body = slugid(), task_body()
+    harness.services.tasks.create(task_id, body)
+    harness.broker.capacity = 0
+    harness.replica().claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.broker.capacity = None
+    harness.events()
+    harness.services.tasks.create(task_id, body)
+    assert of_task(harness.events(), task_id) == LIFE[:3]
+    assert not harness.task(task_id).is_unpublished
+
+
 def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harness) -> None:
     def by_another() -> None:
         harness.broker.capacity = 0

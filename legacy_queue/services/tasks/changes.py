@@ -156,9 +156,10 @@ class Changes:
         is_done = False
         before = stored.task if stored else None
         try:
-            # missing events come first: the broker gets the events of a task in their order
-            is_behind = stored and (
-                _may_lack_events(stored, task) or self._timers.has_other_calls(task.task_id)
+            # Missing events come first: the broker gets the events of a task in their order. The mark may be
+            # another process', also on a task that is created again, and it is removed below.
+            is_behind = task.is_unpublished or (
+                stored and (_may_lack_events(stored, task) or self._timers.has_other_calls(task.task_id))
             )
             events = events_since(task, EVER) if is_behind else outcome.events
             is_published = self._publish(task.task_id, events)
@@ -309,8 +310,8 @@ def _may_lack_events(stored: StoredTask, task: Task) -> bool:
     has an answer or a message, which came after the events. But the message of a retry was put when the run
     before was claimed, and a changed priority puts none. Whoever else changes the task needs neither.
     """
-    if stored.task.is_unpublished or stored.is_own:
-        return stored.task.is_unpublished
+    if stored.is_own:
+        return False
     run = stored.task.last_run
     changes = stored.task.priority_changes
     if run is None or run.is_resolved or stored.task.priority != task.priority:
