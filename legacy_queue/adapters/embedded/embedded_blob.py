@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.storage_file import artifact_path
 from legacy_queue.adapters.embedded.upkeep import outside_loop
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -242,12 +243,15 @@ class EmbeddedBlobContainer(BlobContainer):
                 yield data
                 continue
             try:
-                with open(self._database.file.artifacts / name, "rb", buffering=0) as file:
+                path = artifact_path(self._database.file.artifacts, name)
+                with open(path, "rb", buffering=0, opener=private_opener) as file:
                     read = partial(file.read, _CHUNK)
                     while chunk := outside_loop(read):
                         yield chunk
             except FileNotFoundError:
                 raise gone from None
+            except OSError as error:
+                raise ServiceUnavailable("the artifact cannot be read now, try again") from error
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,6 +1,8 @@
 """The file of embedded storage: locked, and made or checked before it is served; copied, and put back."""
 
+import errno
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -57,6 +59,8 @@ _SERVED = b"served\n"  # in the lock, once the file was made
 # in meta
 NEEDS_WAL = "needs its wal"  # see Upkeep
 _IS_BACKUP = "backup"  # nobody has written to this copy yet
+_FOREIGN_NAMES = """SELECT count(*) FROM contents WHERE file IS NOT NULL
+  AND (typeof(file) <> 'text' OR length(file) <> 32 OR file GLOB '*[^0-9a-f]*')"""
 _RESTORE = "restore a backup with `legacy-queue restore FILE`"
 _UNWRITABLE = "{path} cannot be opened or written: make it and its folder writable, or {instead}"
 _DAMAGED = "{path} is damaged ({error}): {mend}"
@@ -323,6 +327,7 @@ class StorageFile:
         if tables:
             _check_version(version, path, instead)
             _signing_key(connection)
+            _check_names(connection)
         end = time.monotonic() + _CHECK_TIMEOUT
         connection.set_progress_handler(lambda: time.monotonic() > end, _CHECK_INTERVAL)
         try:
@@ -348,6 +353,13 @@ def _signing_key(connection: sqlite3.Connection) -> bytes:
     raise sqlite3.DatabaseError("its signing key is missing")
 
 
+def _check_names(connection: sqlite3.Connection) -> None:
+    """Raises sqlite3.Error if the file of an artifact would be outside of the folder for artifacts."""
+    (foreign,) = connection.execute(_FOREIGN_NAMES).fetchone()
+    if foreign:
+        raise sqlite3.DatabaseError(f"{foreign} files of artifacts are not named by 32 hex digits")
+
+
 def _check_version(version: int, path: Path, instead: str) -> None:
     """Raises UnusableStorage for tables that can be neither used nor brought forward."""
     if version < FIRST_VERSION:
@@ -360,6 +372,16 @@ def _check_version(version: int, path: Path, instead: str) -> None:
             f"{path} was written by a newer version of legacy-queue: its tables have version {version}, and "
             f"this program knows {VERSION} at most. Use that version, or {instead}"
         )
+
+
+def artifact_path(folder: Path, name: object) -> Path:
+    """The file of a content in that folder; raises FileNotFoundError for any other name than ours.
+
+    The name comes from the storage, which may be a backup that somebody else has made.
+    """
+    if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{32}", name):
+        raise FileNotFoundError(errno.ENOENT, "the file of an artifact has 32 hex digits", repr(name))
+    return folder / name
 
 
 def artifacts_of(backup: Path) -> Path:
@@ -401,7 +423,10 @@ def _copy_artifacts(names: set[str], source: Path, target: Path, show: Progress)
     for done, name in enumerate(names):
         show(done, len(names), "artifacts")
         with suppress(FileNotFoundError):  # not written yet, or removed since
-            shutil.copyfile(source / name, target / name)
+            path = artifact_path(source, name)
+            if path.is_symlink():  # to a file of any kind
+                raise OSError(errno.ELOOP, "it is a link", str(path))
+            shutil.copyfile(path, target / name)
             tighten(target / name)
 
 

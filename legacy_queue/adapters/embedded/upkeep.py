@@ -25,7 +25,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
     in_transaction,
     version_of,
 )
-from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile
+from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile, artifact_path
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.ports import Clock
@@ -206,9 +206,9 @@ def remove_expired(
     for (name,) in files:
         if artifacts and name:
             try:
-                (artifacts / name).unlink(missing_ok=True)
+                artifact_path(artifacts, name).unlink(missing_ok=True)
             except OSError as error:
-                log.error("storage-artifact-left", path=str(artifacts / name), error=error_name(error))
+                log.error("storage-artifact-left", path=f"{artifacts}/{name}", error=error_name(error))
     messages = db.execute(
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)",
         (epoch_milliseconds(now), _ROUND),

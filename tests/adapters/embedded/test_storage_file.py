@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import stat
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.schema import FIRST_VERSION
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION, connect, create_tables, version_of
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
+from legacy_queue.adapters.embedded.upkeep import remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from tests.memory_server import FakeClock
@@ -475,6 +477,49 @@ def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path:
         for path in (tmp_path / name, tmp_path / "storage.lock"):
             path.unlink(missing_ok=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/hostname", "A" * 32, "a" * 31, b"a" * 32])
+def test_a_storage_whose_artifact_has_another_name_than_32_hex_digits_is_refused(
+    file: StorageFile, tmp_path: Path, name: object
+) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.container.put("large", b"." * 100_000, "text/plain", None)
+    (tmp_path / "secret.txt").write_text("secret")
+    with closing(sqlite3.connect(file.path)) as planted, planted:
+        planted.execute("UPDATE contents SET file = ?", (name,))
+    blob = opened.container.read("large")
+    assert blob
+    with pytest.raises(ServiceUnavailable):
+        list(blob[1])
+    opened.close()
+    assert "not named by 32 hex digits" in refusal(file)
+    with pytest.raises(UnusableStorage, match=r"not named by 32 hex digits\): name another"):
+        StorageFile(tmp_path / "new").restore(file.path)
+    now = datetime.now(UTC)
+    with closing(connect(file.path)) as removing:
+        removing.execute("UPDATE contents SET until = 0")
+        remove_expired(removing, now, now, file.artifacts)
+    assert (tmp_path / "secret.txt").read_text() == "secret"
+
+
+def test_a_link_in_the_folder_of_artifacts_leads_to_no_artifact(file: StorageFile, tmp_path: Path) -> None:
+    file.prepare()
+    opened = account(file)
+    opened.container.put("large", b"." * 100_000, "text/plain", None)
+    file.back_up(tmp_path / "monday")
+    for folder in (file.artifacts, tmp_path / "monday-artifacts"):
+        (path,) = folder.iterdir()
+        path.unlink()
+        path.symlink_to("/etc/hostname")
+    blob = opened.container.read("large")
+    assert blob
+    with pytest.raises(ServiceUnavailable, match="cannot be read"):
+        list(blob[1])
+    opened.close()
+    with pytest.raises(UnusableStorage, match="it is a link"):
+        StorageFile(tmp_path / "new").restore(tmp_path / "monday")
 
 
 def test_a_storage_that_is_served_is_not_replaced(file: StorageFile, tmp_path: Path) -> None:
