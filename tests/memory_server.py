@@ -79,6 +79,10 @@ def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
 
 
 class Quiet(WSGIRequestHandler):
+    def make_environ(self) -> Any:
+        """PATH_INFO is the path as it was sent, as in the server."""
+        return {**super().make_environ(), "PATH_INFO": self.path.partition("?")[0]}
+
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Say nothing: the request line holds a SAS."""
 

@@ -44,12 +44,13 @@ class UrlSigner:
 
     def upload_url(self, container: str, name: str, start: datetime, expiry: datetime) -> str:
         """As ``BlobContainer.upload_url``."""
-        return f"{self._base}/{container}/{name}?{self._blob_sas(container, name, 'cw', start, expiry, '')}"
+        sas = self._blob_sas(container, name, "cw", start, expiry, "")
+        return f"{self._base}/{container}/{quote(name)}?{sas}"
 
     def download_url(self, container: str, name: str, start: datetime, expiry: datetime) -> str:
         """As ``BlobContainer.download_url``."""
         sas = self._blob_sas(container, name, "r", start, expiry, "attachment")
-        return f"{self._base}/{container}/{name}?{sas}"
+        return f"{self._base}/{container}/{quote(name)}?{sas}"
 
     @property
     def _base(self) -> str:

@@ -5,6 +5,7 @@ and those of today's queue for links and objects.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, get_args
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
-from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.ids import RUN_ID, TASK_ID, slugid
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given, parse_time
@@ -31,6 +32,11 @@ NEVER_INLINE = {
     "X-Content-Type-Options": "nosniff",
 }
 
+_MAX_BLOB_NAME = 1024  # characters
+# The names of artifacts that a blob can have. Azure refuses or changes a segment that ends in a dot, an empty
+# last one, and a backslash, which it takes for a slash; programs on the way change other empty segments. What
+# begins with a SHA-256 may be the blob of another artifact. Source: "Naming and Referencing Containers".
+_BLOB_PATH = r"(?![0-9a-f]{64})[^/\\]*[^/\\.](?:/[^/\\]*[^/\\.]){0,250}"
 _URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
 # after that, a process with a fast clock may remove them
 _BYTES_KEPT = CREATED_UNTIL_AFTER_EXPIRY - timedelta(minutes=5)
@@ -116,6 +122,20 @@ class AzureArtifact(UploadedArtifact):
     """A file that is uploaded to the blob storage itself."""
 
     storage_type = "azure"
+
+    # False in the rows of 0.1.0, whose blobs have a hash of the name
+    is_named: bool = False
+
+    @property
+    def blob_name(self) -> str:
+        """``<taskId>/<runId>/<name>`` as in the original queue, where a blob can have that name.
+
+        docker-worker makes the ids of its blocks of it, which are short for a short name. The name is checked
+        here, since a row may come from a backup that somebody else has made.
+        """
+        name = f"{self.task_id}/{self.run_id}/{self.name}"
+        fits = len(name) <= _MAX_BLOB_NAME and re.fullmatch(_BLOB_PATH, self.name)
+        return name if self.is_named and not self.blob_suffix and fits else super().blob_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,12 +257,22 @@ def requested_artifact(
     }
     if kind is BlobArtifact:
         return _requested_blob(body, common)
+    if kind is AzureArtifact:
+        return AzureArtifact(**common, is_named=True)
     if issubclass(kind, SizedArtifact) and "contentLength" in body:
         common["content_length"] = int(body["contentLength"])
     if kind is ObjectArtifact:
         project_id = task.definition.project_id
         return ObjectArtifact(**common, is_complete=False, project_id=project_id, upload_id=slugid())
     return kind(**common, **{field: body[name] for name, field in kind.shown})
+
+
+def run_of_blob(blob_name: str) -> tuple[str, int] | None:
+    """The taskId and runId of a blob, from ``UploadedArtifact.blob_name``; None for a foreign blob."""
+    match blob_name.split("/", 2):
+        case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
+            return task_id, int(run_id)
+    return None
 
 
 def check_open(task: Task, run_id: int, now: datetime) -> None:

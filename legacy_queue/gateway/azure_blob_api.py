@@ -6,7 +6,6 @@ browser may show its answers as a page. Requests carry their SAS: this module ne
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
@@ -18,10 +17,9 @@ from lxml import etree
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
-from legacy_queue.domain.artifact import NEVER_INLINE
+from legacy_queue.domain.artifact import NEVER_INLINE, run_of_blob
 from legacy_queue.domain.errors import MalformedPayload
-from legacy_queue.domain.fault import UPLOAD, RunKey
-from legacy_queue.domain.ids import RUN_ID, TASK_ID
+from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.gateway.azure_protocol import (
     AzureError,
     Observer,
@@ -75,8 +73,9 @@ def azure_blob_api(
             case "GET" | "HEAD", None:
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
-                observer.cause_fault(request.environ, UPLOAD, _runs(name))
-                with slots.acquire(name.rpartition("/")[0]):
+                run = run_of_blob(name)
+                observer.cause_fault(request.environ, UPLOAD, [run] if run else [])
+                with slots.acquire(run):
                     return _write(container, blobs, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
@@ -84,14 +83,6 @@ def azure_blob_api(
     return blueprint_of(
         "azure_blob_api", f"/{endpoint.account}/{container.name}/<path:path>", serve, observer
     )
-
-
-def _runs(name: str) -> list[RunKey]:
-    """The run whose artifact the blob is, from ``Artifact.blob_name``."""
-    match name.split("/"):
-        case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
-            return [(task_id, int(run_id))]
-    return []
 
 
 def _read(container: BlobContainer, name: str) -> Response:

@@ -37,6 +37,7 @@ from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, pending, run
 NAME = "public/logs/live.log"
 SHA, OTHER_SHA = "ab" * 32, "cd" * 32
 S3 = {"storageType": "s3", "contentType": "text/plain"}
+AZURE = {"storageType": "azure", "contentType": "text/plain"}
 REFERENCE = {"storageType": "reference", "contentType": "text/plain", "url": "https://example.com/a?b"}
 LINK = {"storageType": "link", "contentType": "text/plain", "artifact": "public/logs/live_backing.log"}
 ERROR = {"storageType": "error", "reason": "file-missing-on-worker", "message": "it is not there"}
@@ -169,6 +170,30 @@ def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(
 def test_the_blob_name_is_a_hash_of_the_artifact_name() -> None:
     place = replace(new_artifact(S3), name="../../etc/passwd").blob_name
     assert place == f"{TASK_ID}/0/{hashlib.sha256(b'../../etc/passwd').hexdigest()}"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_so"),
+    [
+        *((name, True) for name in ("public/logs/live.log", ".a/b", "a b", "a%2F?#&", "x" * 999, "a" * 63)),
+        *((name, False) for name in (".", "..", "a/../b", "a.", "a./b", "a/", "/a", "a//b", "a\\b")),
+        ("x" * 1000, False),
+        ("a/" * 250 + "a", True),
+        ("a/" * 251 + "a", False),
+        (hashlib.sha256(b"public/another").hexdigest(), False),
+        (hashlib.sha256(b"public/another").hexdigest() + "-1136214245678", False),
+    ],
+)
+def test_an_azure_artifact_has_a_blob_of_its_name_where_azure_takes_it_and_no_other_artifact_has_it(
+    name: str, is_so: bool
+) -> None:
+    artifact = replace(new_artifact(AZURE), name=name)
+    assert (artifact.blob_name == f"{TASK_ID}/0/{name}") is is_so
+    of_first_version = replace(artifact, is_named=False)
+    assert of_first_version.blob_name == replace(new_artifact(S3), name=name).blob_name
+    renewed = created_again(replace(artifact, expires=NOW - HOUR), artifact, NOW)
+    assert isinstance(renewed, AzureArtifact)
+    assert renewed.blob_name == f"{of_first_version.blob_name}{renewed.blob_suffix}"
 
 
 def test_artifacts_are_open_while_the_run_is_running_and_20_minutes_and_a_drift_after_an_exception() -> None:

@@ -22,7 +22,7 @@ from tests.memory_server import FakeClock, memory_server
 from .conftest import HALF_HOUR, KEY_BASE64, NOW
 
 NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
-RUN = NAME.rpartition("/")[0]
+RUN = NAME.partition("/")[0], 0
 CONTAINER = "q-artifacts"
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
 
@@ -291,7 +291,9 @@ def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(
 def test_uploads_of_one_run_share_its_slots_whatever_their_urls(clock: FakeClock) -> None:
     slots = UploadSlots(max_per_run=1)
     with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
-        same, other = (storage.blobs.upload_url(name, NOW + HALF_HOUR) for name in (f"{RUN}/x", f"{RUN}1/x"))
+        same, other = (
+            storage.blobs.upload_url(f"{RUN[0]}/{run_id}/a/b", NOW + HALF_HOUR) for run_id in (0, 1)
+        )
         assert put(same) == (503, "ServerBusy")
         assert put(other) == (201, None)
 

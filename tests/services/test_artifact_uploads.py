@@ -210,10 +210,10 @@ def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_a
     assert len(found.uncommitted if found else []) == blocks
 
 
-def test_blocks_of_a_task_that_is_gone_are_discarded_page_by_page() -> None:
+def test_blocks_of_a_task_that_is_gone_and_foreign_blocks_are_discarded_page_by_page() -> None:
     harness = Harness()
     container = harness.account.container
-    names = [f"{slugid()}/0/{digest}" for digest in "abc"]
+    names = [f"{slugid()}/0/digest", f"{slugid()}/0/public/logs/live.log", "foreign"]
     for name in names:
         container.put_block(name, "block", b"content")
     after: str | None = ""

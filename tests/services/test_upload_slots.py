@@ -20,7 +20,7 @@ def test_there_are_64_slots_and_16_for_each_run() -> None:
         with ExitStack() as held:
 
             def take(number: int, held: ExitStack = held) -> None:
-                held.enter_context(slots.acquire(f"run-{number}"))
+                held.enter_context(slots.acquire(("task", number)))
 
             for place in range(64):
                 take(place // 16)

@@ -63,7 +63,15 @@ def names(storage: Storage, task_id: str, run_id: int = 0) -> list[str]:
     ("kind", "own"),
     [
         (S3Artifact, {"blob_suffix": "-1"}),
-        (AzureArtifact, {"run_id": 999, "content_type": "", "expires": datetime(9999, 1, 1, tzinfo=UTC)}),
+        (
+            AzureArtifact,
+            {
+                "is_named": True,
+                "run_id": 999,
+                "content_type": "",
+                "expires": datetime(9999, 1, 1, tzinfo=UTC),
+            },
+        ),
         (BlobArtifact, {**BLOB, "is_complete": False, "part_count": 10_000, "parts_sha256": "ef" * 32}),
         (ObjectArtifact, {"project_id": "none", "upload_id": "id", "hashes": {"sha256": "ab" * 32}}),
         (ReferenceArtifact, {"url": "https://example.com/é?a=b"}),

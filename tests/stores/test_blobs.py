@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import requests
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient, ContentSettings
 
@@ -140,6 +141,18 @@ def test_the_azure_client_uploads_and_downloads(served: Backend, block: int) -> 
     with BlobClient.from_blob_url(blobs.upload_url(NAME, end), **options) as client:
         client.upload_blob(b"", overwrite=True)
     assert read(blobs) == b""
+
+
+@pytest.mark.parametrize("name", ["task/0/public/a b%2F?#.log", "task/0/!$&'()*+,;:@=~[]{}|^`<>\""])
+def test_a_blob_may_have_any_name_that_an_artifact_can(served: Backend, name: str) -> None:
+    blobs, end = served.storage.blobs, served.clock.now() + HALF_HOUR
+    headers = {"x-ms-blob-type": "BlockBlob", "x-ms-version": "2021-12-02"}
+    url = blobs.upload_url(name, end)
+    assert requests.put(url, b"content", headers=headers, timeout=30).status_code == 201
+    assert read(blobs, name) == b"content"
+    assert requests.get(blobs.download_url(name, end), timeout=30).content == b"content"
+    blobs.remove(name)
+    assert blobs.properties(name) is None
 
 
 def code(error: HttpResponseError) -> tuple[int | None, Any]:

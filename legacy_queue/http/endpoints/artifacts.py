@@ -277,7 +277,7 @@ def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) ->
         md5 = headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
-        with slots.acquire(f"{permission.task_id}/{permission.run_id}"):
+        with slots.acquire((permission.task_id, permission.run_id)):
             etag = uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 

@@ -24,6 +24,7 @@ from legacy_queue.domain.artifact import (
     etags_are_right,
     note_blob,
     requested_artifact,
+    run_of_blob,
 )
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import (
@@ -195,9 +196,12 @@ class Artifacts:
         return self._blobs.discard_blocks(after, limit, self._is_closed)
 
     def _is_closed(self, blob_name: str) -> bool:
-        task_id, run_id, _ = blob_name.split("/")
+        run = run_of_blob(blob_name)
+        if run is None:
+            return True  # of no artifact
+        task_id, run_id = run
         try:
-            check_open(self._changes.read(task_id).task, int(run_id), self._clock.now())
+            check_open(self._changes.read(task_id).task, run_id, self._clock.now())
         except (RequestConflict, ResourceNotFound):
             return True
         except Corrupt:

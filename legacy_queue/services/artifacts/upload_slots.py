@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.fault import RunKey
 
 _RETRY_AFTER = timedelta(seconds=5)
 
@@ -17,11 +18,11 @@ class UploadSlots:
     def __init__(self, max_uploads: int = 64, max_per_run: int = 16) -> None:
         self._max_uploads = max_uploads
         self._max_per_run = max_per_run
-        self._taken: Counter[str] = Counter()
+        self._taken: Counter[RunKey | None] = Counter()
         self._lock = threading.Lock()
 
     @contextmanager
-    def acquire(self, run: str) -> Iterator[None]:
+    def acquire(self, run: RunKey | None) -> Iterator[None]:
         """A context that holds a slot. Raises ServiceUnavailable, with a retry time, if no slot is free."""
         with self._lock:
             if self._taken.total() >= self._max_uploads:
