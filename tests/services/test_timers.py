@@ -216,8 +216,8 @@ def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
     timers.schedule(A, NOW, has_artifacts=True)
     for seconds in (7, 1, 10, 10):
         kept.after(seconds * SECOND, timers)
-        assert EVER in [timer.since for timer in kept.rows()]
-    assert [(timer.since, timer.has_artifacts) for timer in kept.rows()] == [(EVER, True)]
+        assert NOW - HOUR in [timer.since for timer in kept.rows()]
+    assert [(timer.since, timer.has_artifacts) for timer in kept.rows()] == [(NOW - HOUR, True)]
 
 
 # of other processes
@@ -273,6 +273,21 @@ def test_what_waits_for_a_retry_goes_on_elsewhere_within_30_seconds_of_the_death
         kept.after(SECOND)
     kept.clock.advance(30 * SECOND - READ)  # it dies as soon as it has renewed its row
     assert kept.received(kept.another()) == [behind(EVER)]
+
+
+def test_the_oldest_missing_effects_come_first_however_often_their_process_died() -> None:
+    kept = Kept()
+    kept.leave(Timer(A, NOW, NOW - MINUTE), Timer(B, NOW, NOW - HOUR))
+    for _ in range(2):
+        kept.clock.advance(30 * SECOND)
+        other = kept.another()
+        other.schedule(C, kept.clock.now())
+        assert [due.task_id for due in kept.received(other)][:2] == [B, A]
+        for task_id in (A, B, C):
+            other.retry_later(task_id, delay=HOUR)
+        other.retry_now()
+        assert [due.task_id for due in fired(other)] == [B, A, C]
+        kept.after(8 * SECOND, other)  # the rows are renewed, and the process dies
 
 
 @pytest.mark.parametrize("seconds", [-60, 60])

@@ -71,6 +71,9 @@ class _Entry:
     # the effects that may be missing; None if none are, or if a handler has not begun any yet
     missing: Timer | None = None
     is_behind: bool = False
+    # another process has left some missing. Then all events of the task may be: that process may have had to
+    # publish those of a third first, and its clock was another.
+    is_taken: bool = False
     # one of the calls is a handler's, which writes by a call of its own
     is_handled: bool = False
     is_unpublished: bool = False
@@ -81,6 +84,11 @@ class _Entry:
     @property
     def is_waiting(self) -> bool:
         return not self.calls and not self.is_behind
+
+    @property
+    def since(self) -> datetime:
+        """The age of its missing effects."""
+        return (self.missing and self.missing.since) or EVER
 
     def begin(self, timer: Timer | None = None) -> None:
         self.overlapped = self.calls > 0
@@ -97,6 +105,7 @@ class _Entry:
         self.is_handled &= self.calls > 0
         if self.is_waiting:
             self.missing = None
+            self.is_taken = False
             self.is_unpublished = False
             self.fires = self.due
 
@@ -264,10 +273,12 @@ class Timers:
                     self._review(task_id, entry)
 
     def retry_now(self) -> None:
-        """Fire the timers of missing effects: the broker is back."""
+        """Fire the timers of missing effects, the oldest first: the broker is back."""
         with self._lock:
-            for task_id, entry in self._entries.items():
-                if entry.is_behind and entry.fires:
+            behind = [(entry.since, task_id) for task_id, entry in self._entries.items() if entry.is_behind]
+            for _, task_id in sorted(behind):
+                entry = self._entries[task_id]
+                if entry.fires:
                     entry.fires = EVER
                     self._review(task_id, entry)
 
@@ -304,7 +315,7 @@ class Timers:
         found = self._store.due(limit)
         now = self._clock.now()
         with self._lock:
-            unknown = [row for row in found if not self._has(row)]
+            unknown = sorted((row for row in found if not self._has(row)), key=_age)
         count = 0
         for taken in self._store.take([(row, _taken(row.timer, now)) for row in unknown[:limit]]):
             with self._lock:
@@ -395,8 +406,9 @@ class Timers:
             entry.is_behind = False
             is_published = not entry.is_unpublished
             effects = entry.missing or Timer(task_id, EVER)
+            since = EVER if entry.is_taken else effects.since
             about = effects.task_group_id, effects.has_artifacts
-            return FiredTimer(task_id, effects.since, is_published, *about, entry.tries, entry.due)
+            return FiredTimer(task_id, since, is_published, *about, entry.tries, entry.due)
 
     def _has(self, row: TimerRow) -> bool:
         entry = self._entries.get(row.timer.task_id)
@@ -407,6 +419,7 @@ class Timers:
         entry.rows.append(row)
         if old.since:
             entry.missing = row.timer.plus(entry.missing)
+            entry.is_taken = True
             entry.is_behind = True
             entry.is_unpublished = True
             entry.fires = now
@@ -435,9 +448,14 @@ class Timers:
 
 def _taken(timer: Timer, now: datetime) -> Timer:
     """What the row of a process says that handles a timer of another."""
-    # Of missing effects, all events of the task: the dead process may have had to publish those of another
-    # first, and its clock was another. The handler of a timer that is due may cause effects: since then.
-    return replace(timer, since=EVER if timer.since else now, due=now + TIMER_LEASE)
+    # The handler of a timer that is due may cause effects: since then.
+    return replace(timer, since=timer.since or now, due=now + TIMER_LEASE)
+
+
+def _age(row: TimerRow) -> datetime:
+    # Processes may die, one after the other, before they have handled all that a dead one has left. In
+    # another order, those that come last would wait while newer ones are handled.
+    return row.timer.since or row.timer.due
 
 
 def _earliest(*times: datetime | None) -> datetime | None:
