@@ -4,11 +4,15 @@ import json
 import re
 import string
 from collections.abc import Iterator
+from ipaddress import ip_network
 from itertools import cycle, product
 from typing import Any
 
+import pytest
+from werkzeug.test import Client
+
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from tests.http.calls import Queue, task_body
+from tests.http.calls import POOL, ROOT_URL, Queue, task_body
 
 MAX_ANSWER = 16 * 1024  # bytes
 _MB = 1024 * 1024
@@ -86,3 +90,59 @@ def test_a_hostile_body_is_answered_in_few_bytes_and_never_with_a_5xx(queue: Que
         answer = queue.send(endpoint.method, target, credentials=None, data=body)
         assert answer.status_code < 500, (endpoint.name, what)
         assert len(answer.data) <= MAX_ANSWER, (endpoint.name, what)
+
+
+# each that the code, Flask or Werkzeug reads
+HEADERS = """Accept Accept-Encoding Accept-Language Access-Control-Request-Headers Access-Control-Request-Method
+    Authorization Content-Encoding Content-MD5 Content-Type Cookie Date Forwarded Host If-Match If-Modified-Since
+    If-None-Match If-Range If-Unmodified-Since Last-Event-ID Origin Prefer Range Referer Sec-Fetch-Site User-Agent
+    Via X-Forwarded-For X-Forwarded-Host X-Forwarded-Port X-Forwarded-Proto X-Request-Id x-ms-blob-cache-control
+    x-ms-blob-content-encoding x-ms-blob-content-md5 x-ms-blob-content-type x-ms-blob-type
+    x-ms-client-request-id x-ms-content-crc64 x-ms-date x-ms-range x-ms-version"""
+_NOT_UTF_8 = ("\xff\xfe", "a=\xff; b=\xb2", "bytes=\xb2-\xb3", "\xb2:\xb2")
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "/"),
+        ("POST", "/ui/tasks/{taskId}"),
+        ("GET", "/events?follow=false"),
+        ("POST", "/v1/claim-work/{provisionerId}/{workerType}"),
+        ("OPTIONS", "/v1/ping"),
+        ("GET", "{poll}"),
+        ("PUT", "{s3}"),
+        ("GET", "{s3 content}"),
+        ("PUT", "{azure}"),
+        ("GET", "{azure content}"),
+    ],
+)
+def test_a_header_of_bytes_that_are_not_utf_8_is_answered_without_a_500(method: str, target: str) -> None:
+    queue = Queue(control=True, trusted_proxy=(ip_network("127.0.0.0/8"),), cors_origins=("*",))
+    target = target.format(**{**_SEGMENTS, **POOL}, **signed_targets(queue))
+    path, _, query = target.partition("?")
+    http = Client(queue.server.app, use_cookies=False)  # else Werkzeug takes the header away
+    for name, value in product(HEADERS.split(), _NOT_UTF_8):
+        answer = http.open(
+            path,
+            base_url=ROOT_URL,
+            query_string=query,
+            method=method,
+            headers={name: value},
+            environ_overrides={"REMOTE_ADDR": "127.0.0.1", "RAW_URI": target},
+            buffered=True,
+        )
+        assert answer.status_code < 500, (name, value)
+
+
+def signed_targets(queue: Queue) -> dict[str, str]:
+    """What needs no credentials: a poll, and the upload and the download of an artifact of each kind."""
+    (first, *_) = queue.call("pollTaskUrls", **POOL).get_json()["queues"]
+    urls = {"poll": first["signedPollUrl"]}
+    task_id = queue.running()
+    for kind in ("s3", "azure"):
+        urls[kind] = queue.artifact(task_id, kind, kind).get_json()["putUrl"]
+        queue.upload(urls[kind], b"content", x_ms_blob_type="BlockBlob")
+        found = queue.call("getArtifact", taskId=task_id, runId=0, name=kind)
+        urls[f"{kind} content"] = found.headers["Location"]
+    return {name: url.removeprefix(ROOT_URL) for name, url in urls.items()}

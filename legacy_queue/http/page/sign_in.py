@@ -12,7 +12,7 @@ from typing import Any
 
 from flask import Response
 from itsdangerous import BadData, URLSafeSerializer
-from werkzeug.http import parse_cookie
+from werkzeug.sansio.http import parse_cookie
 
 from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.times import epoch_milliseconds
@@ -69,6 +69,7 @@ class SignIn:
         return own != "" and hmac.compare_digest(own.encode(), token.encode())
 
     def _sent(self, environ: Mapping[str, Any]) -> str:
+        # parse_cookie of werkzeug.http fails for bytes that are not UTF-8, which another server may have set
         return parse_cookie(environ.get("HTTP_COOKIE", "")).get(self._cookie, "")
 
     def remember(self, response: Response, identity: Identity) -> None:
