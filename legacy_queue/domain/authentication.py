@@ -82,7 +82,7 @@ class Certificate:
                 and all(map(is_scope, [*scopes, seed, signature]))
             ):
                 return cls(tuple(scopes), start, expiry, seed, issuer or None, signature)
-        raise AuthenticationFailed("malformed certificate")
+        raise AuthenticationFailed("the certificate is malformed", is_of_form=True)
 
     def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
         """The access token for this certificate; raises AuthenticationFailed if it is not valid now.
@@ -173,9 +173,9 @@ def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
         certificate = wire.get("certificate")
         scopes = wire.get("authorizedScopes")
     except (ValueError, RecursionError, AttributeError):
-        raise AuthenticationFailed("malformed ext") from None
+        raise AuthenticationFailed("ext is no base64 of a JSON object", is_of_form=True) from None
     if scopes is not None and not (isinstance(scopes, list) and all(map(is_scope, scopes))):
-        raise AuthenticationFailed("malformed authorizedScopes")
+        raise AuthenticationFailed("authorizedScopes is no list of scopes", is_of_form=True)
     return (
         None if certificate is None else Certificate.from_wire(certificate),
         None if scopes is None else tuple(scopes),
@@ -208,7 +208,8 @@ class Authenticator:
         try:
             return self._identify(signature, request, now)
         except AuthenticationFailed as error:
-            raise AuthenticationFailed(error.reason, signature.client_id) from None
+            client_id = signature.client_id
+            raise AuthenticationFailed(error.reason, client_id, is_of_form=error.is_of_form) from None
 
     def _identify(self, signature: Signature, request: SignedRequest, now: datetime) -> Identity:
         certificate, authorized_scopes = _read_ext(signature.ext)

@@ -53,19 +53,19 @@ class InputError(QueueError):
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid: the log has the reason.
+    """The credentials are not valid. The message says so if their form is wrong; else only the log says why.
 
-    Every ``reason`` has the same message: the reason is only for the log,
-    and quotes nothing of the request. ``client_id`` is the clientId in the request, or "". An access token in
-    its place is not shown.
+    A ``reason`` quotes nothing of the request. Only one that ``is_of_form`` is in the message: all others
+    have the same message. ``client_id`` is the clientId in the request, or "". An access token in its place
+    is not shown.
     """
 
     status = 401
 
-    def __init__(self, reason: str, client_id: str = "") -> None:
-        super().__init__(
-            "Authentication failed: check the credentials, when they expire, and the clock they are used by"
-        )
+    def __init__(self, reason: str, client_id: str = "", *, is_of_form: bool = False) -> None:
+        advice = "check the credentials, when they expire, and the clock they are used by"
+        super().__init__(f"Authentication failed: {reason if is_of_form else advice}")
+        self.is_of_form = is_of_form
         self.reason = reason
         named = client_id[:_MAX_LOGGED]
         self.client_id = "(looks like an access token)" if _TOKEN.fullmatch(named) else named

@@ -23,11 +23,12 @@ MAX_LENGTH = 65_536  # of a header or a bewit; a certificate has every scope of 
 # names in a header, and in Signature
 _FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}
 _FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
-_REQUIRED = {"id", "ts", "nonce", "mac"}
-_PAIR = re.compile(r'\s*([a-z]+)="([^"]+)"\s*')
-_PAIRS = re.compile(rf"{_PAIR.pattern}(?:,{_PAIR.pattern})*")
-_MALFORMED_HEADER = "malformed header"
-_MALFORMED_BEWIT = "malformed bewit"
+_REQUIRED = ("id", "ts", "nonce", "mac")
+# npm's hawk accepts the last comma, mohawk a space before "=", and a client in Go sends ext=""
+_PAIR = re.compile(r'\s*(\w+)\s*=\s*"([^"]*)"\s*')
+_PAIRS = re.compile(rf"{_PAIR.pattern}(?:,{_PAIR.pattern})*(?:,\s*)?")
+_FORM = 'Hawk id="..", ts="..", nonce="..", mac=".."'
+_MALFORMED_BEWIT = "the bewit is no base64 of clientId, end, MAC and ext with a backslash between them"
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,14 @@ class Signature:
 
 
 def read_signature(request: SignedRequest) -> Signature | None:
-    """The signature; None if there is none. Raises AuthenticationFailed for a malformed signature."""
+    """The signature; None if there is none. Raises AuthenticationFailed, which says what is malformed."""
     bewit, target = _split_bewit(request.target)
     if bewit is None:
         return None if request.authorization is None else _read_header(request.authorization, target)
     if request.authorization is not None:
-        raise AuthenticationFailed("header and bewit at once")
+        raise _malformed("the request has an Authorization header and a bewit: send one of them")
     if request.method.upper() not in ("GET", "HEAD"):
-        raise AuthenticationFailed("bewit on a request that is no GET")
+        raise _malformed("a bewit is for a GET: sign this request in its Authorization header")
     return _read_bewit(bewit, target)
 
 
@@ -85,25 +86,31 @@ def _split_bewit(target: str) -> tuple[str | None, str]:
     if not bewits:
         return None, target
     if len(bewits) > 1:
-        raise AuthenticationFailed("more than one bewit")
+        raise _malformed("the query has more than one bewit")
     # the MAC of a bewit covers the target as it was before the bewit was added, wherever that was
     parameters.remove(bewits[0])
     return bewits[0].partition("=")[2], "?".join([path, "&".join(parameters)] if parameters else [path])
 
 
 def _read_header(header: str, target: str) -> Signature:
-    """``Hawk id="a", ts="1", ..``"""
+    """``Hawk id="a", ts="1", ..``; an empty attribute equals an absent one."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "hawk":
-        raise AuthenticationFailed("authorization scheme other than Hawk")
-    if len(header) > MAX_LENGTH or not _is_plain(header):
-        raise AuthenticationFailed(_MALFORMED_HEADER)
-    # findall alone would skip what is no pair
-    pairs = _PAIR.findall(text) if _PAIRS.fullmatch(text) else []
+        raise _malformed("the Authorization header has another scheme than Hawk")
+    if len(header) > MAX_LENGTH:
+        raise _malformed(f"the Authorization header is longer than {MAX_LENGTH} characters")
+    if not _is_plain(header):
+        raise _malformed("the Authorization header has a backslash, or what is not printable ASCII")
+    if not _PAIRS.fullmatch(text):  # findall alone would skip what is no pair
+        raise _malformed(f"the Authorization header is not of the form {_FORM}")
+    pairs = _PAIR.findall(text)
     values = dict(pairs)
-    # in any order, each once
-    if len(values) != len(pairs) or not _REQUIRED <= values.keys() <= _FIELDS.keys():
-        raise AuthenticationFailed("header with fields missing, doubled or unknown")
+    if len(values) != len(pairs):
+        raise _malformed("the Authorization header has an attribute twice")
+    if not values.keys() <= _FIELDS.keys():
+        raise _malformed(f"the Authorization header has another attribute than {', '.join(_FIELDS)}")
+    if missing := [name for name in _REQUIRED if not values.get(name)]:
+        raise _malformed(f"the Authorization header has no {' and no '.join(missing)}")
     _check_seconds(values["ts"])
     fields = {_FIELDS[name]: value for name, value in pairs}
     return Signature("header", target=target, **fields)
@@ -115,9 +122,9 @@ def _read_bewit(bewit: str, target: str) -> Signature:
         text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
         client_id, expires, mac, ext = text.split("\\")
     except ValueError:
-        raise AuthenticationFailed(_MALFORMED_BEWIT) from None
+        raise _malformed(_MALFORMED_BEWIT) from None
     if not _is_plain(client_id + mac + ext) or not client_id or not mac:
-        raise AuthenticationFailed(_MALFORMED_BEWIT)
+        raise _malformed(_MALFORMED_BEWIT)
     _check_seconds(expires)
     return Signature("bewit", client_id, expires, target, mac, ext=ext)
 
@@ -125,7 +132,11 @@ def _read_bewit(bewit: str, target: str) -> Signature:
 def _check_seconds(text: str) -> None:
     # isdecimal knows digits of other scripts; int refuses texts of thousands of digits with another error
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise AuthenticationFailed("timestamp is not a number of seconds")
+        raise _malformed("the timestamp is no number of seconds")
+
+
+def _malformed(reason: str) -> AuthenticationFailed:
+    return AuthenticationFailed(reason, is_of_form=True)
 
 
 def _is_plain(text: str) -> bool:

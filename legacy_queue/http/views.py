@@ -247,7 +247,7 @@ def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest
         port = forwarded.split(",")[0].strip() or port
     port = port or _DEFAULT_PORTS.get(scheme, "80")
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        raise AuthenticationFailed("host without a usable port")
+        raise AuthenticationFailed("the host has no usable port", is_of_form=True)
     return SignedRequest(
         method=environ["REQUEST_METHOD"],
         target=target,

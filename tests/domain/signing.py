@@ -52,10 +52,12 @@ def verify(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> hawk.
     return signature
 
 
-def unreadable(request: SignedRequest) -> None:
+def unreadable(request: SignedRequest) -> str:
+    """What the caller is told of the form of its signature."""
     with pytest.raises(AuthenticationFailed) as error:
         hawk.read_signature(request)
-    assert str(error.value) == str(AuthenticationFailed(""))
+    assert str(error.value) == f"Authentication failed: {error.value.reason}"
+    return str(error.value)
 
 
 def refused(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> None:

@@ -62,7 +62,10 @@ def identify(signed: SignedRequest, now: datetime = NOW) -> Identity:
 def refused(signed: SignedRequest, now: datetime = NOW) -> None:
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
-    assert str(error.value) == str(AuthenticationFailed(""))
+    hidden = str(AuthenticationFailed(""))
+    assert str(error.value) == (
+        f"Authentication failed: {error.value.reason}" if error.value.is_of_form else hidden
+    )
     assert error.value.details == {}
 
 
@@ -142,7 +145,7 @@ def reason(signed: SignedRequest, now: datetime = NOW) -> tuple[str, str]:
     """Why the request is refused, and the clientId that it names: only for the log."""
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
-    assert error.value.reason not in str(error.value)
+    assert (error.value.reason in str(error.value)) == error.value.is_of_form
     return error.value.reason, error.value.client_id
 
 
@@ -161,9 +164,13 @@ def test_a_refusal_has_a_reason_and_a_client_id_for_the_log() -> None:
         (request(), late, ("clock off by 960 s (behind)", "worker")),
         (request(now=late), NOW, ("clock off by 960 s (ahead)", "worker")),
         (with_certificate(made), NOW + 2 * HOUR, ("certificate expired", "task-client/T")),
-        (with_certificate(made, start="x"), NOW, ("malformed certificate", made.client_id)),
-        (request(ext="!"), NOW, ("malformed ext", "worker")),
-        (request(ext=ext_of(authorizedScopes=[1])), NOW, ("malformed authorizedScopes", "worker")),
+        (with_certificate(made, start="x"), NOW, ("the certificate is malformed", made.client_id)),
+        (request(ext="!"), NOW, ("ext is no base64 of a JSON object", "worker")),
+        (
+            request(ext=ext_of(authorizedScopes=[1])),
+            NOW,
+            ("authorizedScopes is no list of scopes", "worker"),
+        ),
     ]:
         assert reason(signed, now) == expected
     why, client_id = reason(request(worker))

@@ -136,7 +136,7 @@ def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
 def test_a_bewit_is_accepted_for_get_and_head_only() -> None:
     verify(replace(with_bewit(), method="HEAD"))
     for method in ("POST", "PUT", "DELETE"):
-        refused(replace(with_bewit(), method=method))
+        unreadable(replace(with_bewit(), method=method))
 
 
 def test_a_request_with_two_signatures_is_refused() -> None:
@@ -175,35 +175,50 @@ FIELDS = {"id": "a", "ts": "1520139967", "nonce": "n", "mac": "m"}
 GOOD = ", ".join(f'{name}="{value}"' for name, value in FIELDS.items())
 
 
-def test_the_fields_of_a_header_may_have_any_order_and_spacing() -> None:
-    for header in (f"hAWK {GOOD}", 'Hawk   mac="m" ,nonce="n",ts="1" ,  id="a" '):
-        signature = hawk.read_signature(replace(REQUEST, authorization=header))
-        assert signature is not None
-        assert (signature.client_id, signature.nonce, signature.mac) == ("a", "n", "m")
-
-
 @pytest.mark.parametrize(
     "header",
     [
-        "Hawk ",
-        f"Bearer {GOOD}",
-        *(f"Hawk {GOOD}".replace(f'{name}="{FIELDS[name]}"', f'{name}=""') for name in FIELDS),
-        *(f'Hawk {GOOD}, {name}="{FIELDS[name]}"' for name in FIELDS),
-        f'Hawk {GOOD}, tsm="a"',
+        f"hAWK {GOOD}",
+        'Hawk   mac="m" ,nonce="n",ts="1520139967" ,  id="a" ',
         f"Hawk {GOOD},",
-        f'Hawk {GOOD}, ext="a',
-        f'Hawk {GOOD}, ext="a\\"b"',
-        f'Hawk {GOOD}, ext="\ud800"',
-        f"Hawk {GOOD}, ext=a",
-        f'Hawk ,{GOOD}, ext="a"',
-        f"Hawk {GOOD}".replace("1520139967", "x"),
-        f"Hawk {GOOD}".replace("1520139967", "9" * 16),
-        f'Hawk {GOOD}, ext="{"x" * hawk.MAX_LENGTH}"',
-        "Hawk " + '"' * 60_000,
+        f"Hawk {GOOD} , ",
+        f"Hawk {GOOD}".replace("ts=", "ts = "),
+        f'Hawk {GOOD}, ext="", hash="", app="", dlg=""',
     ],
 )
-def test_a_malformed_header_is_refused(header: str) -> None:
-    unreadable(replace(REQUEST, authorization=header))
+def test_order_spaces_a_last_comma_and_empty_attributes_change_nothing(header: str) -> None:
+    signature = hawk.read_signature(replace(REQUEST, authorization=header))
+    assert signature == hawk.Signature("header", "a", "1520139967", TARGET, "m", "n")
+
+
+FORM = 'is not of the form Hawk id=".."'
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        ("Hawk ", FORM),
+        (f"Bearer {GOOD}", "another scheme than Hawk"),
+        *((f"Hawk {GOOD}".replace(f'"{value}"', '""'), f"no {name}") for name, value in FIELDS.items()),
+        ('Hawk id="a", mac="m"', "no ts and no nonce"),
+        *((f'Hawk {GOOD}, {name}="{FIELDS[name]}"', "an attribute twice") for name in FIELDS),
+        (f'Hawk {GOOD}, ext="", ext="a"', "an attribute twice"),
+        (f'Hawk {GOOD}, tsm="a"', "another attribute than id, ts, hash"),
+        (f"Hawk {GOOD},,", FORM),
+        (f'Hawk {GOOD}, ext="a', FORM),
+        (f'Hawk {GOOD}, ext="a\\"b"', "a backslash"),
+        (f'Hawk {GOOD}, ext="\ud800"', "not printable ASCII"),
+        (f"Hawk {GOOD}, ext=a", FORM),
+        (f'Hawk ,{GOOD}, ext="a"', FORM),
+        (f"Hawk {GOOD}".replace("1520139967", "x"), "no number of seconds"),
+        (f"Hawk {GOOD}".replace("1520139967", "9" * 16), "no number of seconds"),
+        (f'Hawk {GOOD}, ext="{"x" * hawk.MAX_LENGTH}"', "longer than 65536 characters"),
+        ("Hawk " + '"' * 60_000, FORM),
+        ("Hawk a" + " a" * 30_000, FORM),
+    ],
+)
+def test_the_refusal_of_a_malformed_header_names_what_is_wrong_and_no_value(header: str, named: str) -> None:
+    assert named in unreadable(replace(REQUEST, authorization=header))
 
 
 @given(st.text() | st.text('hawkidtsnoncemac=", 1\\').map("Hawk ".__add__), st.text(), st.binary(max_size=9))

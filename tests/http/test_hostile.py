@@ -93,12 +93,15 @@ def test_a_hostile_body_is_answered_in_few_bytes_and_never_with_a_5xx(queue: Que
 
 
 # each that the code, Flask or Werkzeug reads
-HEADERS = """Accept Accept-Encoding Accept-Language Access-Control-Request-Headers Access-Control-Request-Method
-    Authorization Content-Encoding Content-MD5 Content-Type Cookie Date Forwarded Host If-Match If-Modified-Since
-    If-None-Match If-Range If-Unmodified-Since Last-Event-ID Origin Prefer Range Referer Sec-Fetch-Site User-Agent
-    Via X-Forwarded-For X-Forwarded-Host X-Forwarded-Port X-Forwarded-Proto X-Request-Id x-ms-blob-cache-control
+HEADERS = """
+    Accept Accept-Encoding Accept-Language Access-Control-Request-Headers
+    Access-Control-Request-Method Authorization Content-Encoding Content-MD5 Content-Type Cookie
+    Date Forwarded Host If-Match If-Modified-Since If-None-Match If-Range If-Unmodified-Since
+    Last-Event-ID Origin Prefer Range Referer Sec-Fetch-Site User-Agent Via X-Forwarded-For
+    X-Forwarded-Host X-Forwarded-Port X-Forwarded-Proto X-Request-Id x-ms-blob-cache-control
     x-ms-blob-content-encoding x-ms-blob-content-md5 x-ms-blob-content-type x-ms-blob-type
-    x-ms-client-request-id x-ms-content-crc64 x-ms-date x-ms-range x-ms-version"""
+    x-ms-client-request-id x-ms-content-crc64 x-ms-date x-ms-range x-ms-version
+"""
 _NOT_UTF_8 = ("\xff\xfe", "a=\xff; b=\xb2", "bytes=\xb2-\xb3", "\xb2:\xb2")
 
 
