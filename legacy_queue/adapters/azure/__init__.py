@@ -141,7 +141,7 @@ class AzureAccount(StorageAccount):
         except StorageRefused as error:
             at = self.endpoints["queue"]
             needed = f": {_NEEDED}" if self._keys else ""
-            raise UnusableStorage(f"{at} refuses this server ({error}){needed}") from error
+            raise UnusableStorage(f"{at} refuses this server ({error.refusal}){needed}") from error
 
     def empty(self) -> None:
         """Delete everything of the prefix: queues, the tables of ``table``, and the container.

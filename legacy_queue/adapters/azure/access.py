@@ -84,7 +84,7 @@ class Renewed:
         self._lock = Lock()
 
     def until(self, time: datetime) -> Any:
-        """One that is valid until then; raises ServiceUnavailable, StorageRefused."""
+        """One that is valid until then; raises ServiceUnavailable."""
         wait = 0 if time < self._expiry else _MAX_WAIT
         if self._expiry < time + self.margin and self._lock.acquire(timeout=wait):
             try:
@@ -103,7 +103,7 @@ class Renewed:
         self._next_fetch = now + _PAUSE
         try:
             self._value, self._expiry = self.fetch(now)
-        except (AzureError, OSError, ServiceUnavailable, StorageRefused) as error:
+        except (AzureError, OSError, ServiceUnavailable) as error:
             log.error("storage-access-not-renewed", what=self.name, error=type(error).__name__)
             if isinstance(error, StorageRefused) and self._expiry <= time:
                 raise

@@ -10,7 +10,7 @@ from typing import Any
 from azure.core import MatchConditions
 from azure.storage.blob import BlobLeaseClient, ContainerClient, ContentSettings
 
-from legacy_queue.adapters.azure.errors import Missing, StorageRefused, call, find
+from legacy_queue.adapters.azure.errors import Missing, call, find, present
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AlreadyExists
@@ -34,6 +34,10 @@ _REFUSALS = {
     "ConditionNotMet": BlobAlreadyExists,
     "InvalidBlockList": InvalidBlockList,
 }
+
+
+class _Leased(Exception):
+    """Somebody has a lease of the blob."""
 
 
 class AzureBlobContainer(BlobContainer):
@@ -81,8 +85,8 @@ class AzureBlobContainer(BlobContainer):
         return _written(lambda: commit([], settings, raw_request_hook=replace_body, **options))
 
     def block_list(self, name: str) -> BlockList | None:
-        found = find(lambda: self._client.get_blob_client(name).get_block_list("all"))
-        return found and BlockList(*([block.id for block in blocks] for blocks in found))
+        get = self._client.get_blob_client(name).get_block_list
+        return find(lambda: BlockList(*([block.id for block in blocks] for blocks in get("all"))))
 
     def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:  # noqa: ARG002
         return None
@@ -91,17 +95,20 @@ class AzureBlobContainer(BlobContainer):
         return find(lambda: _properties(self._client.get_blob_client(name).get_blob_properties()))
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        stream = find(self._client.get_blob_client(name).download_blob)
-        return None if stream is None else (_properties(stream.properties), _pieces(stream.chunks()))
+        download = self._client.get_blob_client(name).download_blob
+
+        def found() -> tuple[BlobProperties, Iterator[bytes]]:
+            stream = download()
+            return _properties(stream.properties), _pieces(stream.chunks())
+
+        return find(found)
 
     def delete(self, name: str) -> None:
         blob = self._client.get_blob_client(name)
         delete = partial(blob.delete_blob, delete_snapshots="include")
         try:
-            find(delete)
-        except StorageRefused as error:
-            if error.code != "LeaseIdMissing":
-                raise
+            find(delete, {"LeaseIdMissing": _Leased})
+        except _Leased:
             find(lambda: BlobLeaseClient(blob).break_lease(0))
             find(delete)
 
@@ -113,8 +120,11 @@ class AzureBlobContainer(BlobContainer):
 
 
 def _written(write: Callable[[], Any]) -> Written:
-    answer = call(write, _REFUSALS)
-    return Written(answer["etag"], answer["last_modified"])
+    def written() -> Written:
+        answer = write()
+        return Written(present(answer["etag"]), present(answer["last_modified"]))
+
+    return call(written, _REFUSALS)
 
 
 def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -130,5 +140,9 @@ def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def _properties(found: Any) -> BlobProperties:
     settings = found.content_settings
     return BlobProperties(
-        found.size, settings.content_type or "", settings.content_encoding, found.last_modified, found.etag
+        present(found.size),
+        settings.content_type or "",
+        settings.content_encoding,
+        present(found.last_modified),
+        present(found.etag),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from azure.storage.queue import QueueClient
 
-from legacy_queue.adapters.azure.errors import Refusals, call, find
+from legacy_queue.adapters.azure.errors import Refusals, call, find, present
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import whole_seconds
@@ -50,38 +50,41 @@ class AzureQueue(Queue):
                 return
 
     def metadata(self) -> Mapping[str, str]:
-        return dict(call(self._client.get_queue_properties, _NOT_FOUND).metadata)
+        return call(lambda: dict(self._client.get_queue_properties().metadata), _NOT_FOUND)
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
         check_text(text)
         lives = _NEVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
         times = {"visibility_timeout": whole_seconds(hidden_for), "time_to_live": lives}
-        message = call(lambda: self._client.send_message(text, **times), _NOT_FOUND)
-        return MessageLease(message.id, message.pop_receipt)
+        return call(lambda: _lease(self._client.send_message(text, **times)), _NOT_FOUND)
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         messages = self._client.receive_messages(
             messages_per_page=count, visibility_timeout=whole_seconds(hidden_for), is_sent_once=True
         )
-        return call(lambda: [_message(message) for message in next(messages.by_page(), ())], _NOT_FOUND)
+        return call(lambda: [_message(one, _lease(one)) for one in next(messages.by_page(), ())], _NOT_FOUND)
 
     def peek(self) -> Sequence[QueuedMessage]:
-        return call(lambda: [_message(one) for one in self._client.peek_messages(_MAX_PEEKED)], _NOT_FOUND)
+        peek = self._client.peek_messages
+        return call(
+            lambda: [_message(one, MessageLease(one.id, "")) for one in peek(_MAX_PEEKED)], _NOT_FOUND
+        )
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         check_text(text)
         message_id, receipt = _checked(lease)
         seconds = whole_seconds(hidden_for)
         update = self._client.update_message
-        message = call(lambda: update(message_id, receipt, text, visibility_timeout=seconds), _LEASE_LOST)
-        return MessageLease(message_id, message.pop_receipt)
+        return call(
+            lambda: _lease(update(message_id, receipt, text, visibility_timeout=seconds)), _LEASE_LOST
+        )
 
     def delete(self, lease: MessageLease) -> None:
         message_id, receipt = _checked(lease)
         call(lambda: self._client.delete_message(message_id, receipt), _LEASE_LOST)
 
     def count(self) -> int:
-        return int(call(self._client.get_queue_properties, _NOT_FOUND).approximate_message_count)
+        return call(lambda: int(self._client.get_queue_properties().approximate_message_count), _NOT_FOUND)
 
     def remove(self) -> None:
         find(self._client.delete_queue)
@@ -99,9 +102,13 @@ def _checked(lease: MessageLease) -> tuple[str, str]:
     return lease.message_id, lease.receipt
 
 
-def _message(message: Any) -> QueuedMessage:
+def _lease(message: Any) -> MessageLease:
+    return MessageLease(present(message.id), present(message.pop_receipt))
+
+
+def _message(message: Any, lease: MessageLease) -> QueuedMessage:
     return QueuedMessage(
-        MessageLease(message.id, message.pop_receipt or ""),
+        lease,
         message.content or "",
         message.inserted_on,
         message.expires_on,

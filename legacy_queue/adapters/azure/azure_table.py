@@ -9,7 +9,7 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, UpdateMode
 
-from legacy_queue.adapters.azure.errors import Refusals, call, find
+from legacy_queue.adapters.azure.errors import Refusals, call, find, present
 from legacy_queue.adapters.azure.transport import Transport
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import (
@@ -126,11 +126,7 @@ def _arguments(partition: str, change: Change) -> tuple[Mapping[str, Value], Map
 
 
 def _etag(change: Change, answer: Mapping[str, str]) -> str:
-    if change.kind == "delete":
-        return ""
-    if not answer["etag"]:
-        raise ValueError("an etag is missing")
-    return answer["etag"]
+    return "" if change.kind == "delete" else present(answer["etag"])
 
 
 def _row(entity: Any) -> Row:

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from xml.etree.ElementTree import ParseError
 
 import structlog
-from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
+from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 
 from legacy_queue.adapters.azure.transport import helps_to_retry
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -29,15 +28,19 @@ _TEMPORARY = {
     "AuthorizationFailure",  # of Azurite's tables for a wrong key, of Azure for a blocked address
     "AccountIsDisabled",
 }
+_NOT_SERVED = "storage did not serve the request, try again"
 _CODE = re.compile(r"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
 
 
-class StorageRefused(Exception):
-    """Storage refused the request, and no retry helps: the HTTP status and Azure's name of the error."""
+class StorageRefused(ServiceUnavailable):
+    """Storage refused a request that it is expected to serve, and no retry helps.
+
+    ``refusal`` is the HTTP status and Azure's name of the error.
+    """
 
     def __init__(self, status: int, code: str) -> None:
-        super().__init__(f"{status} {code}".rstrip())
-        self.code = code
+        super().__init__(_NOT_SERVED)
+        self.refusal = f"{status} {code}".rstrip()
 
 
 class Missing(Exception):
@@ -45,21 +48,26 @@ class Missing(Exception):
 
 
 def call(act: Callable[[], Result], refusals: Refusals | None = None) -> Result:
-    """The result of ``act``, a call of the SDK.
+    """The result of ``act``, a call of the SDK that also reads all that is expected of the answer.
 
-    Raises one of the ``refusals``, or else ServiceUnavailable or StorageRefused, and never with the error of
-    the SDK as its cause: that has the request, and of Azure the signature which it expected.
+    Raises one of the ``refusals``. For any other answer than the expected one it raises ServiceUnavailable,
+    and never with the error of the SDK as its cause: that has the request, and of Azure the signature which
+    it expected.
     """
     try:
         return act()
-    except HttpResponseError as error:
-        raised = _refusal(error, refusals or {})
-    except (ServiceRequestError, ServiceResponseError) as error:
-        log.error("storage-unreachable", error=error.message)
-        raised = ServiceUnavailable("storage cannot be reached, try again")
-    except (AzureError, ParseError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raised = _unreadable(error)
+    except ServiceUnavailable:  # there is no token, or no key
+        raise
+    except Exception as error:  # noqa: BLE001 - the SDK raises anything for what it cannot read
+        raised = _meaning(error, refusals or {})
     raise raised
+
+
+def present(value: Result | None) -> Result:
+    """The value; raises ValueError where the answer lacks it."""
+    if value is None or value == "":
+        raise ValueError("expected in every answer to this request")
+    return value
 
 
 def find(act: Callable[[], Result], refusals: Refusals | None = None) -> Result | None:
@@ -70,14 +78,24 @@ def find(act: Callable[[], Result], refusals: Refusals | None = None) -> Result 
         return None
 
 
-def _refusal(error: HttpResponseError, refusals: Refusals) -> Exception:
-    """The error to raise. It is logged where storage cannot serve now, also for a wrong account key.
+def _meaning(error: Exception, refusals: Refusals) -> Exception:
+    if isinstance(error, ServiceRequestError | ServiceResponseError):
+        log.error("storage-unreachable", error=error.message)
+        return ServiceUnavailable("storage cannot be reached, try again")
+    # the SDK may fail while it makes an error of the answer
+    response = getattr(error, "response", None)
+    if not isinstance(error, HttpResponseError) or response is None:
+        return _unreadable(error)
+    return _refusal(error, response, refusals)
+
+
+def _refusal(error: HttpResponseError, response: Any, refusals: Refusals) -> Exception:
+    """The error to raise. It is logged where storage does not serve, also for a wrong account key.
 
     A worker gets 503 for that, since it is not the worker's fault.
     """
-    response: Any = error.response
     status = response.status_code
-    named = _CODE.search(response.text())
+    named = _CODE.search(response.body().decode(errors="replace"))
     code = response.headers.get("x-ms-error-code") or (named and (named[1] or named[2])) or ""
     is_temporary = helps_to_retry(status) or status >= 500 or code in _TEMPORARY
     refused = refusals.get(code or str(status)) or refusals.get(code and not is_temporary and status)
@@ -85,10 +103,8 @@ def _refusal(error: HttpResponseError, refusals: Refusals) -> Exception:
         return refused()
     if status < 300:
         return _unreadable(error)
-    if not is_temporary:
-        return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
-    return ServiceUnavailable("storage did not serve the request, try again")
+    return ServiceUnavailable(_NOT_SERVED) if is_temporary else StorageRefused(status, code)
 
 
 def _unreadable(error: Exception) -> ServiceUnavailable:

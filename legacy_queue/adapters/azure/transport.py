@@ -34,7 +34,12 @@ from legacy_queue.ports import Observe, ignore
 
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
 _DELAYS = {"queue": (0.1, 1), "table": (0.1, 0.2), "blob": (0.1, 1)}  # seconds before each retry, at least
+_AZURITE = "Azurite-"  # begins its Server header: it gives an id to most of its answers, not to all
 _MAX_RETRY_AFTER = 2.0  # seconds: what asks for more gets no retry
+
+
+class NotFromStorage(HTTPException):
+    """A middlebox has answered, or another server: Azure gives an id to each answer."""
 
 
 @dataclass(eq=False, repr=False)  # a URL may have a password
@@ -136,9 +141,12 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             connection.request(request.method, target, request.content, request.headers)
             is_sent = True
             answer = connection.getresponse()
-            if date := answer.getheader("date"):
+            is_storage = answer.getheader("x-ms-request-id") or _AZURITE in answer.getheader("server", "")
+            if is_storage and (date := answer.getheader("date")):
                 self._dated = date, self.now()  # not after the body, which may be slow
             response = Response(request, answer)
+            if not is_storage:
+                raise NotFromStorage
             if answer.length is None and not answer.chunked:
                 raise HTTPException("its end could not be noticed")
         except (OSError, UnicodeError, HTTPException) as error:  # UnicodeError: an invalid host name

@@ -14,10 +14,17 @@ from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 # sent bytes, or an action on the connection; None: no answer during the test
 Reply = bytes | Callable[[socket.socket], None] | None
 
-NO_CONTENT = b'HTTP/1.1 204 No Content\r\netag: W/"1"\r\nx-ms-popreceipt: receipt\r\n\r\n'
+REQUEST_ID = "x-ms-request-id: 1"  # in every answer of Azure and of Azurite
+NO_CONTENT = f'HTTP/1.1 204 Word\r\n{REQUEST_ID}\r\netag: W/"1"\r\nx-ms-popreceipt: r\r\n\r\n'.encode()
 
 
 def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
+    """An answer of storage."""
+    return foreign(status, body, REQUEST_ID, *headers)
+
+
+def foreign(status: int, body: bytes, *headers: str) -> bytes:
+    """An answer of another server, or of a proxy."""
     lines = "".join(f"{header}\r\n" for header in headers)
     return f"HTTP/1.1 {status} Word\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
 

@@ -122,7 +122,7 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
 
 def refusal(status: int) -> ClientAuthenticationError:
     """As azure-identity and the SDK raise it for such an answer."""
-    answered = SimpleNamespace(status_code=status, reason="", headers={}, text=lambda: "{}")
+    answered = SimpleNamespace(status_code=status, reason="", headers={}, body=lambda: b"{}")
     return ClientAuthenticationError(f"refused, {SECRET}", response=answered)
 
 

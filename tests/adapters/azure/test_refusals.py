@@ -20,12 +20,26 @@ from legacy_queue.ports import Changed
 from legacy_queue.ports.queue import LeaseLost, QueueNotFound
 from legacy_queue.ports.table import Change
 
-from .stub import NO_CONTENT, Reply, Stub, answer, connection_string, hang_up, refused, reset, then_hang_up
+from .stub import (
+    NO_CONTENT,
+    Reply,
+    Stub,
+    answer,
+    connection_string,
+    foreign,
+    hang_up,
+    refused,
+    reset,
+    then_hang_up,
+)
 
 SECOND = timedelta(seconds=1)
 LEASE = MessageLease("00000000-0000-0000-0000-000000000000", "receipt")
 XML = "Content-Type: application/xml"
-PUT = b"<QueueMessagesList><QueueMessage><MessageId>i</MessageId></QueueMessage></QueueMessagesList>"
+PUT = (
+    b"<QueueMessagesList><QueueMessage><MessageId>i</MessageId><PopReceipt>r</PopReceipt></QueueMessage>"
+    b"</QueueMessagesList>"
+)
 UNREADABLE = PUT.replace(b"<MessageId>i</MessageId>", b"<DequeueCount>two</DequeueCount>")
 NO_MESSAGE = b"<QueueMessagesList/>"
 NO_MESSAGES = answer(200, NO_MESSAGE, XML)
@@ -77,6 +91,31 @@ ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
     "delete a message": (lambda at: at.queue.delete(LEASE), "DELETE", NO_CONTENT),
     "upload": (lambda at: at.account.container.put_block("n", "id", b"."), "PUT", answer(201)),
 }
+OTHERS: dict[str, Callable[[Client], Any]] = {
+    "time": lambda at: at.table.now(),
+    "create a table": lambda at: at.table.create(),
+    "remove a table": lambda at: at.table.remove(),
+    "create a queue": lambda at: at.queue.create({"a": "b"}),
+    "metadata": lambda at: at.queue.metadata(),
+    "receive": lambda at: at.queue.receive(1, SECOND),
+    "count": lambda at: at.queue.count(),
+    "remove a queue": lambda at: at.queue.remove(),
+    "create a container": lambda at: at.account.container.create(),
+    "remove a container": lambda at: at.account.container.remove(),
+    "put a blob": lambda at: at.account.container.put("n", b".", "a/b", None),
+    "put a block list": lambda at: at.account.container.put_block_list("n", [("Latest", "i")], "a/b", None),
+    "block list": lambda at: at.account.container.block_list("n"),
+    "properties": lambda at: at.account.container.properties("n"),
+    "read": lambda at: at.account.container.read("n"),
+    "delete a blob": lambda at: at.account.container.delete("n"),
+    "queues": lambda at: [*at.account.queues("t")],
+    "check": lambda at: at.account.check(),
+}
+EVERY = {name: act for name, (act, *_) in ACTS.items()} | OTHERS
+PICTURE = b"\x89PNG\xff", "Content-Type: image/png"
+ODD = [make(status, *PICTURE) for make in (answer, foreign) for status in (200, 302, 403)]
+ODD += [foreign(status, b"<html/>", XML) for status in (200, 201, 202, 400, 404, 409)]
+ODD += [NO_CONTENT.replace(b"x-ms", b"x-of")]
 FAILURES: dict[str, Reply] = {
     "reset": reset,
     "half an answer": then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Le"),
@@ -127,6 +166,17 @@ def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) 
     assert client.has_paused(least)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_after_an_answer_that_is_not_the_expected_one_storage_is_unavailable(name: str) -> None:
+    sent = [b""]
+    with Stub(lambda connection: connection.sendall(sent[0])) as stub, capture_logs() as logs:
+        client = Client(stub.url)
+        for sent[0] in ODD:
+            with pytest.raises(ServiceUnavailable):
+                EVERY[name](client)
+    assert [line["log_level"] for line in logs] == ["error"] * len(ODD)
+
+
 def in_xml(status: int, code: str) -> bytes:
     return answer(status, f"<Error><Code>{code}</Code><Message>said</Message></Error>".encode(), XML)
 
@@ -163,6 +213,10 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
     "a row without keys": ("page", answer(200, b'{"value":[{}]}'), ServiceUnavailable),
     "an insert without an etag": ("insert", answer(201, b"{}"), ServiceUnavailable),
     "a put that returns no message": ("put a message", answer(201, NO_MESSAGE, XML), ServiceUnavailable),
+    "an update without a receipt": ("update", answer(204), ServiceUnavailable),
+    "a count that is missing": ("count", answer(200), ServiceUnavailable),
+    "a blob without an etag": ("put a blob", answer(201), ServiceUnavailable),
+    "properties without an etag": ("properties", answer(200), ServiceUnavailable),
     "a batch without parts": ("batch", answer(202, b"none"), ServiceUnavailable),
 }
 
@@ -172,10 +226,10 @@ def test_a_refusal_raises_its_error(name: str, refusal: bytes, raised: type[Exce
     with Stub(refusal) as stub, capture_logs() as logs:
         client = Client(stub.url)
         with pytest.raises(raised) as caught:
-            ACTS[name][0](client)
+            EVERY[name](client)
     assert type(caught.value) is raised
     assert len(stub.heard) == 1
-    assert [line["log_level"] for line in logs] == (["error"] if raised is ServiceUnavailable else [])
+    assert [line["log_level"] for line in logs] == ["error"] * issubclass(raised, ServiceUnavailable)
 
 
 def test_a_queue_that_another_process_creates_at_the_same_time_gets_its_metadata() -> None:

@@ -24,6 +24,7 @@ from legacy_queue.server.local_authority import LocalAuthority
 
 from .stub import (
     NO_CONTENT,
+    REQUEST_ID,
     Reply,
     Stub,
     answer,
@@ -35,6 +36,7 @@ from .stub import (
 )
 
 OK = answer(200, b"body")
+HEAD = f"HTTP/1.1 200 OK\r\n{REQUEST_ID}\r\n"
 LARGE = b"." * 50_000_000
 
 
@@ -80,8 +82,8 @@ def test_a_request_that_storage_does_not_read_in_time_was_not_sent() -> None:
         reset,
         then_hang_up(OK[:20]),
         then_hang_up(OK[:-1]),
-        then_hang_up(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"),
-        then_hang_up(b"HTTP/1.1 200 OK\r\n\r\nbody"),
+        then_hang_up(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n".encode()),
+        then_hang_up(f"{HEAD}\r\nbody".encode()),
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ],
     ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no length", "no HTTP"],
@@ -128,7 +130,7 @@ def test_a_connection_is_used_again_until_it_was_idle_for_a_minute() -> None:
 
 
 def test_the_time_of_the_service_is_not_late_by_a_slow_body() -> None:
-    whole = answer(200, b"body", "Date: Fri, 09 Oct 2009 21:04:30 GMT")
+    whole = answer(200, b".", "Date: Fri, 09 Oct 2009 21:04:30 GMT")
     times, is_noted = {"now": 0}, threading.Event()
 
     def now() -> float:
@@ -136,9 +138,7 @@ def test_the_time_of_the_service_is_not_late_by_a_slow_body() -> None:
         return times["now"]
 
     def answer_slowly(connection: socket.socket) -> None:
-        connection.sendall(
-            b"HTTP/1.1 200 OK\r\nDate: Fri, 09 Oct 2009 21:04:30 GMT\r\nContent-Length: 1\r\n\r\n"
-        )
+        connection.sendall(whole[:-1])
         is_noted.wait(5)
         times["now"] = 20
         connection.sendall(whole[-1:])
