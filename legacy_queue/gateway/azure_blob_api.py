@@ -26,7 +26,7 @@ from legacy_queue.gateway.azure_protocol import (
     answer,
     authenticated,
     blueprint_of,
-    check_names,
+    check_timeout,
 )
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
@@ -40,7 +40,6 @@ from legacy_queue.ports.blob import (
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.stores.blobs import Blobs
 
-_PARAMETERS = {"comp", "blockid", "timeout"}
 _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCK = 16 * 1024 * 1024  # bytes; clients of Azure send 4 or 8 MiB by default
 _CHUNK = 256 * 1024  # bytes of a body read at once
@@ -68,7 +67,7 @@ def azure_blob_api(
         observer.record_endpoint(request.environ, UPLOAD if request.method == "PUT" else "download")
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
         parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
-        check_names(parameters, _PARAMETERS)
+        check_timeout(parameters)
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:
                 return _read(container, name)
@@ -119,14 +118,16 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
     if comp == "block":
         block_id = parameters.get("blockid", "")
         if not _is_block_id(block_id):
-            raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
+            raise AzureError(
+                "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
+            )
         try:
             container.put_block(name, block_id, b"".join(_body(_MAX_BLOCK)))
         except BlockCountExceedsLimit:
             raise AzureError("BlockCountExceedsLimit") from None
         return answer(201)
     if comp is None and sent.get("x-ms-blob-type") != "BlockBlob":
-        raise AzureError("MissingRequiredHeader", "Only 'x-ms-blob-type: BlockBlob' is accepted.")
+        raise AzureError("MissingRequiredHeader", elements={"HeaderName": "x-ms-blob-type"})
     # in a request with a block list, headers without x-ms-blob describe the list
     content_type, encoding = (
         sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))

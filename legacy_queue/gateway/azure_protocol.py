@@ -12,14 +12,14 @@ import hashlib
 import hmac
 import re
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, g, request
+from flask.blueprints import BlueprintSetupState
 from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
@@ -33,19 +33,27 @@ _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
 _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
 _NEVER_GRANTED = ("sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
+_SIGNED = _SAS_FIELDS.union(_BLOB_FIELDS)
 _MAX_PARAMETERS = 50
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_DEFAULT_VERSION = "2021-12-02"  # of the answer to a request without a version
+_FIRST_VERSION = date(2009, 9, 19)
+_CLIENT_REQUEST_ID = re.compile("[ -~]{1,1024}")
+_NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # byte for byte as Azure
 _ERRORS = """
 AuthenticationFailed 403 Server failed to authenticate the request. Make sure the value of Authorization \
 header is formed correctly including the signature.
 AuthorizationPermissionMismatch 403 This request is not authorized to perform this operation using this \
 permission.
+AuthorizationProtocolMismatch 403 This request is not authorized to perform this operation using this \
+protocol.
 BlobAlreadyExists 409 The specified blob already exists.
 BlobNotFound 404 The specified blob does not exist.
 BlockCountExceedsLimit 409 The uncommitted block count cannot exceed the maximum limit.
 ConditionNotMet 412 The condition specified using HTTP conditional header(s) is not met.
+CorsPreflightFailure 403 CORS not enabled or no matching rule found for this request.
 InvalidBlockList 400 The specified block list is invalid.
+InvalidHeaderValue 400 The value for one of the HTTP headers is not in the correct format.
 InvalidInput 400 One of the request inputs is not valid.
 InvalidQueryParameterValue 400 Value for one of the query parameters specified in the request URI is invalid.
 InvalidRange 416 The range specified is invalid for the current size of the resource.
@@ -58,12 +66,10 @@ MissingRequiredHeader 400 An HTTP header that's mandatory for this request is no
 MissingRequiredQueryParameter 400 A query parameter that's mandatory for this request is not specified.
 OutOfRangeQueryParameterValue 400 One of the query parameters specified in the request URI is outside the \
 permissible range.
-PopReceiptMismatch 400 The specified pop receipt did not match the pop receipt for a dequeued message.
 QueueNotFound 404 The specified queue does not exist.
 RequestBodyTooLarge 413 The request body is too large and exceeds the maximum permissible limit.
 ServerBusy 503 The server is currently unable to receive requests. Please retry your request.
 UnsupportedHttpVerb 405 The resource doesn't support specified Http Verb.
-UnsupportedQueryParameter 400 One of the query parameters specified in the request URI is not supported.
 """
 _INJECTED = {  # the code of a status, for that method or for all
     "400": "InvalidInput",
@@ -72,7 +78,7 @@ _INJECTED = {  # the code of a status, for that method or for all
     "409": "ResourceAlreadyExists",
     "500": "InternalError",
     "503": "ServerBusy",
-    "DELETE 400": "PopReceiptMismatch",
+    "DELETE 400": "InvalidQueryParameterValue",
     "DELETE 404": "MessageNotFound",
     "GET 404": "QueueNotFound",
 }
@@ -80,8 +86,9 @@ _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitline
 
 
 class AzureError(Exception):
-    """An error of Azure; ``detail`` is a further sentence about the accepted values.
+    """An error of Azure; ``detail`` is a sentence about the accepted values, which the answer has as Reason.
 
+    ``parameter`` is the query parameter that is wrong, ``elements`` are further ones of the answer.
     A failed authentication has no detail; the observer gets the ``reason``.
     """
 
@@ -91,15 +98,20 @@ class AzureError(Exception):
         detail: str = "",
         headers: Mapping[str, str] | None = None,
         *,
+        parameter: str = "",
+        elements: Mapping[str, str] | None = None,
         reason: str = "",
     ) -> None:
-        status, _, sentence = _SENTENCES[code].partition(" ")
+        status, _, self.message = _SENTENCES[code].partition(" ")
         self.status = int(status)
         self.code = code
         self.headers = headers or {}
-        self.message = f"{sentence} {detail}".rstrip()
-        self.reason = reason or self.message
-        super().__init__(self.message)
+        named = {"QueryParameterName": parameter, "QueryParameterValue": request.args.get(parameter, "")}
+        self.elements = {**(named if parameter else {}), **(elements or {})}
+        if detail:
+            self.elements["Reason"] = detail
+        self.reason = reason or f"{self.message} {detail}".rstrip()
+        super().__init__(self.reason)
 
 
 class Observer(Protocol):
@@ -129,16 +141,31 @@ class Observer(Protocol):
 
 
 def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observer: Observer) -> Blueprint:
-    """A blueprint for all methods of the rule; it answers an AzureError as Azure does."""
+    """A blueprint for the rule and any method; it answers an AzureError as Azure does."""
+
+    def serve_checked(path: str) -> Response:
+        if (
+            request.method == "OPTIONS"
+        ):  # a browser asks whether a page of another origin may send the request
+            raise AzureError("CorsPreflightFailure")
+        g.azure_version = _version()
+        return serve(path)
 
     def refused(error: AzureError) -> Response:
         observer.record_refusal(request.environ, error.reason)
-        return _error(error.status, error.code, error.message, error.headers)
+        return _error(error.status, error.code, error.message, error.elements, error.headers)
+
+    def add_route(state: BlueprintSetupState) -> None:
+        # slashes are not merged: a redirect would repeat the SAS
+        endpoint = f"{name}.serve"
+        route = state.app.url_rule_class(
+            f"{state.url_prefix or ''}{rule}", endpoint=endpoint, methods=None, merge_slashes=False
+        )
+        state.app.url_map.add(route)
+        state.app.view_functions[endpoint] = serve_checked
 
     blueprint = Blueprint(name, __name__)
-    # slashes are not merged: a redirect would repeat the SAS
-    route = blueprint.route(rule, methods=_METHODS, provide_automatic_options=False, merge_slashes=False)
-    route(serve)
+    blueprint.record(add_route)
     blueprint.register_error_handler(AzureError, refused)
     blueprint.register_error_handler(
         ServiceUnavailable, lambda error: refused(AzureError("ServerBusy", error.message))
@@ -146,6 +173,34 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observe
     blueprint.register_error_handler(InjectedError, _injected)
     blueprint.after_request(_with_common_headers)
     return blueprint
+
+
+def _version() -> str:
+    """The version of Azure's API that the request asks for, by parameter, by header, or as its SAS has it.
+
+    Raises AzureError for a version that never was.
+    """
+    named, header, signed = (
+        request.args.get("api-version"),
+        request.headers.get("x-ms-version"),
+        request.args.get("sv", ""),
+    )
+    if named is not None and not _is_version(named):
+        raise AzureError("InvalidQueryParameterValue", parameter="api-version")
+    if header is not None and not _is_version(header):
+        elements = {"HeaderName": "x-ms-version", "HeaderValue": header}
+        raise AzureError("InvalidHeaderValue", elements=elements)
+    return named or header or (signed if _is_version(signed) else _DEFAULT_VERSION)
+
+
+def _is_version(text: str) -> bool:
+    """Every day since the first version passes: this server answers all versions alike."""
+    try:
+        return bool(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text)) and (
+            date.fromisoformat(text) >= _FIRST_VERSION
+        )
+    except ValueError:
+        return False
 
 
 def authenticated(resource: str, permission: str, key: str, now: datetime) -> dict[str, str]:
@@ -173,6 +228,8 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
         raise AzureError(
             "AuthenticationFailed", reason="the URL is signed for options that this server never grants"
         )
+    if request.scheme not in (parameters.get("spr") or "https,http").split(","):
+        raise AzureError("AuthorizationProtocolMismatch")
     if permission not in first:
         raise AzureError("AuthorizationPermissionMismatch")
     hidden = _SAS_FIELDS.union(signed_fields) - {"si" if is_queue else ""}
@@ -180,22 +237,19 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
 
 
 def _parameters() -> dict[str, str]:
-    """The decoded parameters; raises AzureError for a doubled name, which would be ambiguous.
+    """The decoded parameters; raises AzureError for a doubled one that is signed: it would be ambiguous.
 
-    Of a doubled ``visibilitytimeout`` the first counts, as in Azurite: Azure's JavaScript client appends its
-    own to that of a poll URL.
+    Of any other the first counts, as in Azurite: Azure's JavaScript client appends its own
+    ``visibilitytimeout`` to that of a poll URL.
     """
     query = request.query_string.decode("latin-1")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError:
         raise AzureError("InvalidQueryParameterValue", "There are too many parameters.") from None
-    times = Counter(name for name, _ in pairs if name != "visibilitytimeout")
-    doubled = [name for name in times if times[name] > 1]
-    if _SAS_FIELDS.union(_BLOB_FIELDS).intersection(doubled):
-        raise AzureError("AuthenticationFailed")
-    if doubled:
-        raise AzureError("InvalidQueryParameterValue", f"{doubled[0]!r} is given more than once.")
+    signed = [name for name, _ in pairs if name in _SIGNED]
+    if len(signed) > len(set(signed)):
+        raise AzureError("AuthenticationFailed", reason="a signed parameter is given twice")
     return dict(reversed(pairs))
 
 
@@ -210,25 +264,22 @@ def _is_valid(parameters: Mapping[str, str], now: datetime) -> bool:
 def _is_granted(parameters: Mapping[str, str]) -> bool:
     return (
         bool(parameters.get("sv"))
-        and request.scheme in parameters.get("spr", "https,http").split(",")
         and not any(parameters.get(name) for name in _NEVER_GRANTED)
         and parameters.get("rscd", "") in ("", "attachment")
     )
 
 
-def check_names(parameters: Mapping[str, str], allowed: Set[str]) -> None:
-    """Raise AzureError for a parameter that is not ``allowed``, or an invalid ``timeout``."""
-    if unknown := sorted(parameters.keys() - allowed):
-        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(allowed)}.")
+def check_timeout(parameters: Mapping[str, str]) -> None:
+    """Raise AzureError for a ``timeout`` that is no number; any number passes, and changes nothing."""
     if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
-        raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
+        raise AzureError("InvalidQueryParameterValue", "expected a number of seconds", parameter="timeout")
 
 
 def element(tag: str, **texts: str) -> etree._Element:
     """An element with a child element for each of the texts."""
     parent = etree.Element(tag)
     for name, text in texts.items():
-        etree.SubElement(parent, name).text = text
+        etree.SubElement(parent, name).text = _NOT_IN_XML.sub("\ufffd", text)
     return parent
 
 
@@ -249,16 +300,34 @@ def _injected(error: InjectedError) -> Response:
 
 
 def _error(
-    status: int, code: str, message: str, headers: Mapping[str, str] = MappingProxyType({})
+    status: int,
+    code: str,
+    message: str,
+    elements: Mapping[str, str] = MappingProxyType({}),
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
-    response = answer(status, element("Error", Code=code, Message=message))
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f0Z")
+    message = f"{message}\nRequestId:{_request_id()}\nTime:{time}"
+    response = answer(status, element("Error", Code=code, Message=message, **elements))
     response.headers.update({"x-ms-error-code": code, **headers})
     if status == 503:
         response.headers["Retry-After"] = "5"  # seconds
     return response
 
 
+def _request_id() -> str:
+    """Of this request, in its headers and in the message of its error."""
+    if "azure_request_id" not in g:
+        g.azure_request_id = str(uuid.uuid4())
+    return str(g.azure_request_id)
+
+
 def _with_common_headers(response: Response) -> Response:
+    """As each answer of Azure has them; the server adds Date."""
     response.headers["Cache-Control"] = "no-store"  # the answer is for the holder of a signed URL
-    response.headers["x-ms-request-id"] = str(uuid.uuid4())
+    response.headers["x-ms-request-id"] = _request_id()
+    response.headers["x-ms-version"] = g.get("azure_version") or _DEFAULT_VERSION
+    client_request_id = request.headers.get("x-ms-client-request-id", "")
+    if _CLIENT_REQUEST_ID.fullmatch(client_request_id):
+        response.headers["x-ms-client-request-id"] = client_request_id
     return response

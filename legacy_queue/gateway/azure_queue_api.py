@@ -7,7 +7,6 @@ module never logs them.
 import base64
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from urllib.parse import unquote
 
@@ -25,7 +24,7 @@ from legacy_queue.gateway.azure_protocol import (
     answer,
     authenticated,
     blueprint_of,
-    check_names,
+    check_timeout,
     element,
 )
 from legacy_queue.gateway.faulty_messages import FaultyMessages
@@ -38,8 +37,6 @@ _DENIED = (  # methods of Azure that the permission to process does not allow, b
     ("PUT",),  # update
 )
 _ENDPOINTS = {("GET", 1): RECEIVE, ("DELETE", 2): DELETE}  # by segments after the queue's
-_RECEIVE_PARAMETERS = {"numofmessages", "visibilitytimeout", "timeout"}
-_DELETE_PARAMETERS = {"popreceipt", "timeout", "visibilitytimeout"}  # the last is ignored, as by Azurite
 _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 
@@ -97,12 +94,14 @@ def _caller(policy: str) -> str:
 
 
 def _receive(source: queue.Queue, parameters: Mapping[str, str], faulty: FaultyMessages) -> Response:
-    check_names(parameters, _RECEIVE_PARAMETERS)
+    check_timeout(parameters)
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
     root = element("QueueMessagesList")
-    with suppress(queue.QueueNotFound):  # a reset removed it: the next message creates it again
+    try:
         root.extend(map(_to_xml, faulty.receive(source, count, timedelta(seconds=seconds))))
+    except queue.QueueNotFound:
+        raise AzureError("QueueNotFound") from None
     return answer(200, root)
 
 
@@ -123,27 +122,31 @@ def _delete(
     source: queue.Queue, message_id: str, parameters: Mapping[str, str], faulty: FaultyMessages
 ) -> Response:
     faulty.delete(message_id)
-    check_names(parameters, _DELETE_PARAMETERS)
-    receipt = parameters.get("popreceipt")
-    if receipt is None:
-        raise AzureError("MissingRequiredQueryParameter", "'popreceipt' is missing.")
-    try:
-        base64.b64decode(receipt, validate=True)
-    except ValueError:
-        raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
+    check_timeout(parameters)
+    receipt = parameters.get("popreceipt", "")
+    if not _is_receipt(receipt):
+        raise AzureError("InvalidQueryParameterValue", "Invalid pop receipt format", parameter="popreceipt")
     try:
         source.delete(MessageLease(message_id, receipt))
-    except (queue.QueueNotFound, queue.PopReceiptMismatch) as error:
-        raise AzureError(type(error).__name__) from None
-    except queue.LeaseLost:
+    except queue.QueueNotFound:
+        raise AzureError("QueueNotFound") from None
+    except queue.LeaseLost:  # deleted, received again since, or the receipt of another message
         raise AzureError("MessageNotFound") from None
     return answer(204)
 
 
+def _is_receipt(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except ValueError:
+        return False
+
+
 def _whole_number(parameters: Mapping[str, str], name: str, default: int, maximum: int) -> int:
     text = parameters.get(name, str(default))
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= maximum:
-        raise AzureError(
-            "OutOfRangeQueryParameterValue", f"{name!r} must be a whole number from 1 to {maximum}."
-        )
+    if not re.fullmatch("-?[0-9]{1,9}", text):
+        raise AzureError("InvalidQueryParameterValue", "expected a whole number", parameter=name)
+    if not 1 <= int(text) <= maximum:
+        bounds = {"MinimumAllowed": "1", "MaximumAllowed": str(maximum)}
+        raise AzureError("OutOfRangeQueryParameterValue", parameter=name, elements=bounds)
     return int(text)

@@ -9,7 +9,6 @@ import re
 from datetime import UTC, timedelta
 from urllib.parse import unquote
 
-import pytest
 import requests
 from azure.storage.queue import QueueClient
 from flask import Flask
@@ -20,9 +19,9 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
-from tests.memory_server import FakeClock, Unobserved, delete, delete_url, memory_storage, poll
+from tests.memory_server import FakeClock, Unobserved, delete_url, poll
 
-from .conftest import KEY, NOW, QUEUE
+from .conftest import NOW, QUEUE
 
 HOUR = timedelta(hours=1)
 BOM = b"\xef\xbb\xbf"
@@ -31,15 +30,6 @@ DECLARATION = b'<?xml version="1.0" encoding="utf-8"?>'
 
 def put(storage: Storage, text: str = "dGV4dA==") -> MessageLease:
     return storage.work_queues.put(QUEUE, text, HOUR, timedelta(0))
-
-
-def refused(answer: requests.Response) -> tuple[int, str]:
-    """Status and code, which header and body agree on."""
-    code = answer.headers["x-ms-error-code"]
-    assert answer.headers["Content-Type"] == "application/xml"
-    assert answer.content.startswith(BOM + DECLARATION + f"<Error><Code>{code}</Code><Message>".encode())
-    assert answer.content.endswith(b"</Message></Error>")
-    return answer.status_code, code
 
 
 def test_an_empty_list_is_byte_for_byte_as_of_azure(urls: SignedUrls) -> None:
@@ -76,9 +66,16 @@ def test_a_list_of_messages_is_byte_for_byte_as_of_azure(
 
 def test_an_error_is_byte_for_byte_as_of_azure(urls: SignedUrls) -> None:
     answer = requests.delete(delete_url(urls.delete, MessageLease("unknown", "AAAA")), timeout=30)
-    assert refused(answer) == (404, "MessageNotFound")
-    assert answer.content == BOM + DECLARATION + (
-        b"<Error><Code>MessageNotFound</Code><Message>The specified message does not exist.</Message></Error>"
+    request_id, time = answer.headers["x-ms-request-id"], answer.text.partition("\nTime:")[2][:28]
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/xml")
+    assert (
+        answer.content
+        == BOM
+        + DECLARATION
+        + (
+            "<Error><Code>MessageNotFound</Code><Message>The specified message does not exist."
+            f"\nRequestId:{request_id}\nTime:{time}</Message></Error>"
+        ).encode()
     )
 
 
@@ -107,78 +104,14 @@ def test_a_receipt_that_is_not_uri_encoded_is_refused(storage: Storage, urls: Si
     (message,) = poll(urls.poll)
     url = urls.delete.replace("{{messageId}}", message.lease.message_id)
     answer = requests.delete(url.replace("{{popReceipt}}", message.lease.receipt), timeout=30)
-    assert refused(answer) == (400, "InvalidQueryParameterValue")
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidQueryParameterValue")
     assert storage.work_queues.count(QUEUE) == 1
 
 
-@pytest.mark.parametrize("receipt", ["invalid", "%C3%A9", "AAA", "%00"])
-def test_a_receipt_that_is_not_base64_is_refused(urls: SignedUrls, receipt: str) -> None:
-    url = urls.delete.replace("{{messageId}}", "unknown").replace("{{popReceipt}}", receipt)
-    assert refused(requests.delete(url, timeout=30)) == (400, "InvalidQueryParameterValue")
-
-
-def test_a_stale_receipt_is_a_mismatch(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
-    put(storage)
-    (first,) = poll(urls.poll)
-    clock.advance(timedelta(minutes=5))
-    (second,) = poll(urls.poll)
-    answer = requests.delete(delete_url(urls.delete, first.lease), timeout=30)
-    assert refused(answer) == (400, "PopReceiptMismatch")
-    assert delete(urls.delete, second.lease) == 204
-
-
-def test_a_delete_without_a_receipt_is_refused(urls: SignedUrls) -> None:
-    url = urls.delete.replace("popreceipt={{popReceipt}}&", "")
-    assert refused(requests.delete(url, timeout=30)) == (400, "MissingRequiredQueryParameter")
-
-
-@pytest.mark.parametrize("number", ["0", "33", "x", "", "-1", "+1", "1.0", "%D9%A3", "1" * 5000])
-def test_numofmessages_outside_1_to_32_is_refused(storage: Storage, urls: SignedUrls, number: str) -> None:
-    put(storage)
-    answer = requests.get(f"{urls.poll}&numofmessages={number}", timeout=30)
-    assert refused(answer) == (400, "OutOfRangeQueryParameterValue")
-    assert "'numofmessages' must be a whole number from 1 to 32." in answer.text
-    assert len(poll(urls.poll)) == 1
-
-
-@pytest.mark.parametrize("seconds", ["0", "604801", "x", ""])
-def test_a_visibilitytimeout_outside_a_second_to_a_week_is_refused(urls: SignedUrls, seconds: str) -> None:
-    url = urls.poll.replace("visibilitytimeout=300", f"visibilitytimeout={seconds}")
-    assert refused(requests.get(url, timeout=30)) == (400, "OutOfRangeQueryParameterValue")
-
-
-@pytest.mark.parametrize(
-    ("parameter", "code"),
-    [
-        ("numofmessages=1&numofmessages=2", "InvalidQueryParameterValue"),
-        ("timeout=soon", "InvalidQueryParameterValue"),
-        ("other=1", "UnsupportedQueryParameter"),
-        ("peekonly=false", "UnsupportedQueryParameter"),
-        ("%3C/Error%3E%00=1", "UnsupportedQueryParameter"),
-        ("&".join(f"a{number}=" for number in range(60)), "InvalidQueryParameterValue"),
-    ],
-)
-def test_an_unknown_or_doubled_parameter_is_refused(
-    storage: Storage, urls: SignedUrls, parameter: str, code: str
-) -> None:
-    put(storage)
-    assert refused(requests.get(f"{urls.poll}&{parameter}", timeout=30)) == (400, code)
-    assert len(poll(f"{urls.poll}&timeout=30")) == 1
-
-
-def test_a_queue_that_was_removed_has_no_messages(urls: SignedUrls) -> None:
-    with_other = memory_storage(FakeClock(NOW), "http://unused", "q", key=KEY)
-    app = Flask("other")
-    app.register_blueprint(
-        azure_queue_api(with_other, FakeClock(NOW), Unobserved()),
-        url_prefix="/azure",
-    )
-    client = app.test_client()
-    path = urls.poll.partition("/azure")[2]
-    deleted = delete_url(urls.delete, MessageLease("unknown", "AAAA")).partition("/azure")[2]
-    polled, refused = client.get(f"/azure{path}"), client.delete(f"/azure{deleted}")
-    assert (polled.status_code, polled.data) == (200, BOM + DECLARATION + b"<QueueMessagesList />")
-    assert (refused.status_code, refused.headers["x-ms-error-code"]) == (404, "QueueNotFound")
+def test_many_parameters_are_refused(urls: SignedUrls) -> None:
+    parameters = "&".join(f"a{number}=" for number in range(60))
+    answer = requests.get(f"{urls.poll}&{parameters}", timeout=30)
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidQueryParameterValue")
 
 
 def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
@@ -199,38 +132,6 @@ def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
     assert client.get(f"/azure{other}").status_code == 403
     client.delete("/azure" + delete_url(urls.delete, put(storage)).partition("/azure")[2])
     assert len(polls) == 2
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "expected"),
-    [
-        ("POST", "/messages", (403, "AuthorizationPermissionMismatch")),
-        ("PUT", "/messages/id", (403, "AuthorizationPermissionMismatch")),
-        ("DELETE", "/messages", (403, "AuthorizationPermissionMismatch")),
-        ("GET", "", (403, "AuthorizationPermissionMismatch")),
-        ("PUT", "", (403, "AuthorizationPermissionMismatch")),
-        ("DELETE", "", (403, "AuthorizationPermissionMismatch")),
-        ("PUT", "/messages", (405, "UnsupportedHttpVerb")),
-        ("PATCH", "/messages", (405, "UnsupportedHttpVerb")),
-        ("OPTIONS", "/messages", (405, "UnsupportedHttpVerb")),
-        ("GET", "/messages/id", (405, "UnsupportedHttpVerb")),
-        ("POST", "/messages/id", (405, "UnsupportedHttpVerb")),
-        ("GET", "/other", (400, "InvalidUri")),
-        ("DELETE", "/messages/id/more", (400, "InvalidUri")),
-    ],
-)
-def test_a_signed_url_allows_nothing_but_receiving_and_deleting(
-    storage: Storage,
-    urls: SignedUrls,
-    queue_url: str,
-    method: str,
-    path: str,
-    expected: tuple[int, str],
-) -> None:
-    put(storage)
-    sas = urls.poll.partition("&")[2]
-    assert refused(requests.request(method, f"{queue_url}{path}?{sas}", timeout=30)) == expected
-    assert len(poll(urls.poll)) == 1
 
 
 def test_the_azure_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:

@@ -134,7 +134,6 @@ def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
         {"queue_name": QUEUE_NAME[:-1] + "1"},
         {"account_name": "devstoreaccount1"},
         {"account_key": "AAAA"},
-        {"protocol": "https"},
         {"ip": "127.0.0.1"},
         {"policy_id": "policy"},
         {"expiry": "2007-01-01"},
@@ -172,8 +171,9 @@ def test_another_account_in_the_path_is_refused(storage: Storage, urls: SignedUr
 
 
 def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
-    queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, protocol="https"), "sig=x&sig=y"]
-    bodies = {requests.get(f"{queue_url}/messages?{query}", timeout=30).content for query in queries}
+    queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, ip="127.0.0.1"), "sig=x&sig=y"]
+    answers = [requests.get(f"{queue_url}/messages?{query}", timeout=30).text for query in queries]
+    bodies = {answer.partition("\nRequestId:")[0] for answer in answers}
     assert len(bodies) == 1
 
 

@@ -1,0 +1,239 @@
+"""Embedded storage answers each case of azure_cases.toml as Azure; Azurite differs where the case says so.
+
+The head of that file says what a case has. A SAS that a case changes is made by Azure's SDK.
+"""
+
+import re
+import secrets
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import pytest
+import requests
+from azure.storage.blob import generate_blob_sas
+from azure.storage.queue import generate_queue_sas
+from lxml import etree
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.local_processes.azurite import Azurite
+from legacy_queue.stores import Storage
+from tests.memory_server import FakeClock, memory_server
+
+from .conftest import HALF_HOUR, KEY, KEY_BASE64
+
+Case = Mapping[str, Any]
+Target = Literal["embedded", "azurite"]
+CASES: list[Case] = tomllib.loads(Path(__file__).with_name("azure_cases.toml").read_text())["case"]
+HOUR = timedelta(hours=1)
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+COMMON = ("date", "x-ms-request-id", "x-ms-version")
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[tuple[Storage, str]]:
+    with memory_server(FakeClock(), "q", KEY) as storage:
+        yield storage, KEY_BASE64
+
+
+@pytest.fixture(scope="module")
+def emulated(azurite: Azurite) -> tuple[Storage, str]:
+    prefix = f"t{secrets.token_hex(4)}"
+    storage = Storage(AzureAccount(azurite.connection_string, prefix), prefix, FakeClock())
+    storage.account.check()
+    return storage, re.findall("AccountKey=([^;]+)", azurite.connection_string)[0]
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The placeholders of a case: each has a queue and a blob of its own."""
+
+    storage: Storage
+    key: str
+    case: Case
+
+    def filled_in(self, text: str) -> str:
+        return PLACEHOLDER.sub(lambda found: getattr(self, found[1]), text)
+
+    @cached_property
+    def work_queue(self) -> WorkQueue:
+        """It holds one message, or as many as the case says."""
+        queue = WorkQueue("provisioner", secrets.token_hex(4), "highest")
+        self.storage.work_queues.signed_urls([queue], self.now, self.now, HOUR)  # creates it
+        for _ in range(self.case.get("messages", 1)):
+            self.storage.work_queues.put(queue, "dGV4dA==", HOUR, timedelta(0))
+        return queue
+
+    @cached_property
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    @cached_property
+    def poll(self) -> str:
+        times = self.now - HALF_HOUR, self.now + HALF_HOUR
+        [urls] = self.storage.work_queues.signed_urls([self.work_queue], *times, timedelta(minutes=5))
+        return urls.poll
+
+    @cached_property
+    def queue(self) -> str:
+        return self.poll.partition("/messages?")[0]
+
+    @cached_property
+    def gone(self) -> str:
+        """The signed poll URL of a queue that was removed."""
+        poll = self.poll
+        self.storage.account.queue(self.queue.rpartition("/")[2]).remove()
+        return poll
+
+    @cached_property
+    def sas(self) -> str:
+        """That of the poll URL; or one that is granted, but for what the case changes."""
+        if "sas" not in self.case:
+            return self.poll.partition("&")[2]
+        changes = dict(self.case["sas"])
+        for name in changes.keys() & {"start", "expiry"}:
+            changes[name] = self.now + timedelta(seconds=changes[name])
+        is_blob = "{blob}" in self.case["request"]
+        account, _, name = (self.blob if is_blob else f"{self.queue}/").rsplit("/", 2)
+        common = {
+            "account_name": account.rpartition("/")[2],
+            "account_key": self.key,
+            "start": self.now - HALF_HOUR,
+            "expiry": self.now + HALF_HOUR,
+            "protocol": "https,http",
+        }
+        if is_blob:
+            container = self.storage.account.container.name
+            common["account_name"] = self.storage.account.public_blobs.account
+            own = {"container_name": container, "blob_name": self.blob_name, "permission": "r"}
+            return generate_blob_sas(**{**common, **own, **changes})
+        common["account_name"] = self.storage.account.public_queues.account
+        own = {"queue_name": self.queue.rpartition("/")[2], "permission": "p"}
+        return generate_queue_sas(**{**common, **own, **changes})
+
+    @cached_property
+    def leases(self) -> tuple[MessageLease, MessageLease]:
+        """Of a received message, and its earlier one, which is stale."""
+        [message] = self.storage.work_queues.receive(self.work_queue, 1, HALF_HOUR)
+        renewed = self.storage.work_queues.hide(self.work_queue, message.lease, message.text, HALF_HOUR)
+        return renewed, message.lease
+
+    @cached_property
+    def id(self) -> str:
+        return self.leases[0].message_id
+
+    @cached_property
+    def receipt(self) -> str:
+        return quote(self.leases[0].receipt, safe="")
+
+    @cached_property
+    def raw_receipt(self) -> str:
+        return self.leases[0].receipt
+
+    @cached_property
+    def stale_receipt(self) -> str:
+        return quote(self.leases[1].receipt, safe="")
+
+    @cached_property
+    def other_receipt(self) -> str:
+        """Of another message of the same queue."""
+        return quote(
+            self.storage.work_queues.put(self.work_queue, "dGV4dA==", HOUR, HALF_HOUR).receipt, safe=""
+        )
+
+    @cached_property
+    def blob_name(self) -> str:
+        return f"V8mUuZ0mQ3iCPXVpQPHkqg/0/{secrets.token_hex(16)}"
+
+    @cached_property
+    def upload(self) -> str:
+        return self.storage.blobs.upload_url(self.blob_name, self.now + HALF_HOUR)
+
+    @cached_property
+    def download(self) -> str:
+        return self.storage.blobs.download_url(self.blob_name, self.now + HALF_HOUR)
+
+    @cached_property
+    def blob(self) -> str:
+        return self.upload.partition("?")[0]
+
+
+def send(http: requests.Session, scene: Scene, asked: Case) -> requests.Response:
+    method, _, url = asked["request"].partition(" ")
+    headers = {name: scene.filled_in(text) for name, text in asked.get("headers", {}).items()}
+    body = asked.get("body", "").encode() * asked.get("times", 1)
+    data = iter([body]) if asked.get("chunked") else body
+    return http.request(
+        method, scene.filled_in(url), data=data, headers=headers, timeout=30, allow_redirects=False
+    )
+
+
+def seen(answer: requests.Response, wanted: Case) -> dict[str, Any]:
+    """What the answer says about each thing that the case names."""
+    headers = {
+        name: name in answer.headers if isinstance(value, bool) else answer.headers.get(name)
+        for name, value in wanted["answer_headers"].items()
+    }
+    body = wanted["answer_body"]
+    return {
+        "status": answer.status_code,
+        "code": answer.headers.get("x-ms-error-code", ""),
+        "answer_headers": headers,
+        "answer_body": body if body in answer.text else answer.text,
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("target", ["embedded", "azurite"])
+def test_storage_answers_as_azure_or_as_the_case_says_of_azurite(
+    request: pytest.FixtureRequest, http: requests.Session, target: Target, case: Case
+) -> None:
+    storage, key = request.getfixturevalue("embedded" if target == "embedded" else "emulated")
+    scene = Scene(storage, key, case)
+    for earlier in case.get("before", []):
+        assert send(http, scene, earlier).status_code == earlier.get("status", 201), earlier
+    answer = send(http, scene, case)
+    of_azure = {"code": "", "answer_headers": {}, "answer_body": ""} | {
+        name: value
+        for name, value in case.items()
+        if name in ("status", "code") or name.startswith("answer_")
+    }
+    if target == "azurite":
+        other = case.get("azurite", {})
+        headers = of_azure["answer_headers"] | other.get("answer_headers", {})
+        of_azurite = of_azure | other | {"answer_headers": headers}
+        assert seen(answer, of_azurite) == of_azurite
+        return
+    assert seen(answer, of_azure) == of_azure
+    _check_common(answer)
+
+
+def _check_common(answer: requests.Response) -> None:
+    """What each answer of Azure has."""
+    sent = answer.request.headers
+    for name in COMMON:
+        assert answer.headers.get(name), name
+    if (version := sent.get("x-ms-version")) and "InvalidHeaderValue" not in answer.text:
+        assert answer.headers["x-ms-version"] == version or "api-version=" in str(answer.request.url)
+    if answer.status_code < 400 or not answer.content:
+        return
+    error = etree.fromstring(answer.content)
+    assert error.findtext("Code") == answer.headers["x-ms-error-code"]
+    sentence, request_id, time = (error.findtext("Message") or "").split("\n")
+    assert sentence
+    assert request_id == f"RequestId:{answer.headers['x-ms-request-id']}"
+    assert re.fullmatch(r"Time:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}Z", time)
