@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal
 
-from legacy_queue.domain.messages import Peeked, PeekedMessage
+from legacy_queue.domain.messages import Peeked, PeekedMessage, lacks_messages
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import FIRST_LOOK, next_look
 from legacy_queue.domain.times import duration_words, format_time
@@ -75,7 +75,7 @@ WAIT_SITUATIONS: Mapping[WaitSituation, tuple[str, str]] = {
     "delayed": ("Its message is hidden, as after a refused claim.", "the message is visible"),
     "message-missing": (
         "Its message was lost.",
-        "the sweeper has offered the run again, if other runs do not have more messages than they need",
+        "the sweeper has offered the run again; on Azure, if other runs have no message too many",
     ),
     "not-shown": (
         "Storage does not show its message: Azure shows only the first 32 visible ones of a queue.",
@@ -104,16 +104,16 @@ class Facts:
 
     ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
     ``callers`` are the workers and clients of all pools that have called, ``queue`` the messages of
-    the task's pool, ``open_tasks`` how many tasks of it are pending or running. ``last_runs`` has the
-    taskId and the run that a worker of it claimed last. ``sees_polls``: workers poll this server, and not
-    Azure.
+    the task's pool, ``messages_needed`` how many tasks of it need a message, None where the sweeper does not
+    count but sees each message. ``last_runs`` has the taskId and the run that a worker of it claimed last.
+    ``sees_polls``: workers poll this server, and not Azure.
     """
 
     now: datetime
     required: Mapping[str, str]
     callers: Sequence[WorkerRecord]
     queue: Peeked
-    open_tasks: int
+    messages_needed: int | None
     is_proof_required: bool
     last_runs: Mapping[RecordPath, tuple[str, Run]] = field(default_factory=dict)
     sees_polls: bool = True
@@ -258,7 +258,8 @@ def _message(task: Task, run: Run, facts: Facts) -> Wait:
         why = "Storage does not show its message: a worker has received it, or others are before it."
         return Wait("not-shown", why)
     if not found:
-        if len(messages) >= facts.open_tasks:  # Sweeper._lacks_messages
+        needed = facts.messages_needed
+        if needed is not None and not lacks_messages(needed, len(messages)):
             why = "Its message is missing. As other runs have more messages than they need, the sweeper"
             return Wait("message-missing", f"{why} offers it again only after workers have received those.")
         # within ten minutes after that time, the sweeper looks

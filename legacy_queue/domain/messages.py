@@ -55,6 +55,22 @@ def read_message(text: str) -> tuple[str, int, str]:
     return task_id, run_id, signature
 
 
+def needs_message(state: str, *, is_held: bool) -> bool:
+    """Whether a task in that state must have a message: for its pending run, or the held one of its claim.
+
+    A claim that ends about at the deadline or later holds none: see ``outcome.message_held``.
+    """
+    return state == "pending" or is_held
+
+
+def lacks_messages(needed: int, messages: int) -> bool:
+    """Whether a message of a pool was lost, told from numbers alone: ``needed`` tasks of it need one each.
+
+    A message too many, of a task that ended, hides a lost one until a worker has received it.
+    """
+    return messages < needed
+
+
 @dataclass(frozen=True)
 class PeekedMessage:
     """A message of a work queue. ``run`` is the taskId and the runId, None if the text is not a work message.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from legacy_queue.ports.blob import BlobContainer
-from legacy_queue.ports.queue import Queue
+from legacy_queue.ports.queue import Queue, ShownMessages
 from legacy_queue.ports.table import Table
 
 
@@ -35,6 +35,8 @@ class StorageAccount(Protocol):
     endpoints: Mapping[str, str | None]  # the URLs of queue, table and blob that this server uses
     # differs once another process has written; None: only a poll shows that
     version: Callable[[], int] | None
+    # None where storage does not show all messages, as Azure
+    shown_messages: ShownMessages | None
 
     def table(self, name: str) -> Table:
         """The table of that name, letters and digits; the same object each time."""

@@ -47,6 +47,19 @@ class SignedUrls:
     delete: str
 
 
+class ShownMessages(Protocol):
+    """All messages of an account, visible or not, without receiving them. Azure cannot show them."""
+
+    def text(self, queue: str, message_id: str) -> str | None:
+        """The text of the message in the queue of that name, None if it has no such message."""
+
+    def page(self, after: str, limit: int) -> tuple[Sequence[tuple[str, str]], str | None]:
+        """Up to ``limit`` messages, each the name of its queue and its text, and the next ``after``.
+
+        ``after`` is "" for the first page, None at the end. A message that is put meanwhile may be missing.
+        """
+
+
 class Queue(Protocol):
     """Messages are ASCII text of up to 48 KiB. Durations are whole seconds: invisibility is rounded up, the
     time to live down. Visible messages are received about in the order in which they became visible.

@@ -31,6 +31,7 @@ from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.group_changes import GroupChanges
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.services.tasks.listing import Listing
+from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.tasks.work_messages import WorkMessages
@@ -108,11 +109,13 @@ class Services:
             self.workers,
         )
 
+        lost_messages = LostMessages(storage.work_queues, self.task_queues, settings.secrets)
         self.peeking = Peeking(storage.work_queues, clock)
         self.inspection = Inspection(
             self.tasks,
             dependencies,
             self.task_queues,
+            lost_messages,
             self.workers,
             self.claims,
             self.peeking,
@@ -136,8 +139,7 @@ class Services:
             sweeper = Sweeper(
                 tasks,
                 storage.groups,
-                storage.work_queues,
-                self.task_queues,
+                lost_messages,
                 self.timers,
                 self.advance,
                 clock,

@@ -8,6 +8,7 @@ from datetime import datetime
 from threading import Lock
 from typing import NamedTuple
 
+from legacy_queue.domain.messages import needs_message
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores.rows import yielding
@@ -17,12 +18,13 @@ MAX_WRITES = 40_000  # then the table is read again, so that tasks which others 
 
 
 class OpenTask(NamedTuple):
-    """A task that has been ``pending`` or ``running`` since that time."""
+    """A task that has been ``pending`` or ``running`` since that time. See ``messages.needs_message``."""
 
     task_queue_id: str
     state: str
     since: datetime
     priority: str
+    needs_message: bool
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class OpenTasks:
     def __init__(self) -> None:
         self._entries: dict[str, OpenTask] = {}  # by taskId
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._messages_needed: Counter[str] = Counter()
         self._written: set[str] = set()  # taskIds that this process wrote while the table was being read
         self._writes = 0
         self._is_read = False
@@ -71,7 +74,9 @@ class OpenTasks:
                 self._written.add(task.task_id)
             entry = None
             if run and not run.is_resolved:
-                entry = OpenTask(task.work_queue.task_queue_id, run.state, task.since, task.priority)
+                needs_one = needs_message(run.state, is_held=task.held is not None)
+                pool = task.work_queue.task_queue_id
+                entry = OpenTask(pool, run.state, task.since, task.priority, needs_one)
             self._put(task.task_id, entry)
 
     def counts(self, task_queue_id: str) -> tuple[int, int]:
@@ -79,12 +84,17 @@ class OpenTasks:
         with self._lock:
             return self._counts[task_queue_id, "pending"], self._counts[task_queue_id, "running"]
 
+    def messages_needed(self, task_queue_id: str) -> int:
+        """How many tasks need a message."""
+        with self._lock:
+            return self._messages_needed[task_queue_id]
+
     def open_counts(self) -> Mapping[tuple[str, str, str], OpenCount]:
         """The tasks of each taskQueueId, priority and state, of which there is at least one."""
         with self._lock:
             entries = [*self._entries.values()]
         counts: dict[tuple[str, str, str], OpenCount] = {}
-        for task_queue_id, state, since, priority in yielding(entries, _YIELD_AFTER):
+        for task_queue_id, state, since, priority, _ in yielding(entries, _YIELD_AFTER):
             count = counts.get((task_queue_id, priority, state), OpenCount())
             oldest = min(since, count.oldest or since)
             counts[task_queue_id, priority, state] = OpenCount(count.count + 1, oldest)
@@ -106,6 +116,8 @@ class OpenTasks:
         old = self._entries.pop(task_id, None)
         if old:
             self._counts[old[:2]] -= 1
+            self._messages_needed[old.task_queue_id] -= old.needs_message
         if entry:
             self._entries[task_id] = entry
             self._counts[entry[:2]] += 1
+            self._messages_needed[entry.task_queue_id] += entry.needs_message

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.messages import MessageLease, needs_message
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
@@ -36,7 +36,7 @@ _UNRESOLVED_STATES = ("unscheduled", "pending", "running")
 _UNRESOLVED = Condition("state", "in", _UNRESOLVED_STATES)
 _ANY_STATE = Condition("state", "in", (*_UNRESOLVED_STATES, "completed", "failed", "exception"))
 _OPEN = Condition("state", "in", ("pending", "running"))
-_OF_ENTRY = ("taskQueueId", "state", "since", "priority")  # properties of a row
+_OF_ENTRY = ("taskQueueId", "state", "since", "priority", "heldMessageId")  # properties of a row
 _MAX_ROWS = 1000
 _BARRED = "barred"
 _EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
@@ -149,8 +149,9 @@ class TaskStore(ExpiringRows):
 
 
 def _entry(row: Row) -> tuple[str, OpenTask]:
-    values = properties(row, taskQueueId=str, state=str, since=datetime, priority=str)
-    return row.partition, OpenTask(*values)
+    pool, state, since, priority = properties(row, taskQueueId=str, state=str, since=datetime, priority=str)
+    (held,) = properties(row, heldMessageId=str)
+    return row.partition, OpenTask(pool, state, since, priority, needs_message(state, is_held=bool(held)))
 
 
 def new_values(task: Task) -> Mapping[str, Value]:

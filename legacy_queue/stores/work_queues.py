@@ -1,7 +1,8 @@
 """The queues that workers poll: a message for each pending run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import islice
 
@@ -13,6 +14,7 @@ from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound, Signed
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 _MAX_CACHED = 10_000  # queues
+_PAGE = 250  # messages
 _KEPT_UNUSED = timedelta(days=10)
 _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
@@ -30,6 +32,8 @@ class WorkQueues:
         self._prefix = prefix
         self._clock = clock
         self.shards = shards
+        self._shown = account.shown_messages
+        self.shows_messages = self._shown is not None
         self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
         self._named: SharedLruCache[str, WorkQueue] = SharedLruCache(_MAX_CACHED)
 
@@ -65,6 +69,21 @@ class WorkQueues:
         with suppress(QueueNotFound):
             return self._queue(queue).peek()
         return []
+
+    def text(self, queue: WorkQueue, message_id: str) -> str | None:
+        """The text of a message; None if it is not in that queue, or where storage does not show it."""
+        return self._shown.text(queue.name(self._prefix), message_id) if self._shown else None
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Each message of the account, where storage shows them: the name of its queue, and its text."""
+        after: str | None = ""
+        while self._shown and after is not None:
+            messages, after = self._shown.page(after, _PAGE)
+            yield from messages
+
+    def names(self, queue: WorkQueue) -> list[str]:
+        """The names of the queue, one for each shard."""
+        return [replace(queue, shard=shard).name(self._prefix) for shard in range(self.shards)]
 
     def count(self, queue: WorkQueue) -> int:
         """How many messages there are, visible or not; 0 for an unused queue."""

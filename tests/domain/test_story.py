@@ -8,7 +8,7 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.explanation import Facts, explain
-from legacy_queue.domain.messages import Peeked
+from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.story import Moment, request_words, shortened, story
 from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
@@ -98,6 +98,17 @@ def test_the_last_worker_may_poll_unseen_where_azure_is_polled() -> None:
 def test_a_message_that_azure_does_not_show_is_not_called_missing() -> None:
     facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False)
     assert [wait.situation for wait in explain(pending(), facts)] == ["never-polled", "not-shown", "deadline"]
+
+
+@pytest.mark.parametrize(("needed", "is_promised"), [(None, True), (1, False), (2, True)])
+def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that_one_is_missing(
+    needed: int | None, is_promised: bool
+) -> None:
+    another = PeekedMessage("id", ("another", 0), "lowest", timedelta(0), 0, NOW)
+    facts = Facts(NOW, {}, [], Peeked([another], hidden=0), needed, is_proof_required=False)
+    [missing] = [wait for wait in explain(pending(), facts) if wait.situation == "message-missing"]
+    assert missing.sentence.startswith("Its message is missing. ")
+    assert (missing.until is not None) is is_promised
 
 
 def facts(task: Task, *requests: Any, **more: Any) -> list[dict[str, Any]]:

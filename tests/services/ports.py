@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.topics import topic_regex
 from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.stores import (
     ArtifactStore,
@@ -46,6 +47,18 @@ class UncachedTasks(DelegatingTasks):
 
     def recall(self, task_id: str) -> None:
         """None: the task must be read."""
+
+
+class HidesMessages:
+    """The account, but it does not show all messages, as Azure does not."""
+
+    shown_messages = None
+
+    def __init__(self, account: StorageAccount) -> None:
+        self._account = account
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._account, name)
 
 
 class FakeBroker(Broker):

@@ -229,18 +229,6 @@ def test_a_task_whose_message_is_missing(harness: Harness) -> None:
     assert explained(harness, task_id)[0] == VISIBLE
 
 
-def test_a_task_whose_missing_message_the_sweeper_does_not_see(harness: Harness) -> None:
-    task_id = harness.create()
-    harness.delete(harness.receive_one())
-    harness.create()
-    harness.claim(harness.receive_one(), proof=ClaimProof())  # its message stays, beside the held one
-    why = (
-        "Its message is missing. As other runs have more messages than they need, the sweeper offers it "
-        "again only after workers have received those."
-    )
-    assert ("message-missing", why, None) in explained(harness, task_id)
-
-
 def test_a_task_behind_others(harness: Harness) -> None:
     poll_urls(harness)
     harness.create()

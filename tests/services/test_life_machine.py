@@ -552,7 +552,6 @@ class Life(RuleBasedStateMachine):
     def _perform(self, replica: int, action: Action, data: st.DataObject) -> None:
         if self.has_faults and data.draw(st.booleans(), "fault"):
             self.intercept = faults(*data.draw(CALLS, "call"), data.draw(KINDS, "kind"))
-        finds_lost = self._lacks_messages()
         try:
             action(self.servers[replica])
         except Crash:
@@ -560,7 +559,7 @@ class Life(RuleBasedStateMachine):
         except REFUSALS:
             pass
         else:
-            if action == self._sweep and finds_lost and not self.intercept:
+            if action == self._sweep and not self.intercept:
                 self._swept()
         finally:
             self.intercept = None
@@ -664,16 +663,6 @@ class Life(RuleBasedStateMachine):
         stored = self.harness.storage.tasks.load(task_id)
         if stored:
             self.lost[task_id] = len(stored.task.runs), stored.task.state, self.harness.clock.now()
-
-    def _lacks_messages(self) -> bool:
-        """Whether the sweeper finds lost messages: it counts, so a doubled message hides a lost one.
-
-        Source: docs/explanation/recovery.md#sweeper.
-        """
-        stored = [self.harness.storage.tasks.load(task_id) for task_id in self.bodies]
-        states = [one.task.state for one in stored if one]
-        messages = sum(len(self.harness.messages(queue)) for queue in OURS)
-        return messages < states.count("pending") + states.count("running")
 
     def _swept(self) -> None:
         """The sweeper has offered lost runs again: after 10 minutes, 20, 40, ..."""

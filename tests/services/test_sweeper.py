@@ -1,25 +1,35 @@
 """The sweeper repairs tasks whose messages or timers were lost: docs/explanation/recovery.md#sweeper."""
 
+from collections import Counter
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.times import format_time
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.services.tasks.lost_messages import LostMessages
 from tests.services.harness import (
     CLAIM_TIMEOUT,
+    HIGH,
     HOUR,
     MINUTE,
     NOW,
+    OLD_SECRET,
     PREFIX,
+    QUEUE,
     SECOND,
+    SECRET,
     FaultAt,
     Harness,
+    Message,
     failing,
     task_body,
 )
+from tests.services.ports import HidesMessages
 
 DAY = 24 * HOUR
 
@@ -40,6 +50,49 @@ def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(har
     assert len(offered) == 5
     for at, wanted in zip(offered, (10, 20, 40, 80, 160), strict=True):
         assert wanted <= at <= wanted + 10
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
+    harness: Harness, shows: bool
+) -> None:
+    tasks = {harness.create() for _ in range(3)}
+    lost = harness.receive(1)[0]
+    harness.delete(lost)
+    account = harness.account if shows else cast(StorageAccount, HidesMessages(harness.account))
+    harness.sweep(11 * MINUTE, harness.replica(account=account))
+    offered = Counter(Message.read(message).task_id for message in harness.messages())
+    assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
+
+
+def test_a_claim_up_to_its_deadline_is_not_taken_for_a_lost_message(harness: Harness) -> None:
+    harness.claimed(deadline=format_time(NOW + 15 * MINUTE))
+    harness.create()
+    account = cast(StorageAccount, HidesMessages(harness.account))
+    harness.sweep(11 * MINUTE, harness.replica(account=account))
+    assert len(harness.messages()) == 1
+
+
+@pytest.mark.parametrize("max_kept", [1, 2, 100])
+def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(
+    harness: Harness, max_kept: int
+) -> None:
+    tasks = sorted(harness.create() for _ in range(7))
+    own, next_run, another_run, forged, misplaced, unreadable, _missing = tasks
+    lose_messages(harness)
+    queues = harness.storage.work_queues
+    for queue, text in (
+        (QUEUE, message_text(own, 0, OLD_SECRET)),
+        (QUEUE, message_text(next_run, 1, SECRET)),
+        (QUEUE, message_text(another_run, 3, SECRET)),
+        (QUEUE, message_text(forged, 0, b"of another server")),
+        (HIGH, message_text(misplaced, 0, SECRET)),
+        (QUEUE, unreadable),
+    ):
+        queues.put(queue, text, HOUR, 0 * MINUTE)
+    lost = LostMessages(queues, harness.services.task_queues, [SECRET, OLD_SECRET], max_kept)
+    found = [lost.has_none(harness.task(task_id)) for task_id in tasks]
+    assert found == [False, False, True, True, True, True, True]
 
 
 def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: Harness) -> None:

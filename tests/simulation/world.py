@@ -403,9 +403,12 @@ class _Port:
 
 
 class _Account:
-    """The account as a process sees it. It is not told that another process has written, as on Azure."""
+    """The account as a process sees it. As on Azure, it is not told that another process has written, and
+    does not show all messages.
+    """
 
     version = None
+    shown_messages = None
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.stores import OpenTasks, Storage, StoredTask, TaskStore
 from legacy_queue.stores.open_tasks import MAX_WRITES
@@ -47,6 +48,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
         storage.tasks.replace(stored, changed)
     open_tasks = read(storage.tasks)
     assert open_tasks.counts(QUEUE) == (1, 1)
+    assert open_tasks.messages_needed(QUEUE) == 1, "a claim up to the deadline holds none"
     assert open_tasks.places(QUEUE, "pending", "", 9) == [f"2030-01-02T03:04:05.678Z/{pending.task_id}"]
     assert open_tasks.places(QUEUE, "running", "", 9) == [f"2030-01-02T03:04:06.678Z/{running.task_id}"]
     assert open_tasks.places(QUEUE, "pending", open_tasks.places(QUEUE, "pending", "", 9)[0], 9) == []
@@ -58,9 +60,12 @@ def test_each_write_of_the_store_updates_the_open_tasks() -> None:
     open_tasks = read(tasks)
     stored = tasks.insert(task)
     assert (open_tasks.counts(QUEUE), listed(open_tasks, "pending")) == ((1, 0), [task.task_id])
-    stored = tasks.replace(stored, claimed(task))
+    stored = tasks.replace(stored, replace(claimed(task), held=MessageLease("id", "receipt")))
+    assert (open_tasks.messages_needed(QUEUE), read(tasks).messages_needed(QUEUE)) == (1, 1)
+    open_tasks = read(tasks)
     assert (open_tasks.counts(QUEUE), listed(open_tasks, "running")) == ((0, 1), [task.task_id])
     tasks.replace(stored, with_last_run(task, state="completed"))
+    assert open_tasks.messages_needed(QUEUE) == 0
     assert (open_tasks.counts(QUEUE), listed(open_tasks, "running")) == ((0, 0), [])
 
 

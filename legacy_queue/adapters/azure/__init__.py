@@ -47,6 +47,7 @@ class AzureAccount(StorageAccount):
     """``operations`` counts the requests sent, by service and HTTP method."""
 
     version = None
+    shown_messages = None
 
     def __init__(
         self,

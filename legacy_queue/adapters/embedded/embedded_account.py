@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
-from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
+from legacy_queue.adapters.embedded.embedded_queue import EmbeddedMessages, EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.embedded.upkeep import LAST_TIME, free_space
@@ -55,6 +55,7 @@ class EmbeddedAccount(StorageAccount):
             f"{prefix}-artifacts", self._database, clock, UrlSigner(self.public_blobs)
         )
         self.version = self._database.version if file else None
+        self.shown_messages = EmbeddedMessages(self._database, clock)
         self._tables: dict[str, EmbeddedTable] = {}
 
     def table(self, name: str) -> EmbeddedTable:

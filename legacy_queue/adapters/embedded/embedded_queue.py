@@ -25,6 +25,7 @@ from legacy_queue.ports.queue import (
     Queue,
     QueuedMessage,
     QueueNotFound,
+    ShownMessages,
     SignedUrls,
     check_text,
 )
@@ -44,6 +45,25 @@ _VISIBLE = f"""SELECT id FROM (
   ) ORDER BY rank LIMIT ?"""
 _ANY_VISIBLE = "SELECT 1 FROM messages WHERE queue = ? AND visible <= ? LIMIT 1"
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
+
+
+class EmbeddedMessages(ShownMessages):
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def text(self, queue: str, message_id: str) -> str | None:
+        found = self._database.rows(
+            "SELECT text FROM messages WHERE id = ? AND queue = ? AND expires > ?",
+            (_storable(message_id), queue, epoch_milliseconds(self._clock.now())),
+        )
+        return found[0][0] if found else None
+
+    def page(self, after: str, limit: int) -> tuple[Sequence[tuple[str, str]], str | None]:
+        # the sign keeps SQLite from the index by expiry, which it would have to sort
+        sql = "SELECT id, queue, text FROM messages WHERE id > ? AND +expires > ? ORDER BY id LIMIT ?"
+        found = self._database.rows(sql, (after, epoch_milliseconds(self._clock.now()), limit))
+        return [(queue, text) for _, queue, text in found], found[-1][0] if len(found) == limit else None
 
 
 class EmbeddedQueue(Queue):
@@ -176,11 +196,7 @@ class EmbeddedQueue(Queue):
         return self._signer.queue_urls(self.name, start, expiry, hidden_for, caller)
 
     def _key(self, lease: MessageLease) -> tuple[str, str, str]:
-        """Text from JSON may have lone surrogates, which no stored text has."""
-        message_id, receipt = (
-            text.encode(errors="replace").decode() for text in (lease.message_id, lease.receipt)
-        )
-        return message_id, self.name, receipt
+        return _storable(lease.message_id), self.name, _storable(lease.receipt)
 
     def _refusal(self, lease: MessageLease) -> LeaseLost:
         """Why a lease does not hold."""
@@ -201,6 +217,11 @@ class EmbeddedQueue(Queue):
 
     def _now(self) -> int:
         return epoch_milliseconds(self._clock.now())
+
+
+def _storable(text: str) -> str:
+    """Text from JSON may have lone surrogates, which no stored text has."""
+    return text.encode(errors="replace").decode()
 
 
 def _visible(now: int, hidden_for: timedelta) -> int:

@@ -22,6 +22,7 @@ from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.tasks.claims import Claims
 from legacy_queue.services.tasks.dependencies import Dependencies
+from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.workers import Workers
@@ -70,6 +71,7 @@ class Inspection:
         tasks: Tasks,
         dependencies: Dependencies,
         task_queues: TaskQueues,
+        lost_messages: LostMessages,
         workers: Workers,
         claims: Claims,
         peeking: Peeking,
@@ -79,6 +81,7 @@ class Inspection:
         self._tasks = tasks
         self._dependencies = dependencies
         self._task_queues = task_queues
+        self._lost_messages = lost_messages
         self._workers = workers
         self._claims = claims
         self._peeking = peeking
@@ -108,7 +111,7 @@ class Inspection:
             required={} if task.runs else self._dependencies.states(task.waits_for),
             callers=callers,
             queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
-            open_tasks=sum(*self._task_queues.counts([task.work_queue.task_queue_id])),
+            messages_needed=self._lost_messages.messages_needed(task.work_queue.task_queue_id),
             is_proof_required=self._claims.policy(*pool) == "required",
             last_runs=dict(self._last_runs([record for record in callers if record.path[:2] == pool])),
             sees_polls=self.sees_polls,

@@ -11,15 +11,13 @@ from datetime import datetime
 import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timer import FIRST_LOOK, is_due, next_due
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
-from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.recovery.advance import Advance
 from legacy_queue.services.recovery.timers import Timers
-from legacy_queue.services.tasks.task_queues import TaskQueues
-from legacy_queue.stores import ActiveTask, GroupStore, TaskStore, WorkQueues
+from legacy_queue.services.tasks.lost_messages import LostMessages
+from legacy_queue.stores import ActiveTask, GroupStore, TaskStore
 
 log = structlog.get_logger()
 
@@ -34,8 +32,7 @@ class Sweeper:
         self,
         tasks: TaskStore,
         groups: GroupStore,
-        work_queues: WorkQueues,
-        task_queues: TaskQueues,
+        lost_messages: LostMessages,
         timers: Timers,
         advance: Advance,
         clock: Clock,
@@ -43,18 +40,16 @@ class Sweeper:
         self._tasks = tasks
         self._groups = groups
         self._timers = timers
-        self._work_queues = work_queues
-        self._task_queues = task_queues
+        self._lost_messages = lost_messages
         self._advance = advance
         self._clock = clock
-        self._lacking: dict[str, bool] = {}  # by taskQueueId, in the pass after this one:
-        self._last_pass: datetime | None = None
+        self._last_pass: datetime | None = None  # before the pass that ``_lost_messages`` looks for
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
-        if self._last_pass != last_pass:
+        if not after or self._last_pass != last_pass:
             self._last_pass = last_pass
-            self._lacking = {}
+            self._lost_messages.begin_pass()
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
             with _logging_failures(task_id=stored.task.task_id):
@@ -79,22 +74,8 @@ class Sweeper:
         waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
         if due and due <= late:
             self._advance.end_if_due(task.task_id)
-        elif waits and (run is None or self._lacks_messages(task)):
+        elif waits and (run is None or self._lost_messages.has_none(task)):
             self._advance.offer_again(task.task_id)
-
-    def _lacks_messages(self, task: Task) -> bool:
-        """Whether the task's pool has fewer messages than tasks that are pending or running.
-
-        A message too many, of a task that ended, hides a lost one until a worker has polled it.
-        """
-        queue = task.work_queue
-        task_queue_id = queue.task_queue_id
-        if task_queue_id not in self._lacking:
-            queues = work_queues(queue.provisioner_id, queue.worker_type, self._work_queues.shards)
-            (counts,) = self._task_queues.counts([task_queue_id])
-            messages = sum(map(self._work_queues.count, queues))
-            self._lacking[task_queue_id] = messages < min(sum(counts), MAX_COUNT)
-        return self._lacking[task_queue_id]
 
     def _check_active(self, active: ActiveTask) -> None:
         """A timer ends the membership of a resolved task: a crash here must not lose the end of the group."""

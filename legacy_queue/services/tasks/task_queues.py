@@ -44,6 +44,10 @@ class TaskQueues:
         open_tasks = self._open_tasks()
         return [open_tasks.counts(task_queue_id) for task_queue_id in task_queue_ids]
 
+    def messages_needed(self, task_queue_id: str) -> int:
+        """How many tasks of it need a message."""
+        return self._open_tasks().messages_needed(task_queue_id)
+
     def open_counts(self) -> Mapping[tuple[str, str, str], OpenCount]:
         """The unresolved tasks by taskQueueId, priority and state."""
         return self._open_tasks().open_counts()

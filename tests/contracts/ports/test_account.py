@@ -1,7 +1,9 @@
 """What an account promises. Source: legacy_queue/ports/account.py."""
 
 import base64
+from datetime import timedelta
 
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 
@@ -33,6 +35,28 @@ def test_a_checked_account_has_its_tables_and_container(
     account.check()
     assert second.get("p", "k") is None, "tables are independent"
     assert account.table(table_name) is account.table(table_name)
+
+
+def test_all_messages_are_shown_visible_or_not_but_by_azure(
+    queue: Queue, account: StorageAccount, other: StorageAccount
+) -> None:
+    shown = other.shown_messages
+    if shown is None:
+        assert isinstance(account, AzureAccount)
+        return
+    texts = [str(number) for number in range(5)]
+    first, *_ = [queue.put(text, timedelta(hours=int(text) % 2)) for text in texts]
+    queue.receive(1, timedelta(hours=1))
+    found: list[tuple[str, str]] = []
+    after: str | None = ""
+    while after is not None:
+        page, after = shown.page(after, 2)
+        assert len(page) <= 2
+        found += page
+    assert sorted(text for name, text in found if name == queue.name) == texts
+    assert shown.text(queue.name, first.message_id) == "0"
+    for name, message_id in ((f"{queue.name}x", first.message_id), (queue.name, "\ud800")):
+        assert shown.text(name, message_id) is None
 
 
 def test_an_account_shows_its_endpoints_and_no_key(account: StorageAccount) -> None:
