@@ -38,7 +38,7 @@ from legacy_queue.ports.blob import (
     InvalidBlockList,
 )
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.stores.blobs import Blobs
+from legacy_queue.stores.blobs import BLOCK, Blobs
 
 _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCK = 16 * 1024 * 1024  # bytes; clients of Azure send 4 or 8 MiB by default
@@ -74,7 +74,7 @@ def azure_blob_api(
             case "PUT", None | "block" | "blocklist":
                 run = run_of_blob(name)
                 observer.cause_fault(request.environ, UPLOAD, [run] if run else [])
-                with slots.acquire(run):
+                with slots.acquire(run, _in_memory(parameters)):
                     return _write(container, blobs, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
@@ -82,6 +82,11 @@ def azure_blob_api(
     return blueprint_of(
         "azure_blob_api", f"/{endpoint.account}/{container.name}/<path:path>", serve, observer
     )
+
+
+def _in_memory(parameters: Mapping[str, str]) -> int:
+    """How many bytes of the body are in memory at once: a block is, a whole blob is stored in pieces."""
+    return min(request.content_length or 0, _MAX_BLOCK if "comp" in parameters else BLOCK)
 
 
 def _read(container: BlobContainer, name: str) -> Response:
@@ -122,7 +127,7 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
                 "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
             )
         try:
-            container.put_block(name, block_id, b"".join(_body(_MAX_BLOCK)))
+            container.put_block(name, block_id, _whole(_body(_MAX_BLOCK)))
         except BlockCountExceedsLimit:
             raise AzureError("BlockCountExceedsLimit") from None
         return answer(201)
@@ -137,7 +142,7 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
     properties = content_type or "application/octet-stream", encoding
     try:
         if comp:
-            listed = _block_list(b"".join(_body(_MAX_BLOCK_LIST)))
+            listed = _block_list(_whole(_body(_MAX_BLOCK_LIST)))
             written = container.put_block_list(name, listed, *properties, is_new=is_new)
         else:
             written = blobs.write(name, _body(_MAX_BODY), *properties, is_new=is_new)
@@ -168,6 +173,14 @@ def _body(max_length: int) -> Iterator[bytes]:
     digest = base64.b64encode(md5.digest()).decode()
     if request.headers.get("content-md5", digest) != digest:
         raise AzureError("Md5Mismatch")
+
+
+def _whole(chunks: Iterator[bytes]) -> bytes:
+    """The chunks in one piece, which are never in memory twice."""
+    whole = BytesIO()
+    for chunk in chunks:
+        whole.write(chunk)
+    return whole.getvalue()
 
 
 def _block_list(body: bytes) -> Sequence[Block]:

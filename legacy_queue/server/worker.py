@@ -11,6 +11,7 @@ import socket
 import ssl
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -37,7 +38,8 @@ log = structlog.get_logger()
 WORKER_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 _MAX_HEADERS = 64 * 1024  # bytes: a certificate with 30 KiB of scopes fits
 _MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
-_MIN_RATE = 1024  # bytes of a body in each second of waiting for it
+# bytes of a body in each second of waiting for it: 16 uploads of a worker need an uplink of half a Mbit/s
+_MIN_RATE = 4096
 _DISCARDED = 256 * 1024  # bytes in each read that is discarded
 _LINGER_TIMEOUT = 1.0  # seconds in which a client may read a refusal
 _FIRST_REQUEST_TIMEOUT = 0.05  # seconds in which a new connection may send a request once the process ends
@@ -125,11 +127,18 @@ class _Parser(RequestParser):
         return True
 
 
-class _Reader(SocketUnreader):
+class Reader(SocketUnreader):
     """Reads from one connection, which is in ``waiting`` while it waits for its client."""
 
-    def __init__(self, client: Any, waiting: dict[int, None], body_timeout: float) -> None:
+    def __init__(
+        self,
+        client: Any,
+        waiting: dict[int, None],
+        body_timeout: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(client)
+        self._now = now
         self._connection = client.fileno()
         self._waiting = waiting
         self._body_timeout = body_timeout
@@ -150,14 +159,16 @@ class _Reader(SocketUnreader):
     def chunk(self, size_hint: int | None = None) -> bytes:
         """Read bytes that have arrived, or wait for some. Raises TimeoutError for a slow body."""
         read: Any = super().chunk
-        begun = time.monotonic()
+        begun = self._now()
+        if self._left <= 0:  # bytes that have arrived meanwhile would be read without waiting
+            raise TimeoutError
         self._waiting[self._connection] = None
         try:
             with gevent.Timeout(self._left, TimeoutError):
                 data = bytes(read(size_hint))
         finally:
             self._waiting.pop(self._connection, None)
-        left = self._left - (time.monotonic() - begun) + len(data) / _MIN_RATE
+        left = self._left - (self._now() - begun) + len(data) / _MIN_RATE
         self._left = min(left, self._body_timeout)
         return data
 
@@ -177,7 +188,7 @@ class GunicornWorker(GeventWorker):
     idle_timeout = 120.0  # until the first byte of a request: legacy clients and proxies keep connections
     handshake_timeout = 10.0  # of TLS
     head_timeout = 10.0  # from the first byte of a head to its end
-    body_timeout = 30.0  # of waiting for a body, in which less than a KiB for each second is too slow
+    body_timeout = 30.0  # of waiting for a body, in which less than 4 KiB for each second is too slow
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -264,7 +275,7 @@ class GunicornWorker(GeventWorker):
     def _serve(self, name: Any, connection: int, client: Any, addr: Any) -> None:
         """Serve the requests of a connection, until it is to be closed."""
         parser = _Parser(self.cfg, client, addr)
-        parser.unreader = reader = _Reader(client, self._waiting, self.body_timeout)
+        parser.unreader = reader = Reader(client, self._waiting, self.body_timeout)
         while True:
             reader.wait_for_request(self.idle_timeout)
             with gevent.Timeout(self.head_timeout):

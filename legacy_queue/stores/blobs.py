@@ -145,8 +145,10 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[_MarkedBlock]:
     for chunk in chunks:
         buffer += chunk
         while len(buffer) > BLOCK:
-            yield bytes(buffer[:BLOCK]), False
+            with memoryview(buffer) as view:
+                block = bytes(view[:BLOCK])
             del buffer[:BLOCK]
+            yield block, False
     yield bytes(buffer), True
 
 

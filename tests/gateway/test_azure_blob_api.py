@@ -272,7 +272,7 @@ def raw_put(url: str, length: int, body: bytes) -> bytes:
 
 
 def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:
-    slots = UploadSlots(max_per_run=1)
+    slots = UploadSlots(2)
     with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
         url = storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
         for query in ("", "&comp=block&blockid=YQ==", "&comp=blocklist"):
@@ -287,7 +287,7 @@ def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(
 
 
 def test_uploads_of_one_run_share_its_slots_whatever_their_urls(clock: FakeClock) -> None:
-    slots = UploadSlots(max_per_run=1)
+    slots = UploadSlots(2)
     with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
         same, other = (
             storage.blobs.upload_url(f"{RUN[0]}/{run_id}/a/b", NOW + HALF_HOUR) for run_id in (0, 1)

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from legacy_queue.config import Settings
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
 from legacy_queue.server.tls import ServerTls
-from legacy_queue.server.worker import GunicornWorker, http_parser
+from legacy_queue.server.worker import GunicornWorker, Reader, http_parser
 from tests.parsers import PARSERS
 from tests.system.processes import read_all, wait_until
 
@@ -338,6 +338,36 @@ def test_a_body_below_the_minimum_rate_times_out() -> None:
             with suppress(TimeoutError):
                 received = connection.recv(65536)
         assert received.split()[1] == b"503"
+
+
+@pytest.mark.parametrize(
+    ("bytes_a_second", "outcome"),
+    [(1127, pytest.raises(TimeoutError)), (4000, pytest.raises(TimeoutError)), (4100, nullcontext())],
+)
+def test_a_body_that_no_workers_link_would_send_so_slowly_times_out(
+    bytes_a_second: int, outcome: AbstractContextManager[object]
+) -> None:
+    client = SlowClient(bytes_a_second)
+    reader = Reader(client, {}, 30.0, lambda: client.seconds)
+    reader.wait_for_request(120.0)
+    with outcome:
+        for _ in range(10_000):
+            reader.chunk()
+
+
+class SlowClient:
+    """A connection on which some bytes come in each second of its own clock."""
+
+    def __init__(self, bytes_a_second: int) -> None:
+        self.seconds = 0.0
+        self._bytes = bytes_a_second
+
+    def fileno(self) -> int:
+        return -1
+
+    def recv(self, _size: int) -> bytes:
+        self.seconds += 1
+        return bytes(self._bytes)
 
 
 def test_pauses_of_the_server_do_not_count_as_waiting_for_a_body() -> None:

@@ -1,4 +1,4 @@
-"""Bounds the concurrent uploads: each holds a block of some MiB in memory."""
+"""Bounds the uploads at once: each holds what has arrived of a block in memory."""
 
 import threading
 from collections import Counter
@@ -8,33 +8,42 @@ from datetime import timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.fault import RunKey
+from legacy_queue.stores.blobs import BLOCK
 
 _RETRY_AFTER = timedelta(seconds=5)
+_SHARE = 3  # a run gets another slot while it has less than the free ones divided by this
 
 
 class UploadSlots:
-    """At most ``max_uploads`` at once, and ``max_per_run`` of a run: scriptworker has 15 connections."""
+    """Slots for ``max_slots`` blocks, which all runs of a process share.
 
-    def __init__(self, max_uploads: int = 64, max_per_run: int = 16) -> None:
-        self._max_uploads = max_uploads
-        self._max_per_run = max_per_run
+    A claimed run gets 16 of 64 slots if no other run has any: scriptworker has 15 connections. Each further
+    run gets fewer, so that a worker with four claims leaves 20 to the others.
+    """
+
+    def __init__(self, max_slots: int = 64) -> None:
+        self._max_slots = max_slots
         self._taken: Counter[RunKey | None] = Counter()
         self._lock = threading.Lock()
 
     @contextmanager
-    def acquire(self, run: RunKey | None) -> Iterator[None]:
-        """A context that holds a slot. Raises ServiceUnavailable, with a retry time, if no slot is free."""
+    def acquire(self, run: RunKey | None, size: int = BLOCK) -> Iterator[None]:
+        """A context that holds a slot for each 4 MiB of ``size``, the bytes in memory at once.
+
+        Raises ServiceUnavailable, with a retry time, if too few slots are free.
+        """
+        count = max(1, -(-size // BLOCK))
         with self._lock:
-            if self._taken.total() >= self._max_uploads:
+            taken = self._taken.total()
+            free = self._max_slots - taken
+            if count > free or _SHARE * self._taken[run] >= free:
                 raise ServiceUnavailable(
-                    f"{self._max_uploads} uploads are under way: try again", _RETRY_AFTER
+                    f"{self._taken[run]} uploads of this run are under way, {taken} in all: try again",
+                    _RETRY_AFTER,
                 )
-            if self._taken[run] >= self._max_per_run:
-                uploads = f"{self._max_per_run} uploads of this run"
-                raise ServiceUnavailable(f"{uploads} are under way: try again", _RETRY_AFTER)
-            self._taken[run] += 1
+            self._taken[run] += count
         try:
             yield
         finally:
             with self._lock:
-                self._taken -= Counter([run])  # unlike -= 1, it removes zeros
+                self._taken -= Counter({run: count})  # unlike -= 1, it removes zeros
