@@ -10,23 +10,28 @@ import subprocess
 from collections.abc import MutableMapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
     POLL_VISIBILITY,
+    QUEUE,
     SECRET,
     CallRecorder,
     FaultAt,
     Harness,
     failing,
 )
+from tests.services.ports import HidesMessages
 
 MS = timedelta(milliseconds=1)
 NO_PROOF = ClaimProof()
@@ -118,6 +123,43 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
         )
     harness.claim(stolen, BOB)
     assert harness.states(waiting) == ["running by bob"]
+
+
+@pytest.mark.parametrize("state", ["pending", "running"])
+def test_a_claim_with_the_message_of_another_task_is_refused_and_changes_nothing(state: str) -> None:
+    harness = Harness()
+    task_id = harness.create()
+    own = harness.receive_one()
+    if state == "running":
+        harness.claim(own, BOB)
+    harness.create()
+    other = harness.receive_one()
+    before, messages = harness.task(task_id), harness.messages()
+    proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)
+    with pytest.raises(RequestConflict, match=f"is not one of task {task_id}"):
+        harness.claim(own, ALICE, proof=proof)
+    assert (harness.task(task_id), harness.messages()) == (before, messages)
+
+
+def test_a_claim_with_a_message_that_is_no_work_message_is_refused() -> None:
+    harness = Harness()
+    harness.create()
+    own = harness.receive_one()
+    alien = harness.storage.work_queues.put(QUEUE, "no work message", HOUR, 0 * HOUR)
+    with pytest.raises(RequestConflict):
+        harness.claim(own, proof=replace(own.proof, message_id=alien.message_id, receipt=alien.receipt))
+
+
+def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took() -> None:
+    harness = Harness()
+    services = harness.replica(account=cast(StorageAccount, HidesMessages(harness.account)))
+    task_id, other_id = harness.create(), harness.create()
+    own, other = harness.receive()
+    proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)
+    harness.claim(own, services=services, proof=proof)
+    harness.delete(own)  # as after each claim of the deployed protocol
+    harness.sweep(11 * MINUTE, services)
+    assert (own.task_id, harness.receive_one().task_id) == (task_id, other_id)
 
 
 def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:

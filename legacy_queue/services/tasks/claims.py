@@ -104,9 +104,10 @@ class Claims:
         """Claim the run until takenUntil; returns the body that claimTask answers.
 
         ``task`` may be old: only its definition is used. The answer says which run was claimed: see
-        ``transitions.claim``. Raises AuthorizationFailed for a wrong signature; InputError for missing proof
-        and RequestConflict for a quarantined worker, and offers the run again then; ResourceNotFound,
-        RequestConflict, ServiceUnavailable.
+        ``transitions.claim``. Raises AuthorizationFailed for a wrong signature, and RequestConflict where
+        storage shows that the message is of another task; InputError for missing proof and RequestConflict
+        for a quarantined worker, and offers the run again then; ResourceNotFound, RequestConflict,
+        ServiceUnavailable.
         """
         queue = task.work_queue
         path = worker_path(queue.provisioner_id, queue.worker_type, worker)
@@ -218,6 +219,12 @@ class Claims:
             raise AuthorizationFailed(
                 f"the signature is not that of task {task.task_id} run {run_id}: "
                 "pass the signature of the message that you polled"
+            )
+        # A claim changes or deletes the message that it presents. That of another task would be lost to it.
+        if proof.lease and self._messages.is_of_another(task, proof.lease):
+            raise RequestConflict(
+                f"the message {proof.message_id} is not one of task {task.task_id}: "
+                "pass messageId, receipt and signature of one message"
             )
         queue = task.work_queue
         if self.policy(queue.provisioner_id, queue.worker_type) == "required" and proof.missing:

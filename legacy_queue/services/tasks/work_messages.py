@@ -7,7 +7,7 @@ from datetime import timedelta
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.messages import MessageLease, message_text
+from legacy_queue.domain.messages import MessageLease, message_text, read_message
 from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
@@ -51,6 +51,17 @@ class WorkMessages:
             except LeaseLost:
                 log.info("message-replaced", task_id=task.task_id, run_id=hold.run_id)
         return self._queues.put(queue, text, self._time_left(task), hidden_for)
+
+    def is_of_another(self, task: Task, lease: MessageLease) -> bool:
+        """Whether storage shows that the leased message is not one of this task. Azure shows no text."""
+        queue = task.work_queue.sharded(task.task_id, self._queues.shards)
+        text = self._queues.text(queue, lease.message_id)
+        if text is None:
+            return False
+        try:
+            return read_message(text)[0] != task.task_id
+        except ValueError:
+            return True
 
     def apply_effect(self, task: Task, after: Offer | DeleteMessage | None) -> None:
         """Apply a transition's effect on messages, once the task is stored. Safe to repeat."""
