@@ -20,6 +20,10 @@ class Changed(Exception):
     """Another writer was first, or removed it: read again and decide again."""
 
 
+class InvalidPlace(Exception):
+    """The storage has no such place: it was made by another kind of storage, or by nobody."""
+
+
 class Corrupt(Exception):
     """The stored value cannot be read, and is logged: no retry helps."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from azure.data.tables import TableClient, UpdateMode
 
 from legacy_queue.adapters.azure.errors import Refusals, call, find, present
 from legacy_queue.adapters.azure.transport import Transport
-from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
 from legacy_queue.ports.table import (
     KEY,
     PARTITION,
@@ -90,8 +91,9 @@ class AzureTable(Table):
             entities = self._client.query_entities(condition, parameters=parameters, **options)
         else:
             entities = self._client.list_entities(**options)
-        pages = entities.by_page(json.loads(after) if after else None)
-        rows = call(lambda: [_row(entity) for entity in next(pages, ())])
+        pages = entities.by_page(_place(after) if after else None)
+        refusals = {400: InvalidPlace, "400": InvalidPlace} if after else {}
+        rows = call(lambda: [_row(entity) for entity in next(pages, ())], refusals)
         token = pages.continuation_token
         return RowPage(rows, json.dumps(token) if token else None)
 
@@ -111,6 +113,19 @@ class AzureTable(Table):
             return _etag(change, headers)
 
         return (find if change.kind == "delete" else call)(etag, refusals) or ""
+
+
+def _place(after: str) -> dict[str, str | None]:
+    """The SDK's continuation token, two headers of Azure of any content. Raises InvalidPlace."""
+    with suppress(ValueError, RecursionError):
+        place = json.loads(after)
+        if type(place) is dict and place.keys() == {PARTITION, KEY} and all(map(_is_header, place.values())):
+            return place
+    raise InvalidPlace
+
+
+def _is_header(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.isascii() and value.isprintable())
 
 
 def _arguments(partition: str, change: Change) -> tuple[Mapping[str, Value], Mapping[str, Any]]:

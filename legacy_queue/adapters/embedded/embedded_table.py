@@ -9,13 +9,14 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
-from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
 from legacy_queue.ports.table import (
     KEY,
     PARTITION,
@@ -33,6 +34,7 @@ from legacy_queue.ports.table import (
 _Key = tuple[str, str]  # partition and key
 
 _ETAG = re.compile(r'W/"(\d+)\.')  # older rows have no time in their etags
+_MAX_INTEGER = 2**63 - 1  # of SQLite
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
 _INDEXED_STATES = ("unscheduled", "pending", "running")
@@ -155,16 +157,17 @@ class EmbeddedTable(Table):
 
     def _query(self, conditions: Sequence[Condition], after: str, content: str) -> tuple[str, Sequence[Any]]:
         """See ``_NEXT``: of the index whose order and range fit the conditions best."""
-        place = json.loads(after) if after else []
-        behind = (*place[:-1], place[-1] + _FIRST) if place else ()  # no row is between the place and this
         of_state = next(filter(_is_of_index, conditions), None)
         others = [condition for condition in conditions if condition is not of_state]
         expired = [_term(c) for c in others if (c.name, c.operator) == ("expires", "lt")]
+        is_by_expiry = expired and not (of_state or {PARTITION, KEY} & {c.name for c in others})
+        place = _place(after, int, str, str) if is_by_expiry else _place(after, str, str)
+        behind = (*place[:-1], place[-1] + _FIRST) if place else ()  # no row is between the place and this
         index = ""
         order = "partition, key"
         bounds = _BY_KEY
         ranges: list[tuple[Any, ...]]
-        if expired and not (of_state or {PARTITION, KEY} & {condition.name for condition in others}):
+        if is_by_expiry:
             index = "INDEXED BY rows_by_expiry"
             order = "expires, partition, key"
             bounds = f"(expires, partition, key) >= (?, ?, ?) AND {expired[0][0]}"
@@ -191,8 +194,24 @@ class EmbeddedTable(Table):
         marks = ", ".join("?" * len(states))
         where = f"INDEXED BY rows_by_state WHERE name = ? AND state IN ({marks}) AND" if states else "WHERE"
         sql = _NEWEST.format(is_met=is_met, content=content, where=where)
-        before = json.loads(after) if after else [2**63 - 1]
+        before = _place(after, int) or [_MAX_INTEGER]
         return sql, [limit, self._name, *asked, *((self._name, *states) if states else ()), *before]
+
+
+def _place(after: str, *kinds: type) -> list[Any]:
+    """The place in an index that ``after`` names, [] for its beginning. Raises InvalidPlace."""
+    if not after:
+        return []
+    with suppress(ValueError, RecursionError):
+        place: Any = json.loads(after)
+        is_of_index = isinstance(place, list) and [type(value) for value in place] == [*kinds]
+        if is_of_index and to_json(place) == after.encode() and _is_in_range(place[0]):
+            return place
+    raise InvalidPlace
+
+
+def _is_in_range(value: str | int) -> bool:
+    return isinstance(value, str) or abs(value) <= _MAX_INTEGER
 
 
 def _is_of_index(condition: Condition) -> bool:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.errors import InvalidRequestArguments, ResourceNotFound
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Corrupt
+from legacy_queue.ports import Corrupt, InvalidPlace
 from legacy_queue.services.pages import MAX_PAGE_BYTES, Listed, Page, read_page
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import DependencyStore, TaskStore
@@ -77,7 +77,8 @@ class Listing:
 
     def search(self, wanted: Wanted, after: str, limit: int, render: RenderTask) -> Page[str]:
         """Up to ``limit`` tasks that are wanted. Where many are not, the page may end early, even empty:
-        ``Page.after`` says where to look further, None once all tasks were looked at.
+        ``Page.after`` says where to look further, None once all tasks were looked at. Raises
+        InvalidRequestArguments for an ``after`` that was of no page of this storage.
         """
         items: list[bytes] = []
         looked_at = size = 0
@@ -97,7 +98,12 @@ class Listing:
     def _some(self, wanted: Wanted, after: str, limit: int) -> tuple[Sequence[Task], str | None]:
         """Tasks of the group, or those that storage selects by state and pool."""
         if not wanted.group_id:
-            stored, next_after = self._tasks.search(wanted.state, wanted.task_queue_id, after, limit)
+            try:
+                stored, next_after = self._tasks.search(wanted.state, wanted.task_queue_id, after, limit)
+            except InvalidPlace:
+                raise InvalidRequestArguments(
+                    "continuationToken is not of this storage: expected one of this list, or none"
+                ) from None
             return [each.task for each in stored], next_after
         ids = self._groups.members(wanted.group_id, after, limit)
         found = []

@@ -16,7 +16,7 @@ from legacy_queue.adapters.azure.transport import Transport
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.local_processes.azurite import DEFAULT_KEY
-from legacy_queue.ports import Changed
+from legacy_queue.ports import Changed, InvalidPlace
 from legacy_queue.ports.queue import LeaseLost, QueueNotFound
 from legacy_queue.ports.table import Change
 
@@ -56,6 +56,9 @@ def batched(*statuses: int) -> bytes:
     return answer(202, whole.encode(), "Content-Type: multipart/mixed; boundary=b")
 
 
+PLACE = '{"PartitionKey": "1!4!cA--", "RowKey": null}'
+
+
 class Client:
     """An account at ``url``, a table and a queue of it, and how long was waited for before each retry."""
 
@@ -85,6 +88,7 @@ ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
         batched(204, 204),
     ),
     "page": (lambda at: at.table.page([], "", 10), "GET", answer(200, b'{"value":[]}')),
+    "page behind a place": (lambda at: at.table.page([], PLACE, 10), "GET", answer(200, b'{"value":[]}')),
     "put a message": (lambda at: at.queue.put("text", SECOND), "POST", answer(201, PUT, XML)),
     "peek": (lambda at: at.queue.peek(), "GET", NO_MESSAGES),
     "update": (lambda at: at.queue.update(LEASE, "text", SECOND), "PUT", NO_CONTENT),
@@ -194,6 +198,7 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
     "a batch that fails": ("batch", batched(500), ServiceUnavailable),
     "a lease without a code": ("delete a message", refused(400), LeaseLost),
     "a peek where there is no queue": ("peek", refused(404), QueueNotFound),
+    "a place that was changed": ("page behind a place", refused(400, "InvalidInput"), InvalidPlace),
     "what is not allowed": ("update", refused(403, "AuthorizationPermissionMismatch"), StorageRefused),
     "a redirect": ("get", answer(302, b"", "Location: /elsewhere"), StorageRefused),
     "a wrong key": ("get", refused(403, "AuthenticationFailed"), ServiceUnavailable),

@@ -1,13 +1,17 @@
 """What a table promises. Source: legacy_queue/ports/table.py."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Table, Value
 
@@ -340,3 +344,49 @@ def test_a_page_may_have_some_properties_only(table: Table) -> None:
     (row,) = table.page([], "", 10, names).rows
     assert row == Row("p", "k", {name: VALUES[name] for name in names[:-1]}, etag)
     assert table.page([], "", 10, []).rows[0] == Row("p", "k", {}, etag)
+
+
+_OF_ANOTHER_FORM = (
+    *(
+        "[]",
+        "{}",
+        "[1.0]",
+        "[true]",
+        "[null]",
+        "[[1]]",
+        "[1, 2]",
+        "[ 1]",
+        "1",
+        "null",
+        "NaN",
+        '"[1]"',
+        "[",
+        " ",
+    ),
+    *("[9223372036854775808]", "[1e400]", f"[{'9' * 5000}]", "[" * 3000, '["a"]', '["a","b","c"]', '["a",1]'),
+    *('["a","\\ud800"]', '[9223372036854775808,"a","b"]', '{"PartitionKey": 1, "RowKey": "k"}'),
+    *('{"PartitionKey": "p"}', '{"PartitionKey": "p", "RowKey": "\\ud800"}'),
+    '{"PartitionKey": "p", "RowKey": "k", "x": ""}',
+)
+_ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def test_a_page_does_not_begin_at_a_place_of_another_form(table: Table) -> None:
+    for after in _OF_ANOTHER_FORM:
+        for conditions in ([], [Condition("expires", "lt", TIME)]):
+            for newest_first in (False, True):
+                with pytest.raises(InvalidPlace):
+                    table.page(conditions, after, 1, newest_first=newest_first)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text() | _ANY_JSON.map(json.dumps), st.booleans())
+def test_whatever_a_page_shall_begin_at_it_is_read_or_refused(
+    table: Table, after: str, newest_first: bool
+) -> None:
+    with suppress(InvalidPlace):
+        table.page([], after, 1, newest_first=newest_first)
