@@ -203,7 +203,7 @@ def _place(after: str, *kinds: type) -> list[Any]:
     if not after:
         return []
     with suppress(ValueError, RecursionError):
-        place: Any = json.loads(after)
+        place: list[Any] = json.loads(after)
         is_of_index = isinstance(place, list) and [type(value) for value in place] == [*kinds]
         if is_of_index and to_json(place) == after.encode() and _is_in_range(place[0]):
             return place
