@@ -104,14 +104,30 @@ def test_the_room_that_a_duplicate_message_leaves_is_filled() -> None:
     assert harness.states(others[1]) == ["pending"]
 
 
-def test_a_failure_of_storage_beside_a_duplicate_message_loses_no_claim() -> None:
+@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
+@pytest.mark.parametrize("step", ["receive", "worker.load"])
+def test_a_step_that_fails_after_a_claim_hides_no_claim(step: str, error: Exception) -> None:
+    """A duplicate message leaves room: its request polls again."""
     harness = Harness()
-    task_id = harness.create()
+    tasks = [harness.create()]
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
-    fails = FaultAt(7, of="receive", before=failing(ServiceUnavailable("storage is away")))  # after 7 queues
-    claims = claim_work(harness.replica(fails), count=3)
-    assert fails.happened
-    assert [claim["status"]["taskId"] for claim in claims] == [task_id]
+    tasks.append(harness.create())
+    has_claimed = False
+
+    def intercept(name: str, call: Callable[[], Any]) -> Any:
+        nonlocal has_claimed
+        if has_claimed and name == step:
+            raise error
+        answer = call()
+        if name == "replace":
+            has_claimed = True
+            harness.clock.advance(6 * SECOND)  # what is known of a quarantine is older than five seconds
+        return answer
+
+    claims = claim_work(harness.replica(intercept), count=2)
+    assert has_claimed
+    claims = [*claims, *claim_work(harness.services, worker=BOB, max_wait=NO_DELAY)]
+    assert [claim["status"]["taskId"] for claim in claims] == tasks
 
 
 @pytest.mark.parametrize("checks", [0, 1, 2, 3])
@@ -126,10 +142,11 @@ def test_a_disconnected_client_leaves_the_task_pending(checks: int) -> None:
     assert (claim["status"]["taskId"], claim["runId"]) == (task_id, 0)
 
 
-def test_a_claim_that_cannot_be_released_expires_and_others_are_released() -> None:
+@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
+def test_a_claim_that_cannot_be_released_expires_and_others_are_released(error: Exception) -> None:
     harness = Harness()
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
-    away = FaultAt(2, of="replace", before=failing(ServiceUnavailable("away")))
+    away = FaultAt(2, of="replace", before=failing(error))
     services = harness.replica(away)
     assert claim_work(services, 2, is_disconnected=disconnects_after(4)) == []
     assert away.happened

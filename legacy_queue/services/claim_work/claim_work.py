@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -88,16 +89,13 @@ class ClaimWork:
         claims: list[ClaimAnswer] = []
         while not self._stopping.is_set():
             try:
-                polled = poller.wait(request, end - self._clock.wall_time())
-            except ServiceUnavailable:
+                polled = self._polled(poller, request, end, path)
+            except Exception as error:
                 if not claims:
                     raise
+                log.info("work-not-claimed", why=repr(error))
                 break  # the claims must reach the worker
             if not polled:
-                break
-            if request.is_disconnected() or self._workers.quarantined_until(path):
-                for queue, message in polled:
-                    self._pollers.release(queue, message)
                 break
             claimed = self._claim_polled(polled, worker)
             claims += claimed
@@ -110,6 +108,21 @@ class ClaimWork:
             self._release_claims(claims, worker)
             return []
         return claims
+
+    def _polled(
+        self, poller: WorkPoller, request: WaitingRequest, end: datetime, path: RecordPath
+    ) -> Sequence[QueueAndMessage]:
+        """The messages that the worker may claim now, none when it is to be answered. Raises
+        ServiceUnavailable.
+        """
+        polled = poller.wait(request, end - self._clock.wall_time())
+        with ExitStack() as undo:
+            for queue, message in polled:
+                undo.callback(self._pollers.release, queue, message)
+            if polled and not (request.is_disconnected() or self._workers.quarantined_until(path)):
+                undo.pop_all()
+                return polled
+        return []
 
     def _claim_polled(self, polled: Sequence[QueueAndMessage], worker: Worker) -> list[ClaimAnswer]:
         def claim(queue_and_message: QueueAndMessage) -> ClaimAnswer | None:
@@ -131,3 +144,5 @@ class ClaimWork:
                 self._claims.release_claim(claim, worker)
             except ServiceUnavailable:
                 log.warning("claim-not-released", task_id=claim["status"]["taskId"])  # it expires
+            except Exception:
+                log.exception("claim-not-released", task_id=claim["status"]["taskId"])
