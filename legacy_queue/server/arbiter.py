@@ -1,6 +1,7 @@
 """gunicorn's arbiter as `legacy-queue serve` runs it: the parent of the server processes."""
 
 import logging
+import os
 import signal
 from typing import Any, NoReturn
 
@@ -29,6 +30,7 @@ class Arbiter(arbiter.Arbiter):
     def __init__(self, app: BaseApplication, azurite: Azurite | None, in_memory: bool) -> None:
         self._azurite = azurite
         self._in_memory = in_memory
+        self._is_short = False  # of what a process needs, at the last fork
         super().__init__(app)
         logging.getLogger("gunicorn.error").propagate = True  # to the log of all libraries
 
@@ -44,16 +46,30 @@ class Arbiter(arbiter.Arbiter):
         self.handle_term()
 
     def spawn_worker(self) -> Any:
-        """Start a server process. A signal to it waits until its handlers are installed."""
+        """Start a server process. A signal to it waits until its handlers are installed.
+
+        Where the system has no room for one, the others go on: gunicorn calls this again each second.
+        """
         if self._in_memory and self.worker_age:
             self._fail(
                 "server-process-ended", why="all tasks were in its memory and are lost: start it again"
             )
+        arbiter_pid = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, WORKER_SIGNALS)
         try:
-            return super().spawn_worker()
+            pid = super().spawn_worker()
+        except OSError as error:
+            if os.getpid() != arbiter_pid:
+                raise
+            if not self._is_short:
+                log.error("server-process-not-started", error=error.strerror)
+            self._is_short = True
+            self.worker_age -= 1  # no process has had this one
+            return None
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WORKER_SIGNALS)
+        self._is_short = False
+        return pid
 
     def murder_workers(self) -> None:
         """Called once a second."""
