@@ -41,7 +41,6 @@ PROTOCOLS = (*POLLS, *ASKS)
 
 _LAST = len(PRIORITIES) - 1
 _A_SECOND_OR_SO = timedelta(seconds=0.5)
-_UNDER_WAY = timedelta(seconds=0.5)  # in which a call arrives that was begun before an answer
 _WHOLE_SECOND = timedelta(seconds=1)  # to which the end of a signed URL is cut
 _REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
 WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
@@ -96,6 +95,29 @@ def _not_followed(
     """Broken if something follows; kept if the worker goes on without it after that time."""
     if following or log.has_gone_on(request.ended + within * log.pace):
         yield not following, [request, *following[:1]]
+
+
+def late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
+    """The calls about a run that began after the answer that its claim is lost, and whether these show that
+    the worker goes on with it.
+
+    A call that began before the answer was written was under way. After it, another thread may have had one
+    call in hand. A second call is a decision, and so is a report, or an upload of what was created meanwhile.
+    """
+    late = [call for call in log.about(lost.run, *RUN_CALLS) if call.follows(lost)]
+    created = [each for each in log.about(lost.run, "createArtifact") if each.ended > lost.ended]
+    is_decided = any(
+        call.call in REPORTS
+        or (call.call == UPLOAD and any(map(call.follows, created)))
+        or call.begun > lost.ended + QUIET_TIME * log.pace
+        for call in late
+    )
+    return late, is_decided or len(late) > 1
+
+
+def _has_paused(begin: Request, following: Request) -> bool:
+    """Whether a second or so is between the begins of two rounds. A slow answer is part of its round."""
+    return following.begun - begin.begun >= _A_SECOND_OR_SO
 
 
 def _asks_again(log: Log, request: Request) -> Findings:
@@ -156,9 +178,15 @@ def poll_after_a_pause(log: Log) -> Findings:
 
     Sleep for a second when all queues were empty.
     """
-    for poll, following in _after_empty_polls(log):
-        if _place(poll) == _LAST:
-            yield following.begun - poll.ended >= _A_SECOND_OR_SO, [poll, following]
+    judged = dict(_after_empty_polls(log))
+    begin: Request | None = None  # of the round
+    for poll, following in pairwise(log.of(POLL)):
+        begin = begin or poll
+        is_over = _place(poll) == _LAST and not poll.messages
+        if is_over and poll in judged:
+            yield _has_paused(begin, following), [poll, following]
+        if is_over or _place(following) < _place(poll):
+            begin = None
 
 
 @rule("must", POLLS, DEPLOYED)
@@ -448,7 +476,7 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
     """
     for claim, following in pairwise(log.of("claimWork")):
         if claim.was_done and not claim.claims and claim.wire["ms"] < _BRIEFLY:
-            yield following.begun - claim.ended >= _A_SECOND_OR_SO, [claim, following]
+            yield _has_paused(claim, following), [claim, following]
 
 
 # A claimed run
@@ -540,13 +568,10 @@ def stop_on_a_409(log: Log) -> Findings:
         if reclaim.status == 409 and reclaim.run:
             if any(reclaim.follows(report) for report in log.reports(reclaim.run)):
                 continue  # the worker has reported it: there is nothing to stop
-            calls = log.about(reclaim.run, *RUN_CALLS)
-            # a call may have been under way
-            late = [call for call in calls if call.begun > reclaim.ended + _UNDER_WAY * log.pace]
-            is_broken = len(late) > 1 or (late and late[0].begun > reclaim.ended + QUIET_TIME * log.pace)
+            late, is_broken = late_calls(log, reclaim)
             end = log.script_end(reclaim.run)  # until then the worker may run it
             if is_broken or (end and not late and log.has_gone_on(end + QUIET_TIME * log.pace)):
-                yield not is_broken, [reclaim, *late[:1]]
+                yield not is_broken, [reclaim, *late[:2]]
 
 
 @rule("must", PROTOCOLS, CLAIMWORK)

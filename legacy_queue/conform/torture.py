@@ -11,7 +11,7 @@ from typing import Any
 from legacy_queue.conform.log import POLL, RUN_CALLS, Log, spoken_protocol
 from legacy_queue.conform.observed_queue import POOL, WORKER_IDS, ObservedQueue, Payloads
 from legacy_queue.conform.report import Report, judge
-from legacy_queue.conform.rules import CLAIMWORK, PROTOCOLS, Findings, Rule, rule
+from legacy_queue.conform.rules import CLAIMWORK, PROTOCOLS, Findings, Rule, late_calls, rule
 from legacy_queue.domain.story import requester
 from legacy_queue.testing.queue_http import RequestFailed
 
@@ -24,7 +24,6 @@ _MESSAGES: Sequence[Any] = ("poisoned", "forged", "doubled")
 _RESOLVED = ("completed", "failed", "exception")
 _ROUNDS = 10  # without a change, after which a task is stuck
 _ROUND = 3.0  # seconds
-_SECOND = timedelta(seconds=1)
 
 Progress = Callable[[int, int, str], object]  # called with how many are done, of how many, and of what
 INVARIANTS: list[Rule] = []
@@ -121,15 +120,15 @@ def none_runs_after_its_cancel(log: Log) -> Findings:
     """If an attempt to call `reclaimTask` returns `409`, [...] the worker should halt execution, cleanup, and
     forget all about the task.
 
-    Send nothing about a run after a 409.
+    Send nothing about a run after a 409 of reclaimTask.
     """
     for cancel in log.of("cancelTask"):
         task_id = cancel.wire["taskId"]
-        calls = [call for call in log.after(cancel, *RUN_CALLS) if call.wire.get("taskId") == task_id]
-        seen = [call.ended for call in calls if call.status == 409]
-        late = [call for call in calls if seen and call.begun - seen[0] > _SECOND]
+        reclaims = [call for call in log.after(cancel, "reclaimTask") if call.wire.get("taskId") == task_id]
         if cancel.was_done:
-            yield not late, [cancel, *late[:1]]
+            found = [(call, *late_calls(log, call)) for call in reclaims if call.status == 409]
+            broken = [[call, *late[:1]] for call, late, is_broken in found if is_broken]
+            yield not broken, [cancel, *(broken[0] if broken else [])]
 
 
 @rule("must", PROTOCOLS, CLAIMWORK, INVARIANTS)

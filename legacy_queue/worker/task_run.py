@@ -50,6 +50,7 @@ class TaskRun:
                 problems += self._upload(LOG, log, "text/plain; charset=utf-8")
                 for problem in problems:
                     self._notify("failure", detail=problem)
+                self._check_claim()
                 if reason == "worker-shutdown":
                     with self._finding:  # the last claim is made: it could have been of the retry
                         pass
@@ -106,8 +107,7 @@ class TaskRun:
         end = monotonic() + max_run_time
         try:
             while process.poll() is None:
-                if self._lost:
-                    raise self._lost
+                self._check_claim()
                 if self._stopping.wait(0.1):
                     return ["the worker is shutting down: the task is stopped"]
                 if monotonic() > end:
@@ -120,12 +120,18 @@ class TaskRun:
 
     def _upload(self, name: str, content: IO[bytes], content_type: str) -> list[str]:
         """Create the artifact; what went wrong."""
+        self._check_claim()
         try:
             self._client.create_artifact(self._claim, name, content, content_type)
         except (Refused, Unavailable) as failure:
             return [f"artifact {name}: {failure}"]
         self._notify("artifact", name=name)
         return []
+
+    def _check_claim(self) -> None:
+        """Raises what the last reclaim has raised if the claim is lost: nothing more is sent then."""
+        if self._lost:
+            raise self._lost
 
     def _keep_claim(self) -> None:
         """Reclaim in time, until the run has ended or the claim is lost.

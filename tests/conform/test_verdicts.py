@@ -232,11 +232,32 @@ def test_a_run_that_is_claimed_again_after_a_refused_report_is_reported_again() 
     assert verdict(rule, claimed(0, 12), refused, repeated) == "broken"
 
 
-def test_a_call_that_was_under_way_at_a_409_is_no_fault_and_two_are() -> None:
-    artifact = about(6, "createArtifact")
-    calls = lost(artifact, poll(130))
-    assert verdict("stop-on-a-409", *calls, lasts=lasts(120)) == "not shown"
-    assert verdict("stop-on-a-409", *calls, about(6.5, "reportFailed", 409), lasts=lasts(120)) == "broken"
+UNDER_WAY = about(5.2, "createArtifact", ms=400)  # at the 409
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        ([UNDER_WAY], "held"),
+        ([about(5.1, "createArtifact")], "not shown"),
+        ([about(6, "createArtifact")], "not shown"),
+        ([about(4.9, "createArtifact"), about(5.1, "upload")], "not shown"),
+        ([about(9, "createArtifact")], "broken"),
+        ([about(5.03, "createArtifact"), about(5.05, "createArtifact")], "broken"),
+        ([UNDER_WAY, about(5.25, "upload")], "broken"),
+        ([about(5.03, "reportFailed", 409)], "broken"),
+    ],
+)
+def test_after_a_409_one_call_of_another_thread_is_forgiven_and_no_further_step(
+    calls: list[dict[str, Any]], found: str
+) -> None:
+    """As scriptworker 63.6.1 does, which creates, uploads and reports 16 ms after the 409."""
+    assert verdict("stop-on-a-409", *lost(*calls, poll(130)), lasts=lasts(120)) == found
+    cancel = entry(1, "cancelTask", taskId="a")
+    is_broken = found == "broken"
+    assert (verdict("none-runs-after-its-cancel", *lost(cancel, *calls)) == "broken") == is_broken
+    [rules] = observed(*lost(*calls, poll(130))).values()
+    assert (rules["stop-on-a-409"] == "broken") == is_broken
 
 
 def test_a_worker_that_is_busy_with_its_script_need_not_ask_for_work() -> None:
@@ -280,6 +301,21 @@ def test_pauses_on_a_slow_machine_are_longer_and_never_shorter() -> None:
     assert found(0, 1, 3, 7, 15) == "held"
     assert found(0, 2, 4, 6, 8) == "broken"
     assert found(0, 9, 11, 15, 23) == "not shown", "the first pause of one second took nine"
+
+
+def test_a_pause_is_the_time_between_the_begins_of_two_rounds() -> None:
+    """generic-worker begins a round at most once a second, however long its polls take."""
+
+    def found(begin: float, *, polls_take: float) -> str:
+        again = poll(begin + polls_take, 7, ms=1000 * polls_take)
+        polls = [poll((8 - queue) * polls_take, queue, ms=1000 * polls_take) for queue in range(7, 0, -1)]
+        return verdict("poll-after-a-pause", *polls, again)
+
+    assert (found(1, polls_take=0.12), found(0.1, polls_take=0.01)) == ("held", "broken")
+    asks = [asked(0.4, ms=400), asked(1.4, ms=400)]
+    assert verdict("pause-after-an-empty-answer", *asks) == "held"
+    received_last = [poll(0, 2), received(0.1), claimed(0.2, 600), poll(0.3, 1), poll(1.1, 7)]
+    assert verdict("poll-after-a-pause", *received_last) == "held"
 
 
 def test_a_worker_that_was_stopped_may_leave_before_the_answer() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock, Thread, current_thread
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +15,8 @@ from legacy_queue.credentials import Credentials
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing import LegacyQueue
 from legacy_queue.worker import SampleWorker, WorkerSettings
-from legacy_queue.worker.task_run import LOG, reclaim_in
+from legacy_queue.worker.queue_client import Claim, QueueClient, Refused
+from legacy_queue.worker.task_run import LOG, TaskRun, reclaim_in
 from tests.system.processes import LONG, has_ended, leaks, wait_until
 
 LONG_COMMAND = f"sleep {2 * LONG}"
@@ -146,6 +149,37 @@ def test_a_task_whose_claim_is_lost_is_stopped_without_a_report(
     assert has_ended(*written(pid))
     assert [name for name, _ in steps] == ["poll-urls", "poll", "claim", "run", "failure"]
     assert results(legacy_queue, task_id) == ["canceled"]
+
+
+class LostClaim(QueueClient):
+    """Its reclaim is refused while an artifact is uploaded."""
+
+    def __init__(self) -> None:
+        self.reports: list[object] = []
+        self._reclaiming = SimpleQueue[Thread]()
+
+    def reclaim_task(self, *_: object) -> Claim:
+        self._reclaiming.put(current_thread())
+        raise Refused("409")
+
+    def create_artifact(self, *_: object) -> None:
+        self._reclaiming.get().join()
+
+    def report(self, *call: object) -> None:
+        self.reports.append(call)
+
+
+def test_nothing_is_reported_when_the_claim_is_lost_during_an_upload() -> None:
+    client = LostClaim()
+    task = {"payload": {"command": "true"}}
+    claim = {
+        "status": {"taskId": "a"},
+        "runId": 0,
+        "task": task,
+        "takenUntil": format_time(datetime.now(UTC)),
+    }
+    TaskRun(client, claim, lambda *_, **__: None, Event(), Lock()).run()
+    assert client.reports == []
 
 
 def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_retry(
