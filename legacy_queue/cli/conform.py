@@ -10,7 +10,7 @@ import click
 
 from legacy_queue import conform as conformance
 from legacy_queue.cli.progress import progress
-from legacy_queue.cli.queue_options import called_queue, parsed, pool_option, root_url_option
+from legacy_queue.cli.queue_options import called_queue, json_option, parsed, pool_option, root_url_option
 from legacy_queue.domain.times import parse_duration
 
 _SUFFIXES = (".html", ".json", ".xml")
@@ -32,10 +32,17 @@ def payloads_of(_ctx: click.Context, _param: click.Parameter, value: str) -> Any
 
 
 def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+    """Refuses a path that cannot be written, before the run that would be lost."""
     if value and value.suffix not in _SUFFIXES:
-        raise click.BadParameter(f"{str(value)!r}: a name that ends in {', '.join(_SUFFIXES)} is accepted")
-    if value and not value.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(value.parent)!r}")
+        raise click.BadParameter(f"{str(value)!r}: expected a name that ends in {', '.join(_SUFFIXES)}")
+    if value:
+        is_new = not os.path.lexists(value)
+        try:
+            value.open("a").close()
+        except OSError as error:
+            raise click.BadParameter(f"{str(value)!r} cannot be written: {error.strerror}") from None
+        if is_new:
+            value.unlink()
     return value
 
 
@@ -64,7 +71,7 @@ class _NotJudged(click.ClickException):
 @click.option(
     "--report",
     "file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    type=click.Path(path_type=Path),
     callback=_report_file,
     help="Write the report to this file too: .html, .json, or .xml for JUnit.",
 )
@@ -81,6 +88,7 @@ class _NotJudged(click.ClickException):
 )
 @click.option("--observe", is_flag=True, help="Start no worker: judge what a running queue has seen.")
 @pool_option
+@json_option
 @root_url_option
 @click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
 def conform(
@@ -94,6 +102,7 @@ def conform(
     claim: timedelta | None,
     observe: bool,
     pool: str | None,
+    as_json: bool,
     root_url: str | None,
 ) -> None:
     """Judge a worker by the sentences of the protocol's documents.
@@ -117,9 +126,12 @@ def conform(
                 reports = [conformance.conform(words, protocol, payloads, rules, show, claim)]
     except (ValueError, conformance.ServerFailed) as error:
         raise _NotJudged(str(error)) from None
+    click.echo(conformance.written(reports, ".json") if as_json else "\n\n".join(map(str, reports)))
     if file:
-        file.write_text(conformance.written(reports, file.suffix))
-    click.echo("\n\n".join(map(str, reports)))
+        try:
+            file.write_text(conformance.written(reports, file.suffix), encoding="utf-8")
+        except OSError as error:
+            raise _NotJudged(f"{str(file)!r} cannot be written: {error.strerror}") from None
     if not all(report.held() for report in reports):
         raise SystemExit(1)
 

@@ -80,7 +80,7 @@ class Report:
         return {each: life_html(self.lives[each], f"{verdict.rule.id}-{each}-") for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
-        """What ``--report FILE.json`` has."""
+        """What ``--json`` prints, and ``--report FILE.json`` has."""
         return {
             **({"worker": self.worker} if self.worker else {}),
             "protocol": self.protocol,

@@ -215,6 +215,7 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
     assert all(f"{worker}:" in ended.stdout.splitlines() for worker in workers)
     verdicts = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("held")]
     assert ["held", "must", "claim-with-the-message"] in verdicts
+    assert json.loads(run("--observe", "--json", **variables).stdout) == reports
     legacy_queue.create_task(worker_type="other")
     legacy_queue.claim("other", protocol="draft")
     refused = run("--observe", **variables)
@@ -231,6 +232,7 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
     [
         (["--observe", "--", "true"], "give the command of a worker behind --, or --observe"),
         ([], "give the command of a worker behind --, or --observe"),
+        (["--report", "no-such-folder/a.html", "--", "true"], "cannot be written: No such file or directory"),
         (["--rule", "no-such-rule", "--", "true"], "there is no protocol or rule 'no-such-rule'"),
         (["--torture", "1", "--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
         (
