@@ -117,9 +117,14 @@ class _Picture:
         self._rows = rows
         self._times = [*accumulate((_seconds(time) for time, _, _ in rows), max)]
         self._ys = [34.0]
-        for before, time in pairwise(self._times):
-            pause = 14 + min(16, 4 * log10((time - before) / _PAUSE)) if time - before >= _PAUSE else 0
-            self._ys.append(self._ys[-1] + 20 + pause)
+        self._above = [""]  # each row: its day if that is another one than before, and how much later it is
+        for (row, after), (begin, end) in zip(pairwise(rows), pairwise(self._times), strict=True):
+            pause, day = end - begin, after[0][:10]
+            words = [day] if day != row[0][:10] else []
+            words += [f"{duration_words(pause)} later"] if pause >= _PAUSE else []
+            room = (14 + min(16, 4 * log10(max(pause, _PAUSE) / _PAUSE))) if words else 0
+            self._above.append(", ".join(words))
+            self._ys.append(self._ys[-1] + 20 + room)
 
     def drawn(self) -> Iterator[str]:
         words = (
@@ -146,8 +151,8 @@ class _Picture:
         time, label, title = self._rows[row]
         x, y = self._ticks, self._ys[row]
         drawn = _words(x + 9, y + 4, _cut(f"{time[11:19]} {label}", (_WIDTH - x - 9) / _CHARACTER))
-        if (pause := self._times[row] - self._times[max(0, row - 1)]) >= _PAUSE:
-            drawn += _words(x + 9, y - 13, f"{duration_words(pause)} later", 10)
+        if self._above[row]:
+            drawn += _words(x + 9, y - 13, self._above[row], 10)
         if row >= len(self._story) or self._story[row]["kind"] == "gap":
             drawn += _path("no moment", 2, y, f"M0 0H{x:g}")
             return f"<g><title>{time} {_text(title)}</title>{drawn}</g>"

@@ -140,6 +140,13 @@ def test_a_taken_until_in_the_future_is_below_now() -> None:
     wire = answer(running(), claim("claimTask", NOW, ENDS), now=NOW + MINUTE, waits=waits)
     picture = Picture(wire)
     assert picture.y("now") < picture.y("takenUntil") < picture.y("deadline") < picture.height
+    dates = [text for text in picture.root.iter(f"{SVG}text") if re.match(r"\d{4}-", text.text or "")]
+    today, tomorrow = dates
+    assert [today.text, tomorrow.text] == [
+        format_time(NOW)[:10],
+        f"{format_time(NOW + DAY)[:10]}, 23h 40m later",
+    ]
+    assert float(today.get("y", "")) < picture.y("takenUntil") < float(tomorrow.get("y", ""))
     assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("takenUntil"), abs=0.1)
     assert picture.part("message held")[1] == pytest.approx(picture.y("takenUntil"), abs=0.1)
 

@@ -252,6 +252,13 @@ def test_what_the_author_of_a_task_wrote_is_no_html() -> None:
     assert len(seen) == 5  # of the pool, the tasks, the task and the group
 
 
+def test_a_reason_begins_with_the_name_of_a_worker_as_it_is() -> None:
+    queue = Queue()
+    queue.running()
+    words = words_of(shown(queue, "/ui/migration"))
+    assert f"claimWork only: {'/'.join(WORKER.values())} called claimTask: once at" in words
+
+
 def test_the_live_part_is_the_page_without_what_stays() -> None:
     queue = Queue()
     task_id = queue.create()
