@@ -94,9 +94,9 @@ def pools(queue: CalledQueue, limit: int) -> Report:
 @click.option("--limit", type=click.IntRange(0), default=1000, help="Of no more pools; 0 for all.")
 @reporting
 def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
-    """List the workers: their last call, quarantine and last task.
+    """List the workers: their last call or poll, quarantine and last task.
 
-    A poll counts as pollTaskUrls. A client is listed itself as long as it has claimed for no worker, or for
+    A client is listed itself as long as it has claimed for no worker, or for
     several: the queue cannot know which of them polled.
     """
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)

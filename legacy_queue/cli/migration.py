@@ -28,16 +28,16 @@ _HEADS = ("POOL", *_COUNTED, "REQUIRED", "CLAIMWORK")
 def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> Report:
     """Show which pools can get the policy required, and which workers call only claimWork.
 
-    A caller counts if it called pollTaskUrls, claimTask or claimWork in that time, and then with all its
-    calls on record; a call is on record some ten seconds after it. The credentials need the scope
+    A caller counts if it called pollTaskUrls, claimTask or claimWork, or polled, in that time, and then with
+    all its calls on record; a call is on record some ten seconds after it. The credentials need the scope
     queue:migration.
 
     A claimTask counts as such with its messageId, receipt and signature. The columns beside it count claims
     that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
     policy can be required. The column "today's" counts calls of claimWork by clients since 2020, which name a
-    taskQueueId. CLAIMWORK is ready if no worker called pollTaskUrls or claimTask in that time, and some
-    worker called claimWork. READS are those that the client's own scopes do not allow, and the setting
-    anonymous-scopes does. Below the table are the workers that prevent a step; --json names all.
+    taskQueueId. CLAIMWORK is ready if no worker polled or called pollTaskUrls or claimTask in that time,
+    and some worker called claimWork. READS are those that the client's own scopes do not allow, and the
+    setting anonymous-scopes does. Below the table are the workers that prevent a step; --json names all.
     """
     provisioner_id, worker_type = pool.split("/") if pool else (None, None)
     query = {"since": since, "provisionerId": provisioner_id, "workerType": worker_type}

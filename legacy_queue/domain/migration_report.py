@@ -1,7 +1,7 @@
 """The calls for a pool, and which of them prevent the policy ``required`` and a move to claimWork.
 
 Beside them, the reads that only the anonymous role allows. A caller is ``workerGroup/workerId``, or the
-clientId for pollTaskUrls and reads. Source: docs/explanation/protocols.md.
+clientId for pollTaskUrls, polls and reads. Source: docs/explanation/protocols.md.
 """
 
 import re
@@ -15,9 +15,10 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import READERS, Calls, RecordPath, WorkerRecord
 
 POLL_TASK_URLS = "pollTaskUrls"
+POLL = "poll"  # by a signed URL of this server
 CLAIM_TASK = "claimTask"
 CLAIM_WORK = "claimWork"
-_OLD = POLL_TASK_URLS, CLAIM_TASK
+_OLD = POLL_TASK_URLS, POLL, CLAIM_TASK
 TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # by clients since 2020
 _NEW = CLAIM_WORK, TODAYS_CLAIM_WORK
 METHODS = (*_OLD, *_NEW)
@@ -99,7 +100,8 @@ def _required(claims: Sequence[Use]) -> dict[str, Any]:
         if use.missing:
             refused[use.missing].append(use)
     why = [
-        _sentence(refused[missing], f"claimTask without {', '.join(missing)}") for missing in sorted(refused)
+        _sentence(refused[missing], f"called claimTask without {', '.join(missing)}")
+        for missing in sorted(refused)
     ]
     if not claims:
         why = ["no worker called claimTask: there is nothing to judge by"]
@@ -109,9 +111,13 @@ def _required(claims: Sequence[Use]) -> dict[str, Any]:
 
 def _claim_work(of: Mapping[str, Sequence[Use]]) -> dict[str, Any]:
     """Whether its workers call only claimWork; ``toBeMoved`` are the workers whose last call was claimTask,
-    and the clients of pollTaskUrls.
+    and the clients of pollTaskUrls and of polls.
     """
-    why = [_sentence(of[method], method) for method in _OLD if of[method]]
+    why = [
+        _sentence(of[method], "polled" if method == POLL else f"called {method}")
+        for method in _OLD
+        if of[method]
+    ]
     moved: dict[str, datetime] = {}
     for use in (use for method in _NEW for use in of[method]):
         moved[use.caller] = max(use.calls.last, moved.get(use.caller, use.calls.last))
@@ -122,10 +128,10 @@ def _claim_work(of: Mapping[str, Sequence[Use]]) -> dict[str, Any]:
     return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}
 
 
-def _sentence(uses: Sequence[Use], call: str) -> str:
+def _sentence(uses: Sequence[Use], did: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
     names = list(dict.fromkeys(use.caller for use in uses))
     calls = reduce(Calls.plus, (use.calls for use in uses))
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     times = "once" if calls.count == 1 else f"{calls.count} times, last"
-    return f"{', '.join(names[:_MAX_NAMES])}{more} called {call}: {times} at {format_time(calls.last)}"
+    return f"{', '.join(names[:_MAX_NAMES])}{more} {did}: {times} at {format_time(calls.last)}"

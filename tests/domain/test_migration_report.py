@@ -10,6 +10,7 @@ import pytest
 from legacy_queue.domain.migration_report import (
     CLAIM_TASK,
     CLAIM_WORK,
+    POLL,
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
     caller_name,
@@ -109,11 +110,13 @@ def test_callers_of_the_older_methods_are_in_the_way_of_claim_work() -> None:
     of = report_of(
         use(CLAIM_WORK),
         use(POLL_TASK_URLS, "client"),
+        use(POLL, "client"),
         use(CLAIM_TASK, "group/bob"),
         use(CLAIM_TASK, "group/bob", ALL),
     )
     assert of["claimWork"]["inTheWay"] == [
-        "client called pollTaskUrls: once at 2030-01-02T03:04:03.678Z",
+        "client called pollTaskUrls: once at 2030-01-02T03:04:02.678Z",
+        "client polled: once at 2030-01-02T03:04:03.678Z",
         f"group/bob called claimTask: 2 times, last at {AT}",
     ]
     assert of["claimWork"]["toBeMoved"] == ["client", "group/bob"]

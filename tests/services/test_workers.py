@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
-from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
+from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL, POLL_TASK_URLS
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
@@ -258,6 +259,17 @@ def reported(services: Services) -> dict[tuple[str, ...], int]:
     (pool,) = services.workers.report_calls(DAY)["workerTypes"]
     assert (pool["provisionerId"], pool["workerType"]) == POOL
     return {(call["method"], call["caller"], *call["missing"]): call["count"] for call in pool["calls"]}
+
+
+def test_a_poll_is_no_call_and_changes_no_time_of_one(harness: Harness, workers: Workers) -> None:
+    harness.services.polling.poll_urls(*POOL, "client")
+    harness.clock.advance(HOUR)
+    for _ in range(2):
+        workers.record_poll(WorkQueue(*POOL, "low"), "client")
+    (pool,) = workers.report_calls(DAY)["workerTypes"]
+    times = {call["method"]: (call["count"], call["first"], call["last"]) for call in pool["calls"]}
+    then, now = format_time(NOW), format_time(NOW + HOUR)
+    assert times == {POLL_TASK_URLS: (1, then, then), POLL: (2, now, now)}
 
 
 def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.migration_report import HOUR, POLL_TASK_URLS, caller_name, report
+from legacy_queue.domain.migration_report import HOUR, POLL, caller_name, report
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import given, parse_time
 from legacy_queue.domain.worker_record import (
@@ -84,16 +84,16 @@ class Workers:
 
     def record_read(self, client_id: str, kind: CallKind) -> None:
         """Count a read that the client's own scopes do not allow, "" without credentials."""
-        self._count((*READERS, caller_name(client_id)), kind, 1)
+        self._count((*READERS, caller_name(client_id)), kind)
 
     def record_poll(self, queue: WorkQueue, caller: str) -> None:
-        """Note a poll by a signed URL that the caller got from pollTaskUrls: a sign of life, and no call."""
-        self._count((queue.provisioner_id, queue.worker_type, caller), (POLL_TASK_URLS, ()), 0)
+        """Count a poll by a signed URL that the caller got from pollTaskUrls."""
+        self._count((queue.provisioner_id, queue.worker_type, caller), (POLL, ()))
 
-    def _count(self, path: RecordPath, kind: CallKind, count: int) -> None:
+    def _count(self, path: RecordPath, kind: CallKind) -> None:
         """Count what comes too often for a write of each."""
         now = self._clock.now()
-        calls = Calls(count, now, now)
+        calls = Calls(1, now, now)
         with self._lock:
             earlier = self._counted.get((path, kind))
             self._counted[path, kind] = earlier.plus(calls) if earlier else calls
