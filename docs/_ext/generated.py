@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from inspect import cleandoc
@@ -54,6 +55,23 @@ _GROUPS = {
     "resolvers": "Operation",
     "legacy_stubs": "Old workers, tests and development",
 }
+_AZURE_CASES = Path(__file__).parents[2] / "tests" / "gateway" / "azure_cases.toml"
+_AZURE_PAGES = "https://learn.microsoft.com/rest/api/storageservices/"
+_OTHER_REQUESTS = "Other requests"
+_OPERATIONS = {  # of Azure, by kind of resource, method and comp
+    ("queue", "GET", ""): "Get Messages",
+    ("queue", "DELETE", ""): "Delete Message",
+    ("blob", "PUT", ""): "Put Blob",
+    ("blob", "PUT", "block"): "Put Block",
+    ("blob", "PUT", "blocklist"): "Put Block List",
+    ("blob", "PUT", "metadata"): "Set Blob Metadata",
+    ("blob", "PUT", "properties"): "Set Blob Properties",
+    ("blob", "GET", ""): "Get Blob",
+    ("blob", "HEAD", ""): "Get Blob Properties",
+    ("blob", "GET", "metadata"): "Get Blob Metadata",
+    ("blob", "HEAD", "metadata"): "Get Blob Metadata",
+}
+_MAX_SHOWN = 240  # characters of a line
 _OWN = (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)  # no published client has them
 _NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # of what may not exist
 
@@ -335,6 +353,68 @@ def metrics() -> str:
     return _table(["metric", "type", ""], rows)
 
 
+def azure() -> str:
+    """What the placeholders stand for, and a table of cases for each operation of Azure."""
+    content = tomllib.loads(_AZURE_CASES.read_text())
+    tables: dict[str, list[list[str]]] = {name: [] for name in (*_OPERATIONS.values(), _OTHER_REQUESTS)}
+    for case in content["case"]:
+        tables[_operation(case["request"])].append(_azure_row(case))
+    heads = ["", "request", "answer", "Azurite", "source"]
+    placeholders = [[f"`{{{name}}}`", meaning] for name, meaning in content["placeholders"].items()]
+    sections = [f"## {name}\n\n{_table(heads, rows)}" for name, rows in tables.items() if rows]
+    count = f"There are {len(content['case'])} requests. In them:\n"
+    return "\n".join([count, _table(["", "stands for"], placeholders), *sections])
+
+
+def _operation(request: str) -> str:
+    method, _, url = request.partition(" ")
+    comp = re.search(r"comp=(\w+)", url)
+    is_blob = re.match("{(blob|upload|download)}", url) is not None
+    is_of_messages = re.match("{(poll|gone|queue}/messages)", url) and "peekonly=true" not in url
+    kind = "blob" if is_blob else "queue" if is_of_messages else ""
+    return _OPERATIONS.get((kind, method, comp[1] if comp else ""), _OTHER_REQUESTS)
+
+
+def _azure_row(case: Mapping[str, Any]) -> list[str]:
+    changed = ", ".join(f"{name} {value}" for name, value in case.get("sas", {}).items())
+    asked = [f"after {_azure_request(each)}" for each in case.get("before", [])]
+    asked += [_azure_request(case), *([f"SAS: {changed}"] if changed else [])]
+    of_azurite = {"status": case["status"], **case["azurite"]} if "azurite" in case else {}
+    source = case["source"]
+    is_page = re.fullmatch("[a-z0-9-]+", source)
+    return [
+        case["name"],
+        "<br>".join(asked),
+        _azure_answer(case),
+        _azure_answer(of_azurite) if of_azurite else "",
+        f"[{source}]({_AZURE_PAGES}{source})" if is_page else source,
+    ]
+
+
+def _azure_request(case: Mapping[str, Any]) -> str:
+    lines = [case["request"], *(f"{name}: {text}" for name, text in case.get("headers", {}).items())]
+    body = case.get("body", "") * case.get("times", 1)
+    return "<br>".join(map(_shown, [*lines, body] if body else lines))
+
+
+def _azure_answer(answer: Mapping[str, Any]) -> str:
+    """The status, the code, and what else the case names."""
+    lines = [f"{answer['status']} {answer.get('code', '')}".strip()]
+    for name, value in answer.get("answer_headers", {}).items():
+        shown = "..." if value is True else value
+        lines.append(_shown(f"{name}: {shown}") if value else f"no {name}")
+    if "answer_body" in answer:
+        lines.append(_shown(answer["answer_body"]) if answer["answer_body"] else "another body")
+    return "<br>".join(lines)
+
+
+def _shown(text: str) -> str:
+    """As code in a table, which has no line breaks."""
+    line = text.replace("\n", " ")
+    cut = "" if len(line) <= _MAX_SHOWN else f" and so on, {len(text):,} characters"
+    return f"`` {line[:_MAX_SHOWN]} ``{cut}"
+
+
 _SUFFIXES = {"counter": "_total"}  # which the parser takes off
 
 
@@ -361,6 +441,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "errors": errors,
     "waits": waits,
     "metrics": metrics,
+    "azure": azure,
 }
 
 

@@ -4,7 +4,7 @@ This module never logs: a signature is a secret. Source: Azure's "Create a servi
 and later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
 codes" and "Blob Storage error codes", whose sentences these are;
 docs/explanation/legacy-clients.md#signed-urls-and-xml; the error of each request:
-docs/explanation/azurite.md#queue.
+docs/reference/azure.md.
 """
 
 import base64
