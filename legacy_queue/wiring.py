@@ -46,7 +46,6 @@ from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.recovery.background import Background
-from legacy_queue.services.recovery.jobs import PAGE_PAUSE
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 
@@ -352,7 +351,6 @@ def _service_settings(
         proof_required=frozenset(required),
         resolves=settings.resolvers,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
-        page_pause=timedelta(milliseconds=1) if settings.control else PAGE_PAUSE,
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,
         # embedded storage shows what other processes write

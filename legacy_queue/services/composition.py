@@ -151,7 +151,7 @@ class Services:
                 discard_blocks=self.artifacts.discard_blocks,
                 expire={kind: self._removing(rows) for kind, rows in storage.expiring.items()},
             )
-            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter, settings.page_pause)
+            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter)
 
     def _removing(self, rows: Expiring) -> PageStep:
         return lambda after, limit, _: rows.remove_expired(self.clock.now(), after, limit)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.services.recovery.jobs import PAGE_PAUSE
 
 
 @dataclass(frozen=True)
@@ -17,10 +16,10 @@ class ServiceSettings:
     ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
     ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
-    ``page_pause``: between two pages of a periodic job. ``has_todays_events``: events have today's shape.
-    ``max_polls``: pools that are polled at a time. A poll of its own storage keeps the process from
-    calls, a poll of another mostly waits. ``tells_offers_as`` makes the name of the process
-    under which it tells others what it offers; None if it does not. It is called after any fork.
+    ``has_todays_events``: events have today's shape. ``max_polls``: pools that are polled at a time. A poll
+    of its own storage keeps the process from calls, a poll of another mostly waits.
+    ``tells_offers_as`` makes the name of the process under which it tells others what it offers; None if it
+    does not. It is called after any fork.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -33,7 +32,6 @@ class ServiceSettings:
     proof_required: frozenset[str] = frozenset()
     resolves: bool = True
     max_streams: int = 500
-    page_pause: timedelta = PAGE_PAUSE
     has_todays_events: bool = False
     max_polls: int = 4
     tells_offers_as: Callable[[], str] | None = None

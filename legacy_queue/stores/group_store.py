@@ -1,6 +1,6 @@
 """Task groups."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,6 +24,7 @@ _GROUP = "group"
 _OPEN = "open"
 _MEMBER = "member-"
 _ACTIVE = "active-"
+_ACTIVE_STATE = "active"
 _MEMBERS_END = "member."
 _ACTIVE_END = "active."  # "." is the character behind "-"
 
@@ -166,9 +167,17 @@ class GroupStore(ExpiringRows):
         end = _ACTIVE_END
         return between(self._table, task_group_id, first, end, limit, _active_task)
 
-    def all_active(self, after: str, limit: int) -> tuple[Sequence[ActiveTask], str | None]:
-        """A page of the active tasks of all groups, and the next ``after``: see ``rows.page``."""
+    def all_active(
+        self, after: str, limit: int, *, also_old: bool = True
+    ) -> tuple[Sequence[ActiveTask], str | None]:
+        """A page of the active tasks of all groups, and the next ``after``: see ``rows.page``.
+
+        Rows of version 0.1.0 have no state, by which embedded storage finds the others among the members:
+        ``also_old`` reads all rows.
+        """
         conditions = [Condition(KEY, "gt", _ACTIVE), Condition(KEY, "lt", _ACTIVE_END)]
+        if not also_old:
+            conditions.append(Condition("state", "eq", _ACTIVE_STATE))
         return page(self._table, conditions, after, limit, _active_task)
 
     def _enter(
@@ -178,7 +187,11 @@ class GroupStore(ExpiringRows):
 
         None where another process has changed it: it is not as ``group``, or has no row ``required``.
         """
-        values = {"since": self._clock.now(), "expires": wanted.expires}
+        values: Mapping[str, Value] = {
+            "since": self._clock.now(),
+            "expires": wanted.expires,
+            "state": _ACTIVE_STATE,
+        }
         rows = [Change("put", _active_key(task_id, activation), values), *further]
         try:
             if group.etag and group.expires >= wanted.expires:

@@ -100,7 +100,6 @@ class Server:
             MINUTE,
             UPLOAD_URL,
             resolves=resolves,
-            page_pause=timedelta(0),
         )
         self.services = Services(self.storage, self.broker, self.clock, SystemWaiter(), settings)
         self.control = self.services.clock_control()

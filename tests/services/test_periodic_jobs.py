@@ -73,11 +73,30 @@ def processes() -> Processes:
     return Processes()
 
 
-def test_a_job_is_done_page_by_page_with_a_pause_between_pages(processes: Processes) -> None:
-    pages = Pages(3)
-    assert processes.do(processes.periodic_jobs(pages)) == HOUR
-    assert pages.done == [("", PAGE, None), ("page 1", PAGE, None), ("page 2", PAGE, None)]
-    assert processes.stop.waits == [0.5, 0.5]
+def test_a_job_is_done_page_by_page_with_a_pause_as_long_as_the_page_took_or_shorter(
+    processes: Processes,
+) -> None:
+    took = iter([0.0, 0.03, 3.0, -60.0, 0.0])
+    pages = Pages(5, lambda _: processes.clock.advance(timedelta(seconds=next(took))))
+    processes.do(processes.periodic_jobs(pages))
+    assert pages.done == [(f"page {number}" if number else "", PAGE, None) for number in range(5)]
+    assert processes.stop.waits == [0, 0.03, 0.1, 0], "the clock of a machine may be set back"
+
+
+def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(processes: Processes) -> None:
+    done = list[str]()
+
+    def takes_a_second(name: str) -> Callable[[str], None]:
+        def take(_after: str) -> None:
+            done.append(name)
+            processes.clock.advance(timedelta(seconds=1))
+
+        return take
+
+    long, short = Pages(12, takes_a_second("long")), Pages(2, takes_a_second("short"))
+    processes.do(processes.periodic_jobs(long, short))
+    assert done == [*["long"] * 5, *["short"] * 2, *["long"] * 7]
+    assert long.pages == ["", *(f"page {number}" for number in range(1, 12))]
 
 
 def test_one_process_at_a_time_does_a_job(processes: Processes) -> None:

@@ -11,6 +11,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.table import Condition
 from legacy_queue.services.tasks.lost_messages import LostMessages
 from tests.services.harness import (
     CLAIM_TIMEOUT,
@@ -182,6 +183,20 @@ def test_a_group_is_resolved_ten_minutes_after_the_timer_of_its_last_task_was_lo
     harness.events()
     for minutes, resolved in ((9, False), (11, True)):
         harness.sweep(minutes * MINUTE)
+        harness.run_timers()
+        assert (("task-group-resolved", group, None) in harness.events()) is resolved
+
+
+def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: Harness) -> None:
+    group = slugid()
+    harness.run(harness.create(taskGroupId=group))
+    harness.kill_process()
+    table = harness.account.table(f"{PREFIX}groups")
+    [row] = table.page([Condition("state", "eq", "active")], "", 9).rows
+    old = {name: value for name, value in row.values.items() if name != "state"}
+    table.put(row.partition, row.key, old)
+    for wait, resolved in ((0 * HOUR, False), (11 * MINUTE, False), (DAY, True)):
+        harness.sweep(wait)
         harness.run_timers()
         assert (("task-group-resolved", group, None) in harness.events()) is resolved
 

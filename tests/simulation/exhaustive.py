@@ -73,7 +73,7 @@ class Trial:
         """The periodic jobs were done just now: most calls of a process that starts are about them."""
         leases = LeaseStore(self.world.account.table(f"{PREFIX}leases"), self.world.clock)
         names = ("tasks", "groups", "artifacts", "dependencies", "workers", "work-queues")
-        for job in ("sweep-tasks", "sweep-groups", "discard-blocks", *(f"expire-{name}" for name in names)):
+        for job in ("sweep-tasks", "sweep-members", "discard-blocks", *(f"expire-{name}" for name in names)):
             leases.acquire(job, self.world.clock.at(_END))
 
     def ask(self, process: Process, call: str, act: Callable[[Services], Any]) -> Any:

@@ -1,11 +1,13 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.stores import ActiveTask, Group, Sealed, Storage
 
+from .conftest import Backend
 from .paging import pages, remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -75,6 +77,21 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
 
 def all_active(storage: Storage) -> list[ActiveTask]:
     return [active for page in pages(lambda after: storage.groups.all_active(after, 100)) for active in page]
+
+
+def test_active_tasks_are_found_by_their_state_but_those_of_old_rows_among_all(
+    storage: Storage, backend: Backend
+) -> None:
+    group = Group(slugid(), "scheduler", EXPIRES)
+    joined, activated, old = (slugid() for _ in range(3))
+    for task_id in (joined, old):
+        storage.groups.join(task_id, group.task_group_id, "scheduler", EXPIRES)
+    storage.groups.activate(activated, group, 2)
+    table = storage.account.table(f"{backend.prefix}groups")
+    table.put(group.task_group_id, f"active-{old}-0000", {"since": EXPIRES, "expires": EXPIRES})
+    for also_old, wanted in ((False, {joined, activated}), (True, {joined, activated, old})):
+        found = pages(partial(storage.groups.all_active, limit=2, also_old=also_old))
+        assert {active.task_id for page in found for active in page} == wanted
 
 
 def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, other: Storage) -> None:

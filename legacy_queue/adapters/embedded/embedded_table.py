@@ -37,7 +37,7 @@ _ETAG = re.compile(r'W/"(\d+)\.')  # older rows have no time in their etags
 _MAX_INTEGER = 2**63 - 1  # of SQLite
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
-_INDEXED_STATES = ("unscheduled", "pending", "running")
+_INDEXED_STATES = ("unscheduled", "pending", "running", "active")  # of tasks, and of a group's members
 _MAX_READ = 250  # rows for a page, which bounds the time that it takes
 _AT = "name = ? AND partition = ? AND key = ?"
 # The next rows of an index: the place of each, and its content if the row meets the conditions. These are no

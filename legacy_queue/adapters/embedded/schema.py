@@ -1,7 +1,8 @@
 """The tables of the file.
 
 Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat properties of the row, by which
-stores ask over all partitions: the first that of unresolved tasks, so that its index stays small.
+stores ask over all partitions: the first that of unresolved tasks and of active members of groups, so that
+its index stays small.
 ``blobs.contents`` are the numbers of a blob's contents, in JSON. A content has ``data`` or a ``file``, and
 ``until`` where no blob names it.
 """

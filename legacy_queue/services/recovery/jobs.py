@@ -38,9 +38,12 @@ MAX_RETRY_DELAY = timedelta(minutes=2)
 # so that another process soon continues for a dead one. A page that takes longer is done by another process,
 # too: its steps are safe to repeat.
 JOB_LEASE = timedelta(seconds=25)
-# Rows of a page, and the pause after it: at most 200 rows a second.
+# Rows of a page. The pause after it is as long as it took, up to MAX_PAUSE: half of the time is left to calls
+# where the work is this process's own, and a page that waits for Azure is not held up much longer.
 PAGE = 100
-PAGE_PAUSE = timedelta(seconds=0.5)
+MAX_PAUSE = timedelta(seconds=0.1)
+# Then the next job goes on: so one that takes an hour holds the others up for seconds.
+TURN = timedelta(seconds=5)
 _SWEEP_INTERVAL = timedelta(minutes=10)
 _EXPIRE_INTERVAL = timedelta(hours=1)
 
@@ -81,7 +84,7 @@ def periodic_jobs(
     return [
         # a message or a timer that storage has lost: of an unresolved task, of the end of a group's member
         PeriodicJob("sweep-tasks", _SWEEP_INTERVAL, sweep_tasks),
-        PeriodicJob("sweep-groups", _SWEEP_INTERVAL, sweep_groups),
+        PeriodicJob("sweep-members", _SWEEP_INTERVAL, sweep_groups),
         # rows of expired artifacts with their bytes, and parts of uploads that nothing finished
         PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, expire_artifacts),
         PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, discard_blocks),

@@ -1,7 +1,8 @@
 """Does the periodic jobs: one process at a time does each, in pages.
 
-A job goes through them in order, with a pause between them. Its position is stored with the lease: the
-next process that acquires the lease goes on there. Source: docs/explanation/recovery.md#periodic-jobs.
+A job goes through them in order, with a pause between them, and ends its turn after a while: then the other
+jobs that are due go on. Its position is stored with the lease: whoever acquires the lease next, maybe another
+process, goes on there. Source: docs/explanation/recovery.md#periodic-jobs.
 """
 
 import threading
@@ -14,7 +15,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import BrokerAway, Changed, Clock, Waiter
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.recovery.jobs import JOB_LEASE, PAGE, PAGE_PAUSE, PeriodicJob
+from legacy_queue.services.recovery.jobs import JOB_LEASE, MAX_PAUSE, PAGE, TURN, PeriodicJob
 from legacy_queue.stores import JobLease, LeaseStore
 
 log = structlog.get_logger()
@@ -34,12 +35,10 @@ class PeriodicJobs:
         leases: LeaseStore,
         clock: Clock,
         waiter: Waiter,
-        page_pause: timedelta = PAGE_PAUSE,
     ) -> None:
         self._periodic_jobs = periodic_jobs
         self._leases = leases
         self._clock = clock
-        self._page_pause = page_pause.total_seconds()
         self._waiter = waiter
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
@@ -47,7 +46,7 @@ class PeriodicJobs:
         while not stop.is_set():
             try:
                 with gate.pass_through():
-                    due = self.do_due(stop)
+                    due = self._do_turns(stop)
             except Exception as error:
                 due = self._clock.now() + _AFTER_UNAVAILABLE
                 if not isinstance(error, ServiceUnavailable):
@@ -58,10 +57,17 @@ class PeriodicJobs:
 
     def do_due(self, stop: threading.Event) -> datetime:
         """Do the jobs that are due. Returns when the next job may be due. Raises ServiceUnavailable."""
+        while True:
+            due = self._do_turns(stop)
+            if stop.is_set() or due > self._clock.now():
+                return due
+
+    def _do_turns(self, stop: threading.Event) -> datetime:
+        """Do a turn of each job that is due. Returns when the next turn is due."""
         return min([self._do(job, stop) for job in self._periodic_jobs])
 
     def _do(self, job: PeriodicJob, stop: threading.Event) -> datetime:
-        """Do the job if it is due, and return when it may be due next. Raises ServiceUnavailable."""
+        """Do a turn of the job if it is due. Returns when it may be due next. Raises ServiceUnavailable."""
         lease = self._leases.acquire(job.name, self._clock.now() + JOB_LEASE)
         if not isinstance(lease, JobLease):
             return lease
@@ -74,7 +80,9 @@ class PeriodicJobs:
     def _do_pages(self, job: PeriodicJob, lease: JobLease, stop: threading.Event) -> datetime:
         """Raises Changed: another process has acquired the lease."""
         began, after = _parsed(lease.cursor) or (self._clock.now(), "")
-        while not stop.is_set():
+        page_began = self._clock.wall_time()
+        end = page_began + TURN
+        while not stop.is_set() and page_began < end:
             try:
                 position = job.step(after, PAGE, lease.since)
             except ServiceUnavailable:
@@ -91,9 +99,10 @@ class PeriodicJobs:
             after = position
             cursor = f"{format_time(began)} {position}"
             lease = self._leases.renew(lease, self._clock.now() + JOB_LEASE, cursor, lease.since)
-            self._waiter.wait(stop, self._page_pause)
-        self._release(lease, timedelta(0), lease.cursor, lease.since)
-        return self._clock.now() + JOB_LEASE
+            took = self._clock.wall_time() - page_began
+            self._waiter.wait(stop, max(timedelta(0), min(MAX_PAUSE, took)).total_seconds())
+            page_began = self._clock.wall_time()
+        return self._release(lease, timedelta(0), lease.cursor, lease.since)
 
     def _release(self, lease: JobLease, pause: timedelta, cursor: str, since: datetime | None) -> datetime:
         """Let any process acquire the lease after the pause; returns that time. Raises Changed."""

@@ -58,7 +58,9 @@ class Sweeper:
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` active tasks of groups. Returns where to go on, None at the end."""
-        tasks, next_after = self._groups.all_active(after, limit)
+        # old rows are found only among all others: once a day
+        also_old = last_pass is None or last_pass.date() < self._clock.now().date()
+        tasks, next_after = self._groups.all_active(after, limit, also_old=also_old)
         for active in tasks:
             if is_due(active.since, last_pass, self._clock.now()):
                 with _logging_failures(task_id=active.task_id, task_group_id=active.task_group_id):
