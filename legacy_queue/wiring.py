@@ -21,7 +21,7 @@ from flask import Flask
 
 from legacy_queue.adapters.clock import MovableClock, SystemClock, SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
-from legacy_queue.config import DEVELOPMENT_FILE, SERVER_FILE, Settings, SettingsError
+from legacy_queue.config import SERVER_FILE, Settings, SettingsError
 from legacy_queue.config.certificate_names import names_in
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
@@ -38,6 +38,7 @@ from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_log import WsgiApp
+from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.ports import Broker, Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
@@ -231,13 +232,12 @@ def served_file(settings: Settings) -> Iterator[None]:
         return
     owner = os.getpid()
     azurite = settings.data_dir / "azurite"
-    if azurite.is_dir() and not file.path.exists():
+    if (azurite / CONNECTION_STRING).exists() and not file.path.exists():  # it began to serve
         raise UnusableStorage(
             f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
             "with another --data-dir"
         )
     left = file.lock()
-    left += [DEVELOPMENT_FILE] if (settings.data_dir / DEVELOPMENT_FILE).exists() else []
     with suppress(OSError, ValueError, AttributeError):  # a server without a file writes one too
         ready = json.loads(read_private(settings.data_dir / SERVER_FILE))
         left += [SERVER_FILE] if ready.get("file") else []
@@ -271,7 +271,9 @@ def check_account(settings: Settings) -> None:
     """Raises UnusableStorage where Azure's account refuses this server. An account out of reach passes."""
     if not settings.is_embedded:
         with suppress(ServiceUnavailable):
-            _azure_account(settings, "", ignore).check_access()
+            # it signs nothing, and the secrets may not be made yet
+            gateway = SigningEndpoint("", _GATEWAY, "") if settings.control else None
+            _azure_account(settings, gateway, ignore).check_access()
 
 
 def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) -> StorageAccount:
@@ -290,10 +292,10 @@ def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) 
             key=None if file else _own_key(settings),
             observe=observe,
         )
-    return _azure_account(settings, root_url, observe)
+    return _azure_account(settings, _gateway(settings, root_url) if settings.control else None, observe)
 
 
-def _azure_account(settings: Settings, root_url: str, observe: Observe) -> "AzureAccount":
+def _azure_account(settings: Settings, gateway: SigningEndpoint | None, observe: Observe) -> "AzureAccount":
     from legacy_queue.adapters.azure import AzureAccount  # here, since the SDK takes long to import
     from legacy_queue.adapters.azure.access import default_access
     from legacy_queue.adapters.azure.transport import Transport
@@ -303,7 +305,6 @@ def _azure_account(settings: Settings, root_url: str, observe: Observe) -> "Azur
     blobs = settings.azure_blob_url
     access = settings.connection_string or ""
     public = settings.public_queue_url, settings.public_blob_url
-    gateway = _gateway(settings, root_url) if settings.control else None
     transport = partial(Transport, proxy=settings.azure_proxy, observe=observe, max_idle=MAX_TO_STORAGE)
     try:
         at = (

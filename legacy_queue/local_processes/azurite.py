@@ -133,8 +133,9 @@ class Azurite:
     def start(self) -> Self:
         """Return once Azurite answers. Its connection string is then in a file, for its owner alone.
 
-        Raises UnusableStorage, and then nothing is left of the attempt.
+        Raises UnusableStorage, and then neither is left. Without a program there is no folder either.
         """
+        self._program()
         lock = self._locked()
         try:
             try:
@@ -209,16 +210,19 @@ class Azurite:
         """Start the process; its real ports, once it listens on all of them."""
         words, environment = self._command(ports)
         with open(self.log, "wb", opener=private_opener) as output:
-            self._process = subprocess.Popen(  # noqa: S603 - no shell
-                words,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,  # Ctrl-C of a terminal reaches only the owner, which then stops it
-                pass_fds=[lock],
-                umask=UMASK,
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - no shell
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C reaches only the owner, which then stops it
+                    pass_fds=[lock],
+                    umask=UMASK,
+                )
+            except OSError as error:
+                raise UnusableStorage(f"{words[0]} cannot be started: {error.strerror}.") from error
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
             ended = not self.alive()  # before its output is read, which is then complete

@@ -67,9 +67,6 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         )
     with ExitStack() as stack:
         stack.enter_context(served_file(settings))
-        settings = complete(settings)
-        stack.callback(_remove, settings.data_dir / SERVER_FILE)
-        tls = _tls(settings) if settings.has_tls else None
         listener = _listen(settings)
         azurite = None
         if settings.storage == "azurite":
@@ -84,6 +81,10 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
             stack.callback(_end, azurite)
             settings = replace(settings, connection_string=azurite.connection_string)
         check_account(settings)
+        # what is written into the data directory says that a server with a working storage has begun there
+        settings = complete(settings)
+        tls = _tls(settings) if settings.has_tls else None
+        stack.callback(_remove, settings.data_dir / SERVER_FILE)
         root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
         connections = _max_connections(settings)
         build_validators()

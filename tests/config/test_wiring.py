@@ -74,7 +74,7 @@ def test_signed_urls_are_at_the_server_or_the_account_unless_a_public_url_is_set
 
 @pytest.mark.parametrize(
     "left",
-    ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock", "development.json"],
+    ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock"],
 )
 def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) -> None:
     """Whatever is left of it says so, although clients are configured."""
@@ -82,7 +82,6 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     with served_file(settings):
         account = build(settings, "http://h:1").storage.account
         account.check()
-        (settings.data_dir / "development.json").touch()
         (settings.data_dir / "server.json").write_text('{"file": "/data/storage.sqlite"}')
         after = replace(settings, data_dir=tmp_path / "after")
         after.data_dir.mkdir()
@@ -94,8 +93,18 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     assert not (after.data_dir / "storage.sqlite").exists()
 
 
-def test_a_start_that_failed_before_it_made_the_file_can_be_repeated(tmp_path: Path) -> None:
+def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path: Path) -> None:
+    """With that storage or another."""
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
     os.close(lock_private(tmp_path / "storage.lock"))
+    os.close(lock_private(tmp_path / "azurite" / "lock"))
+    (tmp_path / "development.json").touch()  # of a server with another storage
     with served_file(settings):
         assert (tmp_path / "storage.sqlite").exists()
+
+
+def test_beside_an_azurite_that_has_served_no_file_is_begun(tmp_path: Path) -> None:
+    (tmp_path / "azurite").mkdir()
+    (tmp_path / "azurite" / "connection-string").touch()
+    with pytest.raises(UnusableStorage, match="azurite holds the tasks of an earlier start"):
+        served_file(replace(SETTINGS, storage="embedded", data_dir=tmp_path)).__enter__()

@@ -15,7 +15,7 @@ import requests
 from legacy_queue.domain.ids import slugid
 
 from .http_queue import Queue, definition
-from .processes import LONG, Server, azurite_of, has_ended, processes_of, read_all, serve, wait_until
+from .processes import LONG, Server, azurite_of, has_ended, processes_of, read_all, run, serve, wait_until
 from .uploads import TEXT, body
 
 MIB = 1024 * 1024
@@ -215,3 +215,13 @@ def test_the_log_holds_no_secret_of_a_request_that_is_no_http(server: Server, wo
                 answer = b""
             assert b" 500 " not in answer
     assert server.leaks() == []
+
+
+@pytest.mark.parametrize(
+    "options", [("azurite", "--azurite-dir=nowhere"), ("azure", "--connection-string=no=string", "--control")]
+)
+def test_a_start_whose_storage_does_not_work_writes_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
+    data = tmp_path / "data"
+    with run(tmp_path / "run", "serve", "--port=0", f"--data-dir={data}", "--storage", *options) as server:
+        assert server.wait() == 1, server.errors
+    assert not data.exists(), server.errors
