@@ -73,14 +73,22 @@ UnsupportedHttpVerb 405 The resource doesn't support specified Http Verb.
 """
 _INJECTED = {  # the code of a status, for that method or for all
     "400": "InvalidInput",
+    "401": "NoAuthenticationInformation",
     "403": "AuthenticationFailed",
     "404": "ResourceNotFound",
+    "405": "UnsupportedHttpVerb",
     "409": "ResourceAlreadyExists",
+    "411": "MissingContentLengthHeader",
+    "412": "ConditionNotMet",
+    "413": "RequestBodyTooLarge",
+    "416": "InvalidRange",
     "500": "InternalError",
     "503": "ServerBusy",
     "DELETE 400": "InvalidQueryParameterValue",
     "DELETE 404": "MessageNotFound",
     "GET 404": "QueueNotFound",
+    "PUT 404": "ContainerNotFound",
+    "PUT 409": "BlobAlreadyExists",
 }
 _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitlines())
 

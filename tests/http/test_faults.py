@@ -172,6 +172,28 @@ def test_a_stale_receipt_does_not_delete(queue: Queue) -> None:
     assert delete(queue, message_id, receipt) == (204, None)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "status", "code"),
+    [
+        ("azure.receive", 404, "QueueNotFound"),
+        ("azure.delete", 404, "MessageNotFound"),
+        ("azure.delete", 400, "InvalidQueryParameterValue"),
+        ("azure.delete", 412, "ConditionNotMet"),
+        ("azure.delete", 503, "ServerBusy"),
+    ],
+)
+def test_a_fault_of_a_signed_url_has_the_code_of_azure(
+    queue: Queue, endpoint: str, status: int, code: str
+) -> None:
+    add(queue, endpoint, status=status)
+    if endpoint == "azure.delete":
+        assert delete(queue, "unknown", "AAAA") == (status, code)
+        return
+    target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
+    refused_poll = queue.send("GET", target, credentials=None)
+    assert (refused_poll.status_code, refused_poll.headers["x-ms-error-code"]) == (status, code)
+
+
 # --- uploads
 
 
