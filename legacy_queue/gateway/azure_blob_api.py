@@ -33,6 +33,7 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,
     BlobContainer,
+    BlobProperties,
     Block,
     BlockCountExceedsLimit,
     InvalidBlockList,
@@ -45,6 +46,13 @@ _MAX_BLOCK = 16 * 1024 * 1024  # bytes; clients of Azure send 4 or 8 MiB by defa
 _CHUNK = 256 * 1024  # bytes of a body read at once
 _MAX_BLOCKS = 50_000
 _MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; _MAX_BLOCKS need less
+_OF_EACH_BLOB = {  # headers of reads: there are no other blobs, no leases, and Azure encrypts all
+    "x-ms-blob-type": "BlockBlob",
+    "Accept-Ranges": "bytes",
+    "x-ms-lease-state": "available",
+    "x-ms-lease-status": "unlocked",
+    "x-ms-server-encrypted": "true",
+}
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
 
 
@@ -96,25 +104,44 @@ def _read(container: BlobContainer, name: str) -> Response:
     properties, chunks = blob
     length = properties.length
     response = Response(chunks, content_type=properties.content_type, headers=NEVER_INLINE)
-    response.headers |= {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "ETag": properties.etag}
+    response.headers |= _OF_EACH_BLOB | {"ETag": properties.etag}
     if properties.content_encoding:
         response.headers["Content-Encoding"] = properties.content_encoding
     response.content_length = length
     response.last_modified = properties.modified
-    if "x-ms-range" in request.headers:  # which clients of Azure send
-        request.environ["HTTP_RANGE"] = request.headers["x-ms-range"]
+    if status := _unmet_condition(properties):
+        if status == 412:
+            raise AzureError("ConditionNotMet")
+        response.headers["x-ms-error-code"] = "ConditionNotMet"
+        response.response, response.status_code = [], status
+        return response
+    # clients of Azure send x-ms-range
+    environ = {"HTTP_RANGE": request.headers.get("x-ms-range") or request.headers.get("range", "")}
+    environ["REQUEST_METHOD"] = request.method
     # an invalid or multiple range is ignored. Source: RFC 9110, 14.2
-    wanted = parse_range_header(request.headers.get("range")) if request.method == "GET" else None
+    wanted = parse_range_header(environ["HTTP_RANGE"]) if request.method == "GET" else None
     has_range = wanted is not None and wanted.units == "bytes" and len(wanted.ranges) == 1
     try:
         if has_range and not length:
             raise RequestedRangeNotSatisfiable(length)
-        response.make_conditional(request, accept_ranges=has_range, complete_length=length)
+        response.make_conditional(environ, accept_ranges=has_range, complete_length=length)
     except RequestedRangeNotSatisfiable:
         raise AzureError("InvalidRange", headers={"Content-Range": f"bytes */{length}"}) from None
-    if response.status_code == 412:
-        raise AzureError("ConditionNotMet")
     return response
+
+
+def _unmet_condition(properties: BlobProperties) -> int:
+    """412 or 304 where the blob does not meet a condition of the request, else 0. Source: RFC 9110, 13.2."""
+    etag = properties.etag.strip('"')
+    modified = properties.modified.replace(microsecond=0)
+    if request.if_match:
+        if not request.if_match.contains(etag):
+            return 412
+    elif request.if_unmodified_since and modified > request.if_unmodified_since:
+        return 412
+    if request.if_none_match:
+        return 304 if request.if_none_match.contains_weak(etag) else 0
+    return 304 if request.if_modified_since and modified <= request.if_modified_since else 0
 
 
 def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mapping[str, str]) -> Response:
@@ -130,9 +157,10 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
             container.put_block(name, block_id, _whole(_body(_MAX_BLOCK)))
         except BlockCountExceedsLimit:
             raise AzureError("BlockCountExceedsLimit") from None
-        return answer(201)
-    if comp is None and sent.get("x-ms-blob-type") != "BlockBlob":
-        raise AzureError("MissingRequiredHeader", elements={"HeaderName": "x-ms-blob-type"})
+        return _stored()
+    if comp is None and (kind := sent.get("x-ms-blob-type")) != "BlockBlob":
+        named = {"HeaderName": "x-ms-blob-type", **({"HeaderValue": kind} if kind else {})}
+        raise AzureError("InvalidHeaderValue" if kind else "MissingRequiredHeader", elements=named)
     # in a request with a block list, headers without x-ms-blob describe the list
     content_type, encoding = (
         sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))
@@ -148,9 +176,16 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
             written = blobs.write(name, _body(_MAX_BODY), *properties, is_new=is_new)
     except (BlobAlreadyExists, BlockCountExceedsLimit, InvalidBlockList) as error:
         raise AzureError(type(error).__name__) from None
-    response = answer(201)
+    response = _stored()
     response.headers["ETag"] = written.etag
     response.last_modified = written.modified
+    return response
+
+
+def _stored() -> Response:
+    """What Azure answers to each write; clients read no more from this header than that it is there."""
+    response = answer(201)
+    response.headers["x-ms-request-server-encrypted"] = "true"
     return response
 
 

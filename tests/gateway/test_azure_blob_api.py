@@ -167,7 +167,7 @@ def test_a_range_beyond_the_end_is_refused(storage: Storage, download_url: str) 
 @pytest.mark.parametrize(
     ("query", "headers", "expected"),
     [
-        ("", {"x-ms-blob-type": "PageBlob"}, (400, "MissingRequiredHeader")),
+        ("", {"x-ms-blob-type": "PageBlob"}, (400, "InvalidHeaderValue")),
         ("", {"x-ms-blob-type": ""}, (400, "MissingRequiredHeader")),
         ("", {"content-md5": "AAAAAAAAAAAAAAAAAAAAAA=="}, (400, "Md5Mismatch")),
         ("", {"if-none-match": "*"}, (409, "BlobAlreadyExists")),
