@@ -114,8 +114,10 @@ class AzureError(Exception):
         self.status = int(status)
         self.code = code
         self.headers = headers or {}
-        named = {"QueryParameterName": parameter, "QueryParameterValue": request.args.get(parameter, "")}
-        self.elements = {**(named if parameter else {}), **(elements or {})}
+        self.elements = dict(elements or {})
+        if parameter:
+            named = {"QueryParameterName": parameter, "QueryParameterValue": request.args.get(parameter, "")}
+            self.elements = {**named, **self.elements}
         if detail:
             self.elements["Reason"] = detail
         self.reason = reason or f"{self.message} {detail}".rstrip()

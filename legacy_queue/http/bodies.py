@@ -1,20 +1,24 @@
 """Request bodies: strict JSON, then validation. A value is stored exactly as it was sent, or refused."""
 
+import gc
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from io import StringIO
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import jsonschema_rs
 
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.outside_loop import outside_loop
+
+Result = TypeVar("Result")
 
 MAX_BODY = 1024 * 1024  # bytes
 MAX_ECHO = 4096  # characters of a request that an error repeats
@@ -25,7 +29,26 @@ _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
 _TOO_DEEP = f"the body is nested too deeply: {_MAX_DEPTH} arrays and objects within each other are accepted"
 _MAX_ERRORS = 20
-_MAX_SEARCHED = 32 * 1024  # bytes of a body in which all errors are searched for
+_LARGE = 32 * 1024  # bytes of a body that is parsed beside the loop, and of whose errors one is shown
+_OUTLINE = 5000  # values of a large body among which that error is searched for
+_MAX_FORM = 64 * 1024  # bytes
+_MAX_FIELDS = 10
+
+
+def beside_loop(body: bytes, act: Callable[[], Result]) -> Result:
+    """What ``act`` returns, which parses and validates the body: in a native thread if that may take long."""
+    return outside_loop(lambda: _without_collections(act)) if len(body) > _LARGE else act()
+
+
+def _without_collections(act: Callable[[], Result]) -> Result:
+    """Collections hold up all threads: each would look at hundreds of thousands of new values again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return act()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def parse(body: bytes, content_type: str) -> Any:
@@ -54,8 +77,15 @@ def parse(body: bytes, content_type: str) -> Any:
 
 
 def form(body: bytes) -> dict[str, str]:
-    """The fields of a browser's form."""
-    return dict(parse_qsl(body.decode(errors="replace")))
+    """The fields of a browser's form; raises MalformedPayload for a longer form than any of ours."""
+    try:
+        if len(body) > _MAX_FORM:
+            raise ValueError
+        return dict(parse_qsl(body.decode(errors="replace"), max_num_fields=_MAX_FIELDS))
+    except ValueError:
+        raise MalformedPayload(
+            f"the form has {len(body)} bytes: expected at most {_MAX_FIELDS} fields in {_MAX_FORM}"
+        ) from None
 
 
 def validate(body: Any, schema: str, size: int) -> None:
@@ -77,6 +107,8 @@ def validate(body: Any, schema: str, size: int) -> None:
         if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
             accepted = f"one of {', '.join(map(str, error.kind.options))} is accepted"
         errors.append(f"{path}: {accepted}")
+    if not errors:
+        errors = [f"body: a value behind the first {_OUTLINE} is wrong"]
     described = cut("; ".join(errors), MAX_ECHO - 200)
     raise InputValidationError(f"{described}. See /schemas/queue/v1/{schema}.json")
 
@@ -181,18 +213,36 @@ _decode = json.JSONDecoder(
 
 
 def _errors(validator: Any, body: Any, size: int) -> Iterator[Any]:
-    """All errors of a small body, the first of a large one.
+    """All errors of a small body, the first of a large one; none if its first values are right.
 
     The validator finds all errors before the first is shown, and each error copies its value: a megabyte may
-    have hundreds of thousands of errors, which would occupy the process for seconds.
+    have hundreds of thousands of errors or values, which would occupy the process for seconds.
     """
-    if size <= _MAX_SEARCHED:
+    if size <= _LARGE:
         yield from validator.iter_errors(body)
         return
     try:
-        validator.validate(body)
+        validator.validate(_outline(body))
     except jsonschema_rs.ValidationError as error:
         yield error
+
+
+def _outline(body: Any) -> Any:
+    """The body with its first values, level by level; an array or object without its values behind them."""
+    left = _OUTLINE
+    outline: list[Any] = [body]
+    level: list[Any] = [outline]
+    while level:
+        following = []
+        for copy in level:
+            for key, value in [*(copy.items() if isinstance(copy, dict) else enumerate(copy))]:
+                if isinstance(value, dict | list):
+                    items = [*islice(value.items() if isinstance(value, dict) else value, left)]
+                    left -= len(items)
+                    copy[key] = type(value)(items)
+                    following.append(copy[key])
+        level = following
+    return outline[0]
 
 
 @cache

@@ -26,7 +26,7 @@ from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import OPEN_READS, may_satisfy, reference
-from legacy_queue.http.bodies import MAX_BODY, form, parse, validate
+from legacy_queue.http.bodies import MAX_BODY, beside_loop, form, parse, validate
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
@@ -135,8 +135,7 @@ class EndpointViews:
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
-        is_of_2018 = environ["PATH_INFO"].startswith(f"{_PREFIX_2018}/")
-        is_todays = self._shape == "today" or (self._shape == BY_PATH and not is_of_2018)
+        is_todays = self._shape == "today" or (self._shape == BY_PATH and not _is_of_2018(environ))
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
@@ -153,9 +152,7 @@ class EndpointViews:
         if endpoint.method != "GET" or endpoint.input:
             if endpoint.scopes is not None and identity is None and not is_open:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
-            body = form(raw) if endpoint.sign_in else parse(raw, environ.get("CONTENT_TYPE", ""))
-            record.payload = raw, body
-            _check_body(endpoint, body, len(raw), is_of_2018)
+            body = beside_loop(raw, partial(_checked_body, endpoint, raw, environ, record))
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.endpoint = endpoint.name
@@ -220,6 +217,18 @@ def _body(environ: Environ) -> bytes:
     if len(raw) < length:
         raise MalformedPayload("the body ended before it had its content-length")
     return raw
+
+
+def _checked_body(endpoint: Endpoint, raw: bytes, environ: Environ, record: RequestRecord) -> Any:
+    """Raises MalformedPayload, InputValidationError."""
+    body = form(raw) if endpoint.sign_in else parse(raw, environ.get("CONTENT_TYPE", ""))
+    record.payload = raw, body
+    _check_body(endpoint, body, len(raw), _is_of_2018(environ))
+    return body
+
+
+def _is_of_2018(environ: Environ) -> bool:
+    return bool(environ["PATH_INFO"].startswith(f"{_PREFIX_2018}/"))
 
 
 def _check_body(endpoint: Endpoint, body: Any, size: int, is_of_2018: bool) -> None:

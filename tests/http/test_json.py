@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import MalformedPayload
+from legacy_queue.domain.errors import InputValidationError, MalformedPayload
 from legacy_queue.domain.ids import slugid
-from legacy_queue.http.bodies import parse
+from legacy_queue.http.bodies import form, parse, validate
 from tests.http.calls import (
     DECLARED,
     NOW,
@@ -203,3 +203,23 @@ def test_a_missing_body_is_refused_where_one_is_needed(queue: Queue, name: str, 
     example.prepare(queue)
     answer = queue.send(DECLARED[name].method, target_of(name), body)
     refused(answer, 400, "InputValidationError", "null", DECLARED[name].input or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"priority": "urgent"}, 'body/priority is "urgent"'),
+        ({"scopes": [*(f"s{number}" for number in range(8000)), 1]}, "a value behind the first 5000"),
+    ],
+)
+def test_of_a_body_with_many_values_one_error_is_shown(change: Any, message: str) -> None:
+    body = {**task_body(), "payload": {"inside": [[1]] * 10_000}, **change}
+    with pytest.raises(InputValidationError, match=message):
+        validate(body, "create-task-request", len(json.dumps(body)))
+
+
+@pytest.mark.parametrize("body", [b"a=" + b"b" * 64 * 1024, b"a=b&" * 11])
+def test_a_form_that_is_longer_than_any_of_ours_is_refused(body: bytes) -> None:
+    assert form(b"token=a%41&token=b&reason=") == {"token": "b"}
+    with pytest.raises(MalformedPayload, match="expected at most 10 fields in 65536"):
+        form(body)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.storage_file import artifact_path
-from legacy_queue.adapters.embedded.upkeep import outside_loop
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
+from legacy_queue.outside_loop import outside_loop
 from legacy_queue.ports import Clock
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,

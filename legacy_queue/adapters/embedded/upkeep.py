@@ -7,16 +7,12 @@ expired is removed, and its space goes back to the disk.
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import gevent
 import structlog
-from gevent import monkey
-from gevent.util import wrap_errors
 
 from legacy_queue.adapters.embedded.sqlite_connection import (
     VERSION,
@@ -28,6 +24,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile, artifact_path
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
+from legacy_queue.outside_loop import outside_loop
 from legacy_queue.ports import Clock
 
 log = structlog.get_logger()
@@ -214,18 +211,6 @@ def remove_expired(
         (epoch_milliseconds(now), _ROUND),
     ).rowcount
     return _ROUND in (len(files), messages)
-
-
-def outside_loop(act: Callable[[], Result]) -> Result:
-    """The result of ``act`` from a native thread, where gevent has patched: other greenlets run meanwhile."""
-    if not monkey.is_module_patched("threading"):
-        return act()
-    # wrapped, since gevent's threads would print a traceback
-    returned: Any = gevent.get_hub().threadpool.apply(wrap_errors((Exception,), act))
-    if isinstance(returned, Exception):
-        raise returned
-    found: Result = returned
-    return found
 
 
 def _length(path: Path) -> int:

@@ -1,0 +1,42 @@
+"""What may take long to parse is parsed while the process serves others."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+from gevent import monkey
+monkey.patch_all()
+import gevent
+from datetime import timedelta
+from flask import Flask
+from legacy_queue.gateway.azure_blob_api import azure_blob_api
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from tests.http.calls import NOW, TASK_ID, Queue
+from tests.memory_server import FakeClock, Unobserved, memory_storage
+
+def during(call):
+    done = []
+    other = gevent.spawn(lambda: done.append("another request"))
+    assert call().status_code == 400
+    done.append("this request")
+    other.join()
+    return done
+
+queue = Queue()
+body = b'{"payload": [' + b"{}," * 20_000 + b"{}]}"
+print(during(lambda: queue.send("PUT", f"/v1/task/{TASK_ID}", body)))
+
+clock = FakeClock(NOW)
+storage = memory_storage(clock)
+app = Flask("gateway")
+api = azure_blob_api(storage.account, clock, UploadSlots(), Unobserved())
+app.register_blueprint(api, url_prefix="/azure")
+url = storage.blobs.upload_url("name", NOW + timedelta(hours=1)) + "&comp=blocklist"
+blocks = b"<BlockList>" + b"<Latest>YQ==</Latest>" * 20_000
+print(during(lambda: app.test_client().put(url, data=blocks)))
+"""
+
+
+def test_another_request_goes_on_while_a_large_body_is_parsed() -> None:
+    shown = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines() == ["['another request', 'this request']"] * 2
