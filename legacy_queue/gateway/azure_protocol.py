@@ -116,7 +116,8 @@ class AzureError(Exception):
         self.headers = headers or {}
         self.elements = dict(elements or {})
         if parameter:
-            named = {"QueryParameterName": parameter, "QueryParameterValue": request.args.get(parameter, "")}
+            value = g.get("azure_parameters", {}).get(parameter, "")
+            named = {"QueryParameterName": parameter, "QueryParameterValue": value}
             self.elements = {**named, **self.elements}
         if detail:
             self.elements["Reason"] = detail
@@ -158,7 +159,8 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observe
             request.method == "OPTIONS"
         ):  # a browser asks whether a page of another origin may send the request
             raise AzureError("CorsPreflightFailure")
-        g.azure_version = _version()
+        g.azure_parameters = _parameters()
+        g.azure_version = _version(g.azure_parameters)
         return serve(path)
 
     def refused(error: AzureError) -> Response:
@@ -185,16 +187,13 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observe
     return blueprint
 
 
-def _version() -> str:
+def _version(parameters: Mapping[str, str]) -> str:
     """The version of Azure's API that the request asks for, by parameter, by header, or as its SAS has it.
 
     Raises AzureError for a version that never was.
     """
-    named, header, signed = (
-        request.args.get("api-version"),
-        request.headers.get("x-ms-version"),
-        request.args.get("sv", ""),
-    )
+    named, header = parameters.get("api-version"), request.headers.get("x-ms-version")
+    signed = parameters.get("sv", "")
     if named is not None and not _is_version(named):
         raise AzureError("InvalidQueryParameterValue", parameter="api-version")
     if header is not None and not _is_version(header):
@@ -223,7 +222,7 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     accepted, since every answer is an attachment. Decoded values are checked, because clients may encode them
     differently.
     """
-    parameters = _parameters()
+    parameters: Mapping[str, str] = g.azure_parameters
     signed_fields = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
     first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *signed_fields))
     signed = "\n".join((first, second, third, resource, *others)).encode()
@@ -333,7 +332,10 @@ def _request_id() -> str:
 
 
 def _with_common_headers(response: Response) -> Response:
-    """As each answer of Azure has them; the server adds Date."""
+    """As each answer of Azure has them; the server adds Date. Any other error becomes one of Azure."""
+    if response.status_code >= 400 and "x-ms-error-code" not in response.headers:
+        code = _INJECTED.get(str(response.status_code), "InternalError")
+        response = _error(response.status_code, code, "The server could not answer; its log says why.")
     response.headers["Cache-Control"] = "no-store"  # the answer is for the holder of a signed URL
     response.headers["x-ms-request-id"] = _request_id()
     response.headers["x-ms-version"] = g.get("azure_version") or _DEFAULT_VERSION

@@ -7,6 +7,7 @@ JavaScript SDK recorded in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-que
 import base64
 import re
 from datetime import UTC, timedelta
+from typing import Any
 from urllib.parse import unquote
 
 import requests
@@ -132,6 +133,22 @@ def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
     assert client.get(f"/azure{other}").status_code == 403
     client.delete("/azure" + delete_url(urls.delete, put(storage)).partition("/azure")[2])
     assert len(polls) == 2
+
+
+class Failing(Unobserved):
+    """Fails as a bug of the server would."""
+
+    def record_endpoint(self, *_request: Any) -> None:
+        raise LookupError
+
+
+def test_a_bug_of_the_server_is_an_internal_error_of_azure(storage: Storage, clock: FakeClock) -> None:
+    app = Flask("failing")
+    app.register_blueprint(azure_queue_api(storage, clock, Failing()))
+    answer = app.test_client().get("/account/queue/messages", headers={"x-ms-client-request-id": "a"})
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (500, "InternalError")
+    assert answer.headers["x-ms-client-request-id"] == "a"
+    assert b"<Code>InternalError</Code>" in answer.data
 
 
 def test_the_azure_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
