@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +30,9 @@ _GRACE = 30.0  # seconds to end after a SIGTERM
 _WAIT = 30.0  # seconds for what a worker should do, beside those of claims
 _LOOK = 0.2  # seconds between looks into the journal
 _LAST_LINES = 15
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile('  File "([^"]+)", line ')
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<frozen")
 
 _PLACEHOLDERS = {
     "{rootUrl}": "TASKCLUSTER_ROOT_URL",
@@ -71,6 +76,25 @@ def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tu
         entries += answer["requests"]
     requests = [Request(entry) for entry in entries if entry.get("endpoint") in JUDGED]
     return requests, parse_time(answer["now"])
+
+
+def last_lines(printed: Sequence[str]) -> list[str]:
+    """The last lines. If they are a traceback that is longer, it loses frames of libraries, the last first:
+    those of the worker say where it has ended.
+    """
+    begin = max((index for index, line in enumerate(printed) if line == _TRACEBACK), default=len(printed))
+    parts: list[list[str]] = []
+    for line in printed[begin:]:
+        is_of_frame = line.startswith("    ") and parts and _FRAME.match(parts[-1][0])
+        if is_of_frame:
+            parts[-1].append(line)
+        else:
+            parts.append([line])
+    of_libraries = [part for part in parts if (frame := _FRAME.match(part[0])) and _LIBRARY.search(frame[1])]
+    while of_libraries and sum(map(len, parts)) > _LAST_LINES:
+        removed = of_libraries.pop()
+        parts = [part for part in parts if part is not removed]
+    return [*printed[:begin], *chain.from_iterable(parts)][-_LAST_LINES:]
 
 
 class ObservedQueue(LegacyQueue):
@@ -192,7 +216,7 @@ class ObservedQueue(LegacyQueue):
             codes = [code for worker in self._workers.values() if (code := worker.poll()) is not None]
             if codes:
                 self._output.seek(0)
-                lines = self._output.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+                lines = last_lines(self._output.read().decode(errors="replace").splitlines())
                 raise WorkerEnded("\n  ".join([f"exit code {codes[0]}", *lines]))
             longest = claims * self.claim_period.total_seconds() + _WAIT * log.pace
             if log.is_silent or time.monotonic() - begun > longest:

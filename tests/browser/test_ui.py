@@ -16,6 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.conform.report import Report, Verdict, written
+from legacy_queue.conform.rules import RULES
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from tests import clients
@@ -184,6 +186,17 @@ def test_a_page_is_readable_on_each_screen(
             *([f"{wide} wide"] if wide > width else []),
         ]
     assert {page: wrong for page, wrong in found.items() if wrong} == {}
+
+
+def test_the_report_of_conform_needs_no_sideways_scroll(browser: Chrome, tmp_path: Path) -> None:
+    report = Report("draft", [Verdict(each, "held", ()) for each in RULES], 1, ["idle: ended\n" + "a" * 999])
+    file = tmp_path / "report.html"
+    file.write_text(written([report], ".html"))
+    screen = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.get(file.as_uri())
+    wide = "return [...document.querySelectorAll('html, pre')].filter(it => it.scrollWidth > it.clientWidth)"
+    assert browser.execute_script(wide) == []
 
 
 def test_the_keyboard_alone_reaches_a_task_and_its_moments(

@@ -1,6 +1,7 @@
 """What a log shows and what it does not, second by second: no verdict depends on the speed of a machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from legacy_queue.conform import observe
 from legacy_queue.conform.log import Log, Request
-from legacy_queue.conform.report import judge
+from legacy_queue.conform.observed_queue import last_lines
+from legacy_queue.conform.report import judge, written
 from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.torture import INVARIANTS
 from legacy_queue.domain.times import format_time
@@ -343,6 +345,29 @@ def test_a_worker_of_several_tasks_may_be_silent_about_one_while_its_script_runs
         )
 
     assert (two(300), two(0)) == ("held", "broken")
+
+
+# Reports
+
+
+def test_the_last_lines_of_a_crash_are_the_frames_of_the_worker_and_the_error() -> None:
+    def frames(path: str, count: int) -> list[str]:
+        return [
+            line for number in range(count) for line in (f'  File "{path}", line {number}, in f', "    f()")
+        ]
+
+    own, error = frames("/home/me/worker.py", 3), ["requests.exceptions.ConnectionError: refused"]
+    traceback = ["Traceback (most recent call last):", *own]
+    library = frames("/venv/lib/python3.11/site-packages/requests/api.py", 9)
+    assert last_lines(["begun", *traceback, *library, *error]) == ["begun", *traceback, *library[:6], *error]
+    assert last_lines([*traceback, *error]) == [*traceback, *error]
+    assert last_lines([*map(str, range(20))]) == [*map(str, range(5, 20))]
+
+
+def test_a_report_has_the_verdicts_before_the_output_of_the_worker() -> None:
+    report = replace(judge("draft", [Log([], BEGIN)], RULES), troubles=["idle: it has ended\n  KeyError: 1"])
+    page = written([report], ".html")
+    assert page.index("poll-in-order") < page.index("idle: it has ended") < page.index("KeyError: 1")
 
 
 # Observed workers
