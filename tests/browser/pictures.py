@@ -35,6 +35,7 @@ _VARIES = {  # from run to run
     r"\d{4}-\d\d-\d\d": "(date)",
     r"\d\d:\d\d:\d\d(\.\d+)?": "(time)",
     r"\b\d+m( \d+s)?\b|\b\d+ ?s\b": "(duration)",
+    r"\(date\),? (?=\((time|duration)\))": "",  # after midnight
 }
 _PARTS = "return [...document.querySelectorAll(arguments[0])]"
 # of a drawing that is a part: its titles too, which say what its shapes show
