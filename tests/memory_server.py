@@ -34,6 +34,7 @@ class FakeClock(Clock):
 
     def __init__(self, now: datetime | None = None) -> None:
         self._now = to_milliseconds(now or datetime.now(UTC))
+        self._passed = timedelta(days=1)
 
     def now(self) -> datetime:
         return self._now
@@ -44,7 +45,15 @@ class FakeClock(Clock):
     def wall_time_of(self, time: datetime) -> datetime:
         return time
 
+    def monotonic(self) -> timedelta:
+        return self._passed
+
     def advance(self, duration: timedelta) -> None:
+        self._now += duration
+        self._passed += max(timedelta(0), duration)
+
+    def jump(self, duration: timedelta) -> None:
+        """It is set to another time: none passes."""
         self._now += duration
 
 

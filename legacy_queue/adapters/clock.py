@@ -6,6 +6,8 @@ from threading import Lock
 
 from legacy_queue.ports import AdjustableClock, Clock, Flag, Waiter
 
+_LONG_BEFORE = timedelta(days=365)
+
 
 class SystemClock(Clock):
     def now(self) -> datetime:
@@ -16,6 +18,9 @@ class SystemClock(Clock):
 
     def wall_time_of(self, time: datetime) -> datetime:
         return time
+
+    def monotonic(self) -> timedelta:
+        return _LONG_BEFORE + timedelta(seconds=time.monotonic())
 
 
 class SystemWaiter(Waiter):
@@ -45,6 +50,9 @@ class MovableClock(AdjustableClock):
 
     def wall_time_of(self, time: datetime) -> datetime:
         return time - self.offset
+
+    def monotonic(self) -> timedelta:
+        return self._wall.monotonic()
 
     @property
     def offset(self) -> timedelta:

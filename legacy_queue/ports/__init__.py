@@ -51,6 +51,9 @@ class Clock(Protocol):
     def wall_time_of(self, time: datetime) -> datetime:
         """The real time at which ``now`` will be ``time``, if the clock runs and is not moved again."""
 
+    def monotonic(self) -> timedelta:
+        """The time since a moment long before the process began, for durations: nobody moves or sets it."""
+
 
 @runtime_checkable
 class AdjustableClock(Clock, Protocol):

@@ -18,6 +18,7 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     HIGH,
+    HOUR,
     MINUTE,
     QUEUE,
     FaultAt,
@@ -36,6 +37,11 @@ def test_a_call_succeeds_though_a_step_after_its_write_fails_and_a_timer_takes_i
     assert harness.messages() == []
     harness.run_timers(MINUTE)
     assert harness.receive_one().task_id == task_id
+
+
+def test_a_clock_that_is_moved_during_a_create_does_not_fail_it(harness: Harness) -> None:
+    task_id, server = slugid(), harness.replica(FaultAt(0, of="join", after=lambda: harness.clock.jump(HOUR)))
+    assert server.tasks.create(task_id, task_body(taskGroupId=slugid())).state == "pending"
 
 
 def test_a_repeated_report_offers_the_pending_retry_again(harness: Harness) -> None:

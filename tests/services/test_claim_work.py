@@ -258,3 +258,12 @@ def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back() -> Non
     harness.clock.advance(-HOUR)
     [claim] = claim_work(harness.services)
     assert claim["status"]["taskId"] == task_id
+
+
+def test_a_clock_that_is_moved_ends_no_wait_for_work() -> None:
+    harness = Harness()
+    canceled, task_id = harness.create(), harness.create()
+    harness.services.tasks.cancel(canceled)
+    services = harness.replica(FaultAt(0, of="remove", after=lambda: harness.clock.jump(HOUR)))
+    [claim] = claim_work(services)
+    assert claim["status"]["taskId"] == task_id

@@ -87,7 +87,7 @@ class Scene:
             self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
 
     def wait(self, count: int = 1, is_disconnected: bool = False) -> WaitingRequest:
-        request = WaitingRequest(count, lambda: is_disconnected, self.clock.now())
+        request = WaitingRequest(count, lambda: is_disconnected, self.clock.monotonic())
         self.poller.add(request)
         self.clock.advance(MS)
         return request
@@ -128,7 +128,7 @@ def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> Non
 def test_a_request_that_disconnects_during_the_poll_gets_no_work(scene: Scene) -> None:
     scene.offer("a task")
     is_disconnected: list[bool] = []
-    disconnected = WaitingRequest(1, lambda: bool(is_disconnected), scene.clock.now())
+    disconnected = WaitingRequest(1, lambda: bool(is_disconnected), scene.clock.monotonic())
     scene.poller.add(disconnected)
     scene.clock.advance(MS)
     stays = scene.wait()
@@ -156,7 +156,7 @@ def test_a_removed_request_gets_no_work(scene: Scene) -> None:
             scene.poller.remove(removed[0])
         return False
 
-    removed.append(WaitingRequest(1, remove, scene.clock.now()))
+    removed.append(WaitingRequest(1, remove, scene.clock.monotonic()))
     scene.poller.add(removed[0])
     scene.poller.poll_once()
     assert (texts(removed[0]), scene.released) == ([], ["a task"])
@@ -216,14 +216,14 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
 def test_a_waiting_request_gets_the_failure_of_storage(scene: Scene, error: Exception) -> None:
     queues = intercept_port(WorkQueues, scene.storage.work_queues, FaultAt(0, before=failing(error)))
     poller = scene.new_poller(queues)
-    request = WaitingRequest(1, lambda: False, scene.clock.now())
+    request = WaitingRequest(1, lambda: False, scene.clock.monotonic())
     assert poller.is_idle
     with pytest.raises(ServiceUnavailable):
         poller.wait(request, HOUR)
 
 
 def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
-    requests = [WaitingRequest(count, lambda: False, scene.clock.now()) for count in (0, 1, 1)]
+    requests = [WaitingRequest(count, lambda: False, scene.clock.monotonic()) for count in (0, 1, 1)]
     received: dict[WaitingRequest, list[str]] = {}
 
     def wait(request: WaitingRequest) -> None:
@@ -245,7 +245,7 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
 
 def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
     def wait() -> Sequence[QueueAndMessage]:
-        return scene.poller.wait(WaitingRequest(1, lambda: False, scene.clock.now()), HOUR)
+        return scene.poller.wait(WaitingRequest(1, lambda: False, scene.clock.monotonic()), HOUR)
 
     scene.offer("a task")
     usual = threading.stack_size(2**46)  # no machine has that much
@@ -275,7 +275,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
             return []
 
     registry = PollerRegistry(Queues(), FakeClock(NOW), SystemWaiter(), stopping, Gate())  # type: ignore[arg-type]
-    requests = [WaitingRequest(1, lambda: False, NOW, polls_once=True) for _ in range(8)]
+    requests = [WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True) for _ in range(8)]
     pollers = [registry.poller(PROVISIONER, f"w{number}") for number in range(8)]
     threads = [
         threading.Thread(target=poller.wait, args=[request, HOUR])

@@ -128,3 +128,6 @@ class VirtualClock(Clock):
 
     def wall_time_of(self, time: datetime) -> datetime:
         return time
+
+    def monotonic(self) -> timedelta:
+        return timedelta(days=1, seconds=self._time.now)

@@ -78,12 +78,12 @@ def _stream(
     followed: Iterator[FedEvent | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
 ) -> Iterator[bytes]:
     yield b"retry: %d\n\n" % _RETRY
-    last = clock.wall_time()
+    last = clock.monotonic()
     try:
         for item in followed:
-            if item or clock.wall_time() - last >= _KEEP_ALIVE:
+            if item or clock.monotonic() - last >= _KEEP_ALIVE:
                 yield _framed(item, project) if item else b": keep-alive\n\n"
-                last = clock.wall_time()
+                last = clock.monotonic()
             if is_over():
                 return
     except (BrokerAway, ServiceUnavailable):

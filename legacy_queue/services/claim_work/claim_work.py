@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -71,7 +71,7 @@ class ClaimWork:
         wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
         path = worker_path(provisioner_id, worker_type, worker)
         with self._workers.call(path, (method, ())) as claimed:
-            now = self._clock.wall_time()
+            now = self._clock.monotonic()
             wanted = 0 if self._workers.quarantined_until(path) else count
             request = WaitingRequest(wanted, is_disconnected, now, polls_once=not wait)
             claims = self._wait(poller, request, now + (wait or _FOR_ONE_POLL), worker, path)
@@ -82,7 +82,7 @@ class ClaimWork:
         self,
         poller: WorkPoller,
         request: WaitingRequest,
-        end: datetime,
+        end: timedelta,
         worker: Worker,
         path: RecordPath,
     ) -> Sequence[ClaimAnswer]:
@@ -110,12 +110,12 @@ class ClaimWork:
         return claims
 
     def _polled(
-        self, poller: WorkPoller, request: WaitingRequest, end: datetime, path: RecordPath
+        self, poller: WorkPoller, request: WaitingRequest, end: timedelta, path: RecordPath
     ) -> Sequence[QueueAndMessage]:
         """The messages that the worker may claim now, none when it is to be answered. Raises
         ServiceUnavailable.
         """
-        polled = poller.wait(request, end - self._clock.wall_time())
+        polled = poller.wait(request, end - self._clock.monotonic())
         with ExitStack() as undo:
             for queue, message in polled:
                 undo.callback(self._pollers.release, queue, message)

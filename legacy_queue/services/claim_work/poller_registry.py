@@ -43,7 +43,7 @@ class PollerRegistry:
         self._clock = clock
         self._version = version
         self._last_version = 0
-        self._watched = clock.wall_time()
+        self._watched = clock.monotonic()
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
 
@@ -96,7 +96,7 @@ class PollerRegistry:
         if self._shared.wakes:
             self._shared.wakes.exchange(self._poll, self.poll_now, waits=bool(self._shared.running))
         polled = len(self._shared.running)
-        now = self._clock.wall_time()
+        now = self._clock.monotonic()
         if not polled or not self._version or now - self._watched < polled * _WATCH_INTERVAL:
             return
         self._watched = now

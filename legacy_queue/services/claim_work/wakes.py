@@ -11,11 +11,10 @@ messages, or not told its last offers. No clocks are compared.
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from queue import SimpleQueue
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.events import EVER
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import Clock
 from legacy_queue.stores import OfferStore
@@ -26,6 +25,7 @@ _WRITTEN = timedelta(seconds=5)
 _DEAD_AFTER = timedelta(seconds=27)  # what it polled after it last wrote, hidden for 20 s, is visible again
 _LOOKED = timedelta(minutes=1)  # where no request waits, to remove the rows of processes that died
 _ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
+_LONG_AGO = _NOW = timedelta(0)
 
 
 class Wakes:
@@ -36,20 +36,20 @@ class Wakes:
         self._clock = clock
         self._new_name = new_name
         self._name = ""
-        self._noted: SimpleQueue[tuple[datetime, WorkQueue]] = SimpleQueue()  # when it is visible
-        self._unwritten: set[tuple[datetime, WorkQueue]] = set()
-        self._offered: dict[WorkQueue, tuple[int, datetime]] = {}
+        self._noted: SimpleQueue[tuple[timedelta, WorkQueue]] = SimpleQueue()  # when it is visible
+        self._unwritten: set[tuple[timedelta, WorkQueue]] = set()
+        self._offered: dict[WorkQueue, tuple[int, timedelta]] = {}
         self._number = 0
-        self._written = EVER
-        self._told_since = EVER
-        self._read = EVER
-        self._seen: dict[str, tuple[str, datetime, int]] = {}  # of each process: etag, since, last number
+        self._written = _LONG_AGO
+        self._told_since = _LONG_AGO
+        self._read = _LONG_AGO
+        self._seen: dict[str, tuple[str, timedelta, int]] = {}  # of each process: etag, since, last number
 
     def on_offer(self, queue: WorkQueue, delay: timedelta) -> None:
         """The queue has a message that is visible after ``delay``."""
-        self._noted.put((self._clock.wall_time() + delay + _ROUNDING if delay else EVER, queue))
+        self._noted.put((self._clock.monotonic() + delay + _ROUNDING if delay else _NOW, queue))
 
-    def is_told(self, since: datetime) -> bool:
+    def is_told(self, since: timedelta) -> bool:
         """Whether this process is told of all that others have offered since then."""
         return self._told_since <= since and self._is_within(_TOLD_FOR, self._read)
 
@@ -60,19 +60,19 @@ class Wakes:
         where there may be some. Raises ServiceUnavailable: the next call makes up for it.
         """
         self._name = self._name or self._new_name()  # not before: each fork has its own
-        now = self._clock.wall_time()
+        now = self._clock.monotonic()
         while not self._noted.empty():
             self._unwritten.add(self._noted.get())
         offers = {offer for offer in self._unwritten if offer[0] <= now}
         if offers or not self._is_within(_WRITTEN, self._written):
             self._write(offers, now)
         for visible, queue in offers:
-            if visible > EVER:
+            if visible > _NOW:
                 poll(queue)
         if waits or not self._is_within(_LOOKED, self._read):
             self._listen(now, poll, poll_all)
 
-    def _write(self, offers: set[tuple[datetime, WorkQueue]], now: datetime) -> None:
+    def _write(self, offers: set[tuple[timedelta, WorkQueue]], now: timedelta) -> None:
         self._number += 1
         kept = {queue: offer for queue, offer in self._offered.items() if now - offer[1] < _KEPT}
         self._offered = {**kept, **{queue: (self._number, now) for _, queue in offers}}
@@ -80,7 +80,9 @@ class Wakes:
         self._written = now
         self._unwritten -= offers
 
-    def _listen(self, now: datetime, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None]) -> None:
+    def _listen(
+        self, now: timedelta, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None]
+    ) -> None:
         rows = self._store.read()
         if not self._is_within(_TOLD_FOR, self._read):
             self._told_since = now
@@ -103,6 +105,5 @@ class Wakes:
         self._seen = seen
         self._read = now
 
-    def _is_within(self, age: timedelta, time: datetime) -> bool:
-        """Whether it is so long ago at most. A time in the future is not: the clock was set back."""
-        return timedelta(0) <= self._clock.wall_time() - time < age
+    def _is_within(self, age: timedelta, time: timedelta) -> bool:
+        return self._clock.monotonic() - time < age

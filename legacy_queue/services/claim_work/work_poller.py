@@ -11,12 +11,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.events import EVER
 from legacy_queue.domain.priority import WorkQueue, rotated
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
@@ -49,7 +48,7 @@ class WaitingRequest:
 
     count: int
     is_disconnected: Callable[[], bool]
-    since: datetime
+    since: timedelta
     polls_once: bool = False
     polled: list[QueueAndMessage] = field(default_factory=list)
     failure: ServiceUnavailable | None = None
@@ -77,7 +76,7 @@ class SharedPolling:
     # the pollers that are not idle
     running: set["WorkPoller"] = field(default_factory=set)
 
-    def interval(self, queues: int, since: datetime) -> timedelta:
+    def interval(self, queues: int, since: timedelta) -> timedelta:
         """For how long a queue that was empty then is not polled: longer where many pools are polled,
         with so many queues each, and where this process is told what others offer.
         """
@@ -101,12 +100,12 @@ class WorkPoller:
         self._shared = shared
         self._clock = shared.clock
         self._waiting: dict[WaitingRequest, None] = {}  # in the order of their coming
-        self._empty: dict[WorkQueue, datetime] = {}  # when they were found empty
+        self._empty: dict[WorkQueue, timedelta] = {}  # when they were found empty
         self._offers: Counter[WorkQueue] = Counter()
         self._has_offer = False  # since the last poll
         self._polls_once: list[WaitingRequest] = []  # that await their poll
         self._served: list[WaitingRequest] = []  # that got messages in this poll
-        self._checked_connections = EVER
+        self._checked_connections = timedelta(0)
         self._lock = threading.Lock()
         self._wake = threading.Event()
 
@@ -191,7 +190,7 @@ class WorkPoller:
             if polled_once:
                 self._empty.clear()
         if self._left(self._checked_connections, _CHECK_INTERVAL) <= _POLL_MARGIN:
-            self._checked_connections = self._clock.wall_time()
+            self._checked_connections = self._clock.monotonic()
             self._finish([request for request in [*self._waiting] if request.is_disconnected()])
         try:
             for queue in rotated(self._queues, next(self._turns)):
@@ -257,7 +256,7 @@ class WorkPoller:
         while is_full and self._until_due(queue) <= _POLL_MARGIN and (capacity := self._capacity()):
             # a run that is offered during the receive may be missing in its answer: then the queue does not
             # count as empty, and it was empty when it was asked, not when the answer came
-            asked = self._clock.wall_time()
+            asked = self._clock.monotonic()
             offers = self._offers[queue]
             messages = self._shared.work_queues.receive(queue, min(capacity, _MAX_MESSAGES), POLL_LEASE)
             with self._lock:
@@ -298,7 +297,6 @@ class WorkPoller:
         empty = self._empty.get(queue)
         return self._left(empty, self._shared.interval(len(self._queues), empty)) if empty else _NO_DELAY
 
-    def _left(self, time: datetime, interval: timedelta) -> timedelta:
-        """What is left of the interval since then. The clock may have been set back."""
-        age = self._clock.wall_time() - time
-        return interval - age if _NO_DELAY <= age < interval else _NO_DELAY
+    def _left(self, since: timedelta, interval: timedelta) -> timedelta:
+        """What is left of the interval since then."""
+        return max(_NO_DELAY, since + interval - self._clock.monotonic())

@@ -90,7 +90,7 @@ class Claims:
         self._clock = clock
         self._settings = settings
         self._workers = workers
-        self._offered: SharedLruCache[tuple[str, int, WorkQueue], datetime] = SharedLruCache(_MAX_REMEMBERED)
+        self._offered: SharedLruCache[tuple[str, int, WorkQueue], timedelta] = SharedLruCache(_MAX_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``required`` if claimTask must present the polled message, else ``optional``."""
@@ -265,11 +265,12 @@ class Claims:
             return
         offer = task_id, next_run_id, task.work_queue
         offered = self._offered.get(offer)
-        if proof.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
+        passed = self._clock.monotonic()
+        if proof.lease is None and offered and passed - offered < OFFERED_AGAIN_AFTER / 2:
             return
         self._messages.offer(task, next_run_id, proof.lease, delay)
         if proof.lease is None:
-            self._offered.put(offer, now)
+            self._offered.put(offer, passed)
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]

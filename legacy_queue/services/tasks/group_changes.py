@@ -104,13 +104,13 @@ class GroupChanges:
             return False
 
         changed: list[str] = []
-        logged = self._clock.wall_time()
+        logged = self._clock.monotonic()
         left = self._unresolved(group.task_group_id)
         while task_ids := list(islice(left, _MAX_TASKS)):
             answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
-            if self._clock.wall_time() - logged >= _LOG_INTERVAL:  # the caller waits for all of them
-                logged = self._clock.wall_time()
+            if self._clock.monotonic() - logged >= _LOG_INTERVAL:  # the caller waits for all of them
+                logged = self._clock.monotonic()
                 log.info("task-group-changing", task_group_id=group.task_group_id, changed=len(changed))
         return changed
 

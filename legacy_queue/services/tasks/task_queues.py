@@ -1,7 +1,7 @@
 """How many tasks of each pool are pending or claimed."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
 from legacy_queue.domain.task import Task
@@ -17,11 +17,10 @@ MAX_SHARE_OF_TIME = 4  # a reading is used for 4 times as long as it took
 
 
 class _Reading(NamedTuple):
-    """The open tasks as they were read from ``begun`` on; used until ``until``."""
+    """The open tasks, used until that moment of the monotonic clock."""
 
     open_tasks: OpenTasks
-    begun: datetime
-    until: datetime
+    until: timedelta
 
 
 class TaskQueues:
@@ -64,17 +63,16 @@ class TaskQueues:
 
     def _open_tasks(self) -> OpenTasks:
         reading = self._reading
-        is_good = reading and reading.begun <= self._clock.wall_time() < reading.until
-        if reading is None or not is_good or reading.open_tasks.is_full:
+        if reading is None or self._clock.monotonic() >= reading.until or reading.open_tasks.is_full:
             reading = self._read.call()
         return reading.open_tasks
 
     def _read_open_tasks(self) -> _Reading:
-        begun = self._clock.wall_time()
+        begun = self._clock.monotonic()
         open_tasks = self._tasks.begin_open_tasks()
         after: str | None = ""
         while after is not None:
             after = self._tasks.read_into(open_tasks, after)
-        took = self._clock.wall_time() - begun
-        self._reading = _Reading(open_tasks, begun, begun + max(MAX_AGE, MAX_SHARE_OF_TIME * took))
+        took = self._clock.monotonic() - begun
+        self._reading = _Reading(open_tasks, begun + max(MAX_AGE, MAX_SHARE_OF_TIME * took))
         return self._reading

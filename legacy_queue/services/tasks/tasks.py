@@ -55,6 +55,7 @@ class Tasks:
         RequestConflict if the group has another schedulerId, or the task another definition.
         """
         now = self._clock.now()
+        began = self._clock.monotonic()
         definition = TaskDefinition.from_wire(task_id, body, now)
         waits_for = self._dependencies.waits_for(task_id, definition)
         is_outside = False
@@ -62,7 +63,7 @@ class Tasks:
         with self._changes.writing(task_id, now, definition.task_group_id):
             self._groups.join(task_id, definition)
             task = self._changes.marked(outcome.task)
-            if self._clock.now() - now > TIMER_LEASE:  # another process may have ended its membership
+            if self._clock.monotonic() - began > TIMER_LEASE:  # another may have ended its membership
                 raise ServiceUnavailable("storage took too long, try again")
             try:
                 self._tasks.insert(task)
@@ -73,7 +74,7 @@ class Tasks:
                     outcome = replace(created, message_effect=None)
                     task = outcome.task
             else:
-                if self._clock.now() - now > TIMER_LEASE:  # another process may have taken this one for dead
+                if self._clock.monotonic() - began > TIMER_LEASE:  # another may have taken this one for dead
                     is_outside = not self._groups.join_again(task_id, definition)
                     self._end_again(task_id, self.load(task_id), definition.task_group_id)
 

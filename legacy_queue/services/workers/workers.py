@@ -54,11 +54,11 @@ class Workers:
         self._clock = clock
         self._noted: dict[RecordPath, list[_Change]] = {}
         self._counted: dict[tuple[RecordPath, CallKind], Calls] = {}
-        self._noted_at = clock.wall_time()
+        self._noted_at = clock.monotonic()
         self._lock = Lock()
         self._writes = Lock()
         # with the time when it was so
-        self._known: SharedLruCache[RecordPath, tuple[StoredWorkerRecord | None, datetime]]
+        self._known: SharedLruCache[RecordPath, tuple[StoredWorkerRecord | None, timedelta]]
         self._known = SharedLruCache(_MAX_KNOWN)
 
     @contextmanager
@@ -101,7 +101,7 @@ class Workers:
     def note_counted(self) -> None:
         """Note what was counted since the last time."""
         with self._lock:
-            self._noted_at = self._clock.wall_time()
+            self._noted_at = self._clock.monotonic()
             counted = self._counted
             self._counted = {}
         for (path, kind), calls in counted.items():
@@ -124,7 +124,7 @@ class Workers:
 
         Raises nothing: while storage is away, it is kept.
         """
-        if not timedelta(0) <= self._clock.wall_time() - self._noted_at < _COUNTED_FOR:
+        if self._clock.monotonic() - self._noted_at >= _COUNTED_FOR:
             self.note_counted()
         with self._writes:
             with self._lock:
@@ -255,9 +255,9 @@ class Workers:
 
     def _recall(self, path: RecordPath) -> StoredWorkerRecord | None:
         """The record as it was at most five seconds ago."""
-        now = self._clock.wall_time()
+        now = self._clock.monotonic()
         stored, known_at = self._known.get(path) or (None, None)
-        if known_at is None or not timedelta(0) <= now - known_at < _MAX_AGE:
+        if known_at is None or now - known_at >= _MAX_AGE:
             stored = None
             with suppress(Corrupt):  # the row is logged, and stays as it is
                 stored = self._store.load(path)
@@ -295,7 +295,7 @@ class Workers:
             except (AlreadyExists, Changed):
                 stored = None
                 continue
-            self._known.put(path, (written, self._clock.wall_time()))
+            self._known.put(path, (written, self._clock.monotonic()))
             return record
         raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many callers, try again")
 
