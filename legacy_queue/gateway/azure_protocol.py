@@ -154,15 +154,6 @@ class Observer(Protocol):
 def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observer: Observer) -> Blueprint:
     """A blueprint for the rule and any method; it answers an AzureError as Azure does."""
 
-    def serve_checked(path: str) -> Response:
-        if (
-            request.method == "OPTIONS"
-        ):  # a browser asks whether a page of another origin may send the request
-            raise AzureError("CorsPreflightFailure")
-        g.azure_parameters = _parameters()
-        g.azure_version = _version(g.azure_parameters)
-        return serve(path)
-
     def refused(error: AzureError) -> Response:
         observer.record_refusal(request.environ, error.reason)
         return _error(error.status, error.code, error.message, error.elements, error.headers)
@@ -174,7 +165,7 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observe
             f"{state.url_prefix or ''}{rule}", endpoint=endpoint, methods=None, merge_slashes=False
         )
         state.app.url_map.add(route)
-        state.app.view_functions[endpoint] = serve_checked
+        state.app.view_functions[endpoint] = serve
 
     blueprint = Blueprint(name, __name__)
     blueprint.record(add_route)
@@ -222,7 +213,10 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     accepted, since every answer is an attachment. Decoded values are checked, because clients may encode them
     differently.
     """
-    parameters: Mapping[str, str] = g.azure_parameters
+    if request.method == "OPTIONS":  # a browser asks for a page of another origin
+        raise AzureError("CorsPreflightFailure")
+    g.azure_parameters = parameters = _parameters()
+    g.azure_version = _version(parameters)
     signed_fields = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
     first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *signed_fields))
     signed = "\n".join((first, second, third, resource, *others)).encode()
