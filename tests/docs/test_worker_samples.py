@@ -4,13 +4,18 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from legacy_queue.domain.authentication import Client
 from tests.docs.page import read
 from tests.docs.terminal import ROOT
+from tests.http.calls import Credentials, artifact_body
+from tests.http.calls import Queue as HttpQueue
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import LONG, environment, serve
 
@@ -80,6 +85,27 @@ def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
         assert worker.returncode == 0, worker.stderr
         status = queue.ask("GET", f"/task/{task_id}/status")["status"]
         assert (status["state"], status["runs"][0]["workerId"]) == ("completed", names["worker_id"])
+
+
+def test_generic_worker_can_do_all_its_calls_with_the_scopes_of_the_page() -> None:
+    """It signs them all with its own credentials."""
+    [settings] = samples("toml", "clients.my-workers")
+    own = tomllib.loads(settings)["clients"]["my-workers"]
+    queue = HttpQueue(Client("my-workers", own["accessToken"], tuple(own["scopes"])))
+    credentials = Credentials("my-workers", own["accessToken"])
+    pool = {"provisionerId": "my-provisioner", "workerType": "my-worker"}
+    worker = {"workerGroup": "my-group", "workerId": "my-generic-worker-1"}
+    run = {"taskId": queue.create(**pool), "runId": 0}
+    artifact = artifact_body("s3")
+    calls: list[tuple[str, dict[str, Any], Any]] = [
+        ("pollTaskUrls", pool, None),
+        ("claimTask", run, worker),
+        ("reclaimTask", run, None),
+        ("createArtifact", {**run, "name": "public/logs/live.log"}, artifact),
+        ("reportCompleted", run, None),
+    ]
+    answers = [queue.call(name, body, credentials, **params).status_code for name, params, body in calls]
+    assert answers == [200] * len(calls)
 
 
 @pytest.mark.parametrize("version", DEMANDED)
