@@ -42,6 +42,7 @@ PROTOCOLS = (*POLLS, *ASKS)
 _LAST = len(PRIORITIES) - 1
 _A_SECOND_OR_SO = timedelta(seconds=0.5)
 _WHOLE_SECOND = timedelta(seconds=1)  # to which the end of a signed URL is cut
+_NOT_ENCODED = "Invalid pop receipt format"  # what Azure says of a receipt whose + arrived as a space
 _REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
 WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
 _BRIEFLY = 500  # milliseconds: it did
@@ -380,7 +381,7 @@ def encode_the_receipt(log: Log) -> Findings:
     URI-encode the receipt: its + arrives as a space otherwise.
     """
     for delete in log.of(DELETE):
-        yield delete.wire.get("code") != "InvalidQueryParameterValue", [delete]
+        yield _NOT_ENCODED not in (delete.wire.get("reason") or ""), [delete]
 
 
 @rule("must", ("deployed",), DEPLOYED)

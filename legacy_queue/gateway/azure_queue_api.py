@@ -124,6 +124,8 @@ def _delete(
     faulty.delete(message_id)
     check_timeout(parameters)
     receipt = parameters.get("popreceipt", "")
+    if not receipt:
+        raise AzureError("InvalidQueryParameterValue", "expected a pop receipt", parameter="popreceipt")
     if not _is_receipt(receipt):
         raise AzureError("InvalidQueryParameterValue", "Invalid pop receipt format", parameter="popreceipt")
     try:
@@ -137,9 +139,10 @@ def _delete(
 
 def _is_receipt(text: str) -> bool:
     try:
-        return bool(base64.b64decode(text, validate=True))
+        base64.b64decode(text, validate=True)
     except ValueError:
         return False
+    return True
 
 
 def _whole_number(parameters: Mapping[str, str], name: str, default: int, maximum: int) -> int:

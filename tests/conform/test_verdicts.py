@@ -109,7 +109,7 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "delete-after-the-claim": ([received(0), claimed(1, 600), about(20, "reportCompleted")], {}),
     "delete-only-after-the-claim": ([received(0), deleted(1)], {}),
     "keep-the-message-after-a-5xx": ([received(0), about(1, "claimTask", 503), deleted(2)], {}),
-    "encode-the-receipt": ([deleted(0, status=400, code="InvalidQueryParameterValue")], {}),
+    "encode-the-receipt": ([deleted(0, status=400, reason="... Invalid pop receipt format")], {}),
     "delete-by-message-id": ([received(0), deleted(1, "another")], {}),
     "go-on-after-a-failed-delete": ([received(0), deleted(2, status=400)], {}),
     "look-at-the-dequeue-count": ([named_no_task(11), LATER], {}),
