@@ -126,11 +126,10 @@ class Scene:
         return generate_queue_sas(**{**common, **own, **changes})
 
     @cached_property
-    def leases(self) -> tuple[MessageLease, MessageLease]:
-        """Of a received message, and its earlier one, which is stale."""
-        [message] = self.storage.work_queues.receive(self.work_queue, 1, HALF_HOUR)
-        renewed = self.storage.work_queues.hide(self.work_queue, message.lease, message.text, HALF_HOUR)
-        return renewed, message.lease
+    def leases(self) -> list[MessageLease]:
+        """Of the messages of the queue, received at once."""
+        received = self.storage.work_queues.receive(self.work_queue, 32, HALF_HOUR)
+        return [message.lease for message in received]
 
     @cached_property
     def id(self) -> str:
@@ -141,19 +140,13 @@ class Scene:
         return quote(self.leases[0].receipt, safe="")
 
     @cached_property
-    def raw_receipt(self) -> str:
-        return self.leases[0].receipt
-
-    @cached_property
     def stale_receipt(self) -> str:
-        return quote(self.leases[1].receipt, safe="")
+        self.storage.work_queues.hide(self.work_queue, self.leases[0], "dGV4dA==", HALF_HOUR)
+        return self.receipt
 
     @cached_property
     def other_receipt(self) -> str:
-        """Of another message of the same queue."""
-        return quote(
-            self.storage.work_queues.put(self.work_queue, "dGV4dA==", HOUR, HALF_HOUR).receipt, safe=""
-        )
+        return quote(self.leases[1].receipt, safe="")
 
     @cached_property
     def blob_name(self) -> str:
