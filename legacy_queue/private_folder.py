@@ -5,14 +5,13 @@ file in it has to be ours.
 """
 
 import errno
+import fcntl
 import os
 import secrets
 import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-
-from filelock import lock_descriptor
 
 UMASK = stat.S_IRWXG | stat.S_IRWXO  # takes all permissions of others
 _LOCK_INTERVAL = 0.02  # seconds between two attempts
@@ -111,7 +110,7 @@ def lock_private(path: Path, timeout: float = 0) -> int:
     end = time.monotonic() + timeout
     try:
         _check(path, os.fstat(lock))
-        while not lock_descriptor(lock, blocking=False):
+        while not _is_locked(lock):
             if time.monotonic() > end:
                 raise InUse(os.read(lock, 32).decode(errors="replace").split("\n")[0])
             time.sleep(_LOCK_INTERVAL)
@@ -121,6 +120,14 @@ def lock_private(path: Path, timeout: float = 0) -> int:
     os.truncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     return lock
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Lock the file if no other process holds its lock; whether it is locked now."""
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _check(path: Path, status: os.stat_result) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.config.settings import CONFIG, DECLARED, REMOVED, Settings, SettingsError, load, wire_name
+from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
 from legacy_queue.server.signals import stop_with_stdin
 
 GENERATED = ("clients", "signing_secrets")  # for development, if none are configured
@@ -75,8 +75,6 @@ def _show_all(ctx: click.Context, _param: click.Parameter, is_given: bool) -> No
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command an option for each setting, and ``--config``."""
-    for name in REMOVED:  # so that the refusal says why
-        command = click.option(f"--{name}", hidden=True)(command)
     for setting in reversed(DECLARED):
         name = wire_name(setting.name)
         # click's option has no default: a variable or the file may set the value

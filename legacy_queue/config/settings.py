@@ -27,9 +27,11 @@ DEVELOPMENT_FILE = "development.json"
 SERVER_FILE = "server.json"  # the ready line of a running server, for the commands of the same user
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
-_CLIENT_VARIABLES = {"root-url", "base-url"}  # of the commands that call a queue
-REMOVED = ("s3-endpoint", "s3-bucket", "s3-region", "s3-access-key-id", "s3-secret-access-key")
-_INSTEAD = "no S3 endpoint is used any more: leave it out. The server stores s3 artifacts at its own putUrl"
+_CLIENT_VARIABLES = {
+    "root-url",
+    "base-url",
+    "python",
+}  # of the commands that call a queue, and of the test kit
 
 
 class SettingsError(click.ClickException):
@@ -307,9 +309,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
     known = [wire_name(setting.name) for setting in DECLARED]
-    unknown = sorted(set(names) - set(known))
-    if removed := [shown(name) for name in unknown if name in REMOVED]:
-        raise SettingsError(f"{' and '.join(removed)}: {_INSTEAD}")
-    for name in unknown:
+    for name in sorted(set(names) - set(known)):
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")

@@ -58,9 +58,17 @@ class UrlMap(Map):
             return _compiled[key]
 
 
+class _Request(Request):
+    """A request whose limits each view may set. Flask before 3.1 reads them from the configuration alone."""
+
+    max_content_length: int | None = None
+    max_form_memory_size: int | None = 500_000
+
+
 class FlaskApp(Flask):
     """The Flask of ``create_app``. PATH_INFO is the path as it was sent."""
 
+    request_class = _Request
     url_map_class = UrlMap
     url_map: UrlMap
 

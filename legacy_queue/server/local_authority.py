@@ -7,6 +7,7 @@ so Node.js 6 to 8, refuses each certificate for an address whose authority has c
 """
 
 import ipaddress
+import math
 import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -18,11 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from filelock import FileLock
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.config.certificate_names import names_in
-from legacy_queue.private_folder import make_private, read_private, write_private
+from legacy_queue.private_folder import lock_private, read_private, write_private
 
 log = structlog.get_logger()
 
@@ -85,23 +85,28 @@ class LocalAuthority:
         one for the old names and the new, which clients must then trust: so two servers with different names
         do not replace each other's authority. Raises OSError, and ValueError for a damaged file.
         """
-        make_private(self._folder)
-        with FileLock(self._folder / "lock", mode=0o600):
-            authority = self._good_authority(now)
-            server = Issued.read(self.server)
-            served = names_in(self.server) if server else ()
-            is_kept = (
-                server
-                and server.certificate.issuer == authority.certificate.subject  # each has a name of its own
-                and server.certificate.not_valid_after_utc > now + _RENEWED_BEFORE_EXPIRY
-            )
-            if not is_kept or not set(self._names) <= set(served):
-                names = tuple(dict.fromkeys((*self._names, *served)))
-                self._write(self.server, issue_server(authority, names, now).private_pem())
-                log.info("tls-certificate-made", names=names)
-            public = authority.public_pem()
-            self._write(self.certificate, public)
-            self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
+        lock = lock_private(self._folder / "lock", math.inf)
+        try:
+            self._ensure(now)
+        finally:
+            os.close(lock)
+
+    def _ensure(self, now: datetime) -> None:
+        authority = self._good_authority(now)
+        server = Issued.read(self.server)
+        served = names_in(self.server) if server else ()
+        is_kept = (
+            server
+            and server.certificate.issuer == authority.certificate.subject  # each has a name of its own
+            and server.certificate.not_valid_after_utc > now + _RENEWED_BEFORE_EXPIRY
+        )
+        if not is_kept or not set(self._names) <= set(served):
+            names = tuple(dict.fromkeys((*self._names, *served)))
+            self._write(self.server, issue_server(authority, names, now).private_pem())
+            log.info("tls-certificate-made", names=names)
+        public = authority.public_pem()
+        self._write(self.certificate, public)
+        self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
 
     def _good_authority(self, now: datetime) -> Issued:
         old = Issued.read(self._authority)

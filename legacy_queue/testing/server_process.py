@@ -1,6 +1,8 @@
 """``legacy-queue serve`` as a subprocess: started, watched and ended.
 
-It ends with this process however that ends, since it watches the pipe that is its standard input.
+It ends with this process however that ends, since it watches the pipe that is its standard input. The
+variable LEGACY_QUEUE_PYTHON names the Python of another environment, which has this package and what it
+requires. This process then needs only the package itself and requests.
 """
 
 import json
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from select import select
 from typing import Any
 
 from legacy_queue.domain.ids import slugid
@@ -23,6 +26,8 @@ __tracebackhide__ = True  # a traceback ends at the test's call
 _PREFIX = "LEGACY_QUEUE_"
 # variables that would change the server
 _NOT_INHERITED = (_PREFIX, "TASKCLUSTER_", "PYTHONWARNINGS", "COV_CORE_", "COVERAGE_PROCESS_")
+_PYTHON = f"{_PREFIX}PYTHON"  # the Python of the server, by default that of this process
+_START_TIMEOUT = 60.0  # seconds: of an Azurite too
 _STOP_TIMEOUT = 10.0  # seconds
 _LAST_LINES = 20
 _WARNING_LEVELS = ("warning", "error", "critical")
@@ -36,27 +41,31 @@ class ServerProcess:
     """A server that is ready. ``ready`` is the line of JSON that it has printed.
 
     ``settings`` are named as in a settings file, with ``_`` for ``-``. The server reads them from its
-    environment, because every user may read a command line. Raises ServerFailed.
+    environment, because every user may read a command line. Raises ServerFailed, also if the server is not
+    ready within ``start_timeout`` seconds.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], start_timeout: float = _START_TIMEOUT) -> None:
         # the server makes it if it needs it: with memory storage nothing is left, also after a kill
         self._data_dir = Path(tempfile.gettempdir(), f"legacy-queue-{slugid()}")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._log_begin = 0
         own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._data_dir}
-        # -P: nothing is imported from the current directory. A new session: Ctrl-C ends the tests, and the
-        # tests end the server.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "legacy_queue", "serve", "--stop-with-stdin"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=server_environment({**own, **settings, "log_format": "json"}),
-            start_new_session=True,
-        )
+        # A new session: Ctrl-C ends the tests, and the tests end the server.
         try:
-            self.ready = self._read_ready_line()
+            self._process = subprocess.Popen(  # noqa: S603 - no shell
+                [*_python(), "-m", "legacy_queue", "serve", "--stop-with-stdin"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=server_environment({**own, **settings, "log_format": "json"}),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise ServerFailed(f"{_PYTHON} is {error.filename!r}: {error.strerror}") from None
+        try:
+            self.ready = self._read_ready_line(start_timeout)
         except BaseException:
             self.stop()
             raise
@@ -85,8 +94,10 @@ class ServerProcess:
         """The warnings and errors in its log."""
         return list(warnings_in(self._log_lines(self._log_begin)))
 
-    def _read_ready_line(self) -> Mapping[str, Any]:
+    def _read_ready_line(self, timeout: float) -> Mapping[str, Any]:
         assert self._process.stdout  # noqa: S101
+        if not select([self._process.stdout], [], [], timeout)[0]:
+            raise self._failed(f"the server was not ready within {timeout:g} s")
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
@@ -103,6 +114,15 @@ class ServerProcess:
         """The lines from byte ``begin`` on. The position at which the server writes does not move."""
         log = self._log.fileno()
         return os.pread(log, os.fstat(log).st_size - begin, begin).decode(errors="replace").splitlines()
+
+
+def _python() -> list[str]:
+    """The Python that runs the server. It imports nothing from the current directory (-P).
+
+    That of another environment imports nothing from the folders of this one either (-I).
+    """
+    other = os.environ.get(_PYTHON)
+    return [other, "-I"] if other else [sys.executable, "-P"]
 
 
 def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:

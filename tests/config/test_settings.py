@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from legacy_queue.cli.commands import commands
 from legacy_queue.config import SettingsError, load
 from legacy_queue.domain.authentication import Client
 
@@ -118,16 +116,6 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
     message = why_refused({"config": file(tmp_path, f'"{name}" = "S3CRET"')})
     assert f"there is no setting {name}" in message
     assert f"the nearest is {nearest}" in message
-
-
-def test_a_setting_of_an_s3_endpoint_is_refused_with_what_the_server_does_instead(tmp_path: Path) -> None:
-    path = file(tmp_path, 's3-region = "S3CRET"\ns3-bucket = "S3CRET"')
-    said = "no S3 endpoint is used any more: leave it out. The server stores s3 artifacts at its own putUrl"
-    assert why_refused({"config": path}) == f"s3-bucket and s3-region: {said}"
-    secret = variable("s3-secret-access-key")
-    assert why_refused(environ={secret: "S3CRET"}) == f"{secret}: {said}"
-    ended = CliRunner().invoke(commands, ["config", "--s3-endpoint=https://user:S3CRET@s3.example.com"])
-    assert (ended.exit_code, ended.output) == (1, f"Error: --s3-endpoint: {said}\n")
 
 
 @pytest.mark.parametrize("text", [b"port = ", f'x = "{KEY}'.encode(), b'a = "\xff"'])

@@ -1,5 +1,6 @@
 """The server of a test suite: its settings, its start and its end."""
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import requests
 
 from legacy_queue.pytest_plugin import clean
 from legacy_queue.testing import LegacyQueue, ServerFailed
-from legacy_queue.testing.server_process import server_environment
+from legacy_queue.testing.server_process import ServerProcess, server_environment
 from tests.system.processes import wait_until
 
 HOLDS_A_SERVER = """
@@ -24,6 +25,15 @@ with LegacyQueue() as queue:
     print(*children(), flush=True)
     time.sleep(600)
 """
+
+SUITE = """
+from legacy_queue.testing import LegacyQueue
+with LegacyQueue() as queue:
+    task_id = queue.create_task(worker_type="builds")
+    queue.claim("builds", protocol="draft").report("completed")
+    print(queue.wait_for(task_id, "completed")["state"])
+"""
+NEEDED = ("requests", "certifi", "charset-normalizer", "idna", "urllib3")
 
 
 def children() -> set[int]:
@@ -91,3 +101,33 @@ def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_file(tmp
         owner.kill()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_suite_needs_nothing_but_requests_if_the_server_runs_in_another_python(tmp_path: Path) -> None:
+    files = [Path(str(file)) for name in NEEDED for file in importlib.metadata.files(name) or ()]
+    site = Path(requests.__file__).parents[1]
+    for name in {file.parts[0] for file in files} - {".."}:
+        (tmp_path / name).symlink_to(site / name)
+    (tmp_path / "legacy_queue").symlink_to(Path(__file__).parents[2] / "legacy_queue")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "LEGACY_QUEUE_PYTHON": sys.executable}
+    # -S: without the packages of this environment
+    done = subprocess.run([sys.executable, "-S", "-c", SUITE], env=env, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("completed\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [
+        ("/nonexistent/python", "LEGACY_QUEUE_PYTHON is '/nonexistent/python': No such file or directory"),
+        ("a-server-that-waits", "the server was not ready within 0.01 s; the last lines of its log:"),
+    ],
+)
+def test_a_server_that_does_not_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: str, why: str
+) -> None:
+    waiting = tmp_path / "a-server-that-waits"
+    waiting.write_text("#!/bin/sh\nexec sleep 600\n")
+    waiting.chmod(0o700)
+    monkeypatch.setenv("LEGACY_QUEUE_PYTHON", str(tmp_path / python))
+    with pytest.raises(ServerFailed, match=why):
+        ServerProcess({}, start_timeout=0.01)
