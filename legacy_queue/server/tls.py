@@ -53,7 +53,7 @@ class ServerTls:
         """Renew a certificate that is due, and load one that was replaced, for all new connections."""
         try:
             self._load()
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - ``keep_fresh`` must go on
             log.error("tls-certificate-not-loaded", error=f"{type(error).__name__}: {error}")
 
     def _load(self) -> None:

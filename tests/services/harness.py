@@ -17,7 +17,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.ports import Broker, Clock
+from legacy_queue.ports import Broker, Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
@@ -134,6 +134,7 @@ class Harness:
         account: StorageAccount | None = None,
         threads: Threads = SequentialExecutor,
         shards: int = 1,
+        waiter: Waiter | None = None,
     ) -> Services:
         """The services of a new process without threads. ``intercept`` wraps each call of its stores.
 
@@ -162,7 +163,7 @@ class Harness:
             self._required,
             resolves,
         )
-        return Services(storage, broker, clock or self.clock, SystemWaiter(), settings, threads)
+        return Services(storage, broker, clock or self.clock, waiter or SystemWaiter(), settings, threads)
 
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
+from legacy_queue.ports import Flag
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.background import Background
 from legacy_queue.services.recovery.jobs import Pace
@@ -136,6 +138,26 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2
+
+
+def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    class Defective(SystemWaiter):
+        def __init__(self) -> None:
+            self.left = iter(range(5))
+
+        def wait(self, flag: Flag, seconds: float) -> bool:
+            if seconds < 1 and next(self.left, None) is not None:
+                raise ValueError("a defect")
+            return super().wait(flag, min(seconds, 0.01))
+
+    harness = Harness()
+    task_id = harness.claimed()  # by a dead process
+    with running(harness.replica(waiter=Defective())):
+        harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
+        wait_until(lambda: len(harness.task(task_id).runs) == 2)
+    assert "background-restarted" in [entry["event"] for entry in logs]
 
 
 def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
 from legacy_queue.services.claim_work.work_poller import POLL_LEASE
@@ -28,6 +29,7 @@ from tests.services.harness import (
     FaultAt,
     Harness,
     failing,
+    task_body,
 )
 from tests.system.processes import wait_until
 
@@ -231,16 +233,25 @@ def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
     assert claim_work(services, max_wait=NO_DELAY) == []
 
 
-def test_pollers_of_idle_worker_types_are_forgotten() -> None:
+def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_is_about_to_use() -> None:
     harness = Harness()
-    services = harness.replica(claim_work_wait=NO_DELAY)
-    others = threading.enumerate()
-    for number in range(1100):
-        claim_work(services, worker_type=f"type-{number}")
-    for poller in set(threading.enumerate()) - set(others):
-        poller.join(60)
-    claim_work(services, worker_type="one-more")
-    assert services.pollers.count() < 1000
+
+    def ask_for_many_others() -> None:
+        others = threading.enumerate()
+        for number in range(1100):
+            claim_work(services, worker_type=f"type-{number}", max_wait=NO_DELAY)
+        for poller in set(threading.enumerate()) - set(others):
+            poller.join(60)
+        claim_work(services, worker_type="one-more", max_wait=NO_DELAY)
+        assert services.pollers.count() < 1000
+
+    services = harness.replica(
+        FaultAt(0, of="worker.load", before=ask_for_many_others), claim_work_wait=MINUTE
+    )
+    with waiting(services, ALICE) as claims:
+        assert wait_until(services.pollers.waiting)
+        services.tasks.create(slugid(), task_body(harness.clock.now()))
+    assert len(claims) == 1
 
 
 def test_a_message_signed_with_an_unknown_secret_is_removed() -> None:

@@ -229,6 +229,25 @@ def test_a_move_fails_when_the_server_stops(server: Server) -> None:
     assert (server.runs(task_id), server.clock.now()) == ([(None, None)], NOW)
 
 
+def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
+    class Stopping(FakeBroker):
+        def publish(self, events: Sequence[Event]) -> None:
+            super().publish(events)
+            if events[0].exchange == "task-exception":
+                moved.services.stopping.set()
+
+    moved = Server(broker=Stopping())
+    tasks = [moved.create(deadline=hours * HOUR) for hours in (1, 2)]
+    with pytest.raises(ServiceUnavailable):
+        moved.control.advance(DAY)
+    assert [reason for task_id in tasks for reason, _ in moved.runs(task_id)] == ["deadline-exceeded", None]
+    [move] = moved.services.inspection.clock_moves
+    assert (move.what, move.facts["movedTo"]) == (
+        "the clock was moved by 1h, and no further",
+        format_time(NOW + HOUR),
+    )
+
+
 @contextmanager
 def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
     """A request of claimWork waits in real time and was polled for; at the end the list has its claims."""

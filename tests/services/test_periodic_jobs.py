@@ -76,11 +76,11 @@ def processes() -> Processes:
 def test_a_job_is_done_page_by_page_with_a_pause_as_long_as_the_page_took_or_shorter(
     processes: Processes,
 ) -> None:
-    took = iter([0.0, 0.03, 3.0, -60.0, 0.0])
-    pages = Pages(5, lambda _: processes.clock.advance(timedelta(seconds=next(took))))
+    took = iter([0.0, 0.03, 3.0, 0.0])
+    pages = Pages(4, lambda _: processes.clock.advance(timedelta(seconds=next(took))))
     processes.do(processes.periodic_jobs(pages))
-    assert pages.done == [(f"page {number}" if number else "", PAGE, None) for number in range(5)]
-    assert processes.stop.waits == [0, 0.03, 0.1, 0], "the clock of a machine may be set back"
+    assert pages.done == [(f"page {number}" if number else "", PAGE, None) for number in range(4)]
+    assert processes.stop.waits == [0, 0.03, 0.1]
 
 
 def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(processes: Processes) -> None:

@@ -219,7 +219,7 @@ def test_a_waiting_request_gets_the_failure_of_storage(scene: Scene, error: Exce
     request = WaitingRequest(1, lambda: False, scene.clock.monotonic())
     assert poller.is_idle
     with pytest.raises(ServiceUnavailable):
-        poller.wait(request, HOUR)
+        poller.wait(request, HOUR, starts=poller.add(request))
 
 
 def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
@@ -227,7 +227,8 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
     received: dict[WaitingRequest, list[str]] = {}
 
     def wait(request: WaitingRequest) -> None:
-        received[request] = [message.text for _, message in scene.poller.wait(request, HOUR)]
+        polled = scene.poller.wait(request, HOUR, starts=scene.poller.add(request))
+        received[request] = [message.text for _, message in polled]
 
     threads = [threading.Thread(target=wait, args=[request]) for request in requests]
     for thread in threads:
@@ -245,7 +246,8 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
 
 def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
     def wait() -> Sequence[QueueAndMessage]:
-        return scene.poller.wait(WaitingRequest(1, lambda: False, scene.clock.monotonic()), HOUR)
+        request = WaitingRequest(1, lambda: False, scene.clock.monotonic())
+        return scene.poller.wait(request, HOUR, starts=scene.poller.add(request))
 
     scene.offer("a task")
     usual = threading.stack_size(2**46)  # no machine has that much
@@ -276,11 +278,14 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
 
     registry = PollerRegistry(Queues(), FakeClock(NOW), SystemWaiter(), stopping, Gate())  # type: ignore[arg-type]
     requests = [WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True) for _ in range(8)]
-    pollers = [registry.poller(PROVISIONER, f"w{number}") for number in range(8)]
     threads = [
-        threading.Thread(target=poller.wait, args=[request, HOUR])
-        for poller, request in zip(pollers, requests, strict=True)
+        threading.Thread(target=registry.wait, args=[PROVISIONER, f"w{number}", request, HOUR])
+        for number, request in enumerate(requests)
     ]
+    go_on.set()
+    registry.wait(PROVISIONER, "w7", WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True), HOUR)
+    go_on.clear()
+    polled.clear()
     for thread in threads[:4]:
         thread.start()
     assert wait_until(lambda: len(polled) == 4)

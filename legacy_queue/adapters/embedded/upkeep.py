@@ -100,12 +100,14 @@ class Upkeep:
         has_more = False
         while not self._is_stopped:
             try:
-                has_more = self._file.look() and outside_loop(self._round)
+                try:
+                    has_more = self._file.look() and outside_loop(self._round)
+                finally:
+                    self._look_at_space()
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 has_more = error_code(error) == sqlite3.SQLITE_BUSY
                 if error_code(error) not in _PASSING:
                     log.error("storage-upkeep-failed", error=error_name(error))
-            self._look_at_space()
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()
         if self._file.look():

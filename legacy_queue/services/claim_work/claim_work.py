@@ -14,7 +14,7 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.worker_record import RecordPath, worker_path
 from legacy_queue.ports import Clock
 from legacy_queue.services.claim_work.poller_registry import PollerRegistry
-from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest, WorkPoller
+from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.tasks.claims import Claims
 from legacy_queue.services.workers.workers import Workers
@@ -67,20 +67,18 @@ class ClaimWork:
         comes after one poll of each queue. Raises ServiceUnavailable.
         """
         method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
-        poller = self._pollers.poller(provisioner_id, worker_type)
         wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
         path = worker_path(provisioner_id, worker_type, worker)
         with self._workers.call(path, (method, ())) as claimed:
             now = self._clock.monotonic()
             wanted = 0 if self._workers.quarantined_until(path) else count
             request = WaitingRequest(wanted, is_disconnected, now, polls_once=not wait)
-            claims = self._wait(poller, request, now + (wait or _FOR_ONE_POLL), worker, path)
+            claims = self._wait(request, now + (wait or _FOR_ONE_POLL), worker, path)
             claimed += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return {"tasks": claims}
 
     def _wait(
         self,
-        poller: WorkPoller,
         request: WaitingRequest,
         end: timedelta,
         worker: Worker,
@@ -89,7 +87,7 @@ class ClaimWork:
         claims: list[ClaimAnswer] = []
         while not self._stopping.is_set():
             try:
-                polled = self._polled(poller, request, end, path)
+                polled = self._polled(request, end, path)
             except Exception as error:
                 if not claims:
                     raise
@@ -109,13 +107,11 @@ class ClaimWork:
             return []
         return claims
 
-    def _polled(
-        self, poller: WorkPoller, request: WaitingRequest, end: timedelta, path: RecordPath
-    ) -> Sequence[QueueAndMessage]:
+    def _polled(self, request: WaitingRequest, end: timedelta, path: RecordPath) -> Sequence[QueueAndMessage]:
         """The messages that the worker may claim now, none when it is to be answered. Raises
         ServiceUnavailable.
         """
-        polled = poller.wait(request, end - self._clock.monotonic())
+        polled = self._pollers.wait(path[0], path[1], request, end - self._clock.monotonic())
         with ExitStack() as undo:
             for queue, message in polled:
                 undo.callback(self._pollers.release, queue, message)

@@ -1,7 +1,7 @@
 """The pollers of this process, by pool."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -10,7 +10,12 @@ from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.claim_work.wakes import Wakes
-from legacy_queue.services.claim_work.work_poller import SharedPolling, WorkPoller
+from legacy_queue.services.claim_work.work_poller import (
+    QueueAndMessage,
+    SharedPolling,
+    WaitingRequest,
+    WorkPoller,
+)
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import WorkQueues
 
@@ -47,7 +52,10 @@ class PollerRegistry:
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
 
-    def poller(self, provisioner_id: str, worker_type: str) -> WorkPoller:
+    def wait(
+        self, provisioner_id: str, worker_type: str, request: WaitingRequest, timeout: timedelta
+    ) -> Sequence[QueueAndMessage]:
+        """As ``WorkPoller.wait``, of the poller of that pool."""
         pool = provisioner_id, worker_type
         with self._lock:
             if len(self._pollers) - len(self._shared.running) >= _MAX_IDLE:
@@ -55,7 +63,10 @@ class PollerRegistry:
             if pool not in self._pollers:
                 poller = WorkPoller(work_queues(*pool, self._shared.work_queues.shards), self._shared)
                 self._pollers = {**self._pollers, pool: poller}  # a new dict: other threads iterate over it
-            return self._pollers[pool]
+            poller = self._pollers[pool]
+            # under the lock: no other thread may forget it as idle in between, since it would miss offers
+            starts = poller.add(request)
+        return poller.wait(request, timeout, starts=starts)
 
     def on_offer(self, queue: WorkQueue, delay: timedelta = _NO_DELAY) -> None:
         """The queue has a message that is visible after ``delay``: poll it then if a request waits for it,

@@ -118,12 +118,12 @@ class WorkPoller:
         """How many requests wait."""
         return len(self._waiting)
 
-    def wait(self, request: WaitingRequest, timeout: timedelta) -> Sequence[QueueAndMessage]:
+    def wait(self, request: WaitingRequest, timeout: timedelta, *, starts: bool) -> Sequence[QueueAndMessage]:
         """The messages of the request, as soon as it has any: the caller is responsible for them.
 
-        Raises ServiceUnavailable if it cannot get any.
+        ``starts`` is what ``add`` returned. Raises ServiceUnavailable if it cannot get any.
         """
-        if self.add(request):
+        if starts:
             try:
                 threading.Thread(target=self._run, daemon=True).start()
             except RuntimeError:  # the system has no thread left: the next request tries again
@@ -217,9 +217,11 @@ class WorkPoller:
             # an offer of this process is polled without a turn: behind the polls of many idle pools, a
             # worker would get its task seconds late
             bound = nullcontext() if self._has_offer else self._shared.polls
+            pause = 0.0
             try:
                 with bound, self._shared.gate.pass_through():
                     self.poll_once()
+                pause = self.seconds_until_next_poll()
             except ServiceUnavailable as error:
                 self._finish([*self._waiting], error)
             except Exception:
@@ -231,7 +233,7 @@ class WorkPoller:
                     self._shared.running.discard(self)
                     return
             # ``_wake`` was cleared before the poll: what has set it since may have come too late for that
-            self._shared.waiter.wait(self._wake, self.seconds_until_next_poll())
+            self._shared.waiter.wait(self._wake, pause)
 
     def _by_need(self) -> list[WaitingRequest]:
         """The waiting requests: the fewest messages first, then the longest wait."""

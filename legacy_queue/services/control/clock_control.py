@@ -99,10 +99,21 @@ class ClockControl:
         if self._movable is None:
             raise RequestConflict(self.state().reason)
         with self._gate.closed(self._resolver.wake):
-            begin = format_time(self._clock.now())
-            yield self._movable
-            facts = {"movedTo": format_time(self._clock.now()), "frozen": self._movable.is_frozen}
-            self._record_move(Moment(begin, what, "clock", facts))
+            begin = self._clock.now()
+            offset = self._movable.offset
+            try:
+                yield self._movable
+            except Exception:
+                if self._movable.offset > offset:  # it failed half-way: until then time has passed for tasks
+                    passed = duration_words((self._clock.now() - begin).total_seconds())
+                    self._record(begin, f"the clock was moved by {passed}, and no further")
+                raise
+            self._record(begin, what)
+
+    def _record(self, begin: datetime, what: str) -> None:
+        state = self.state()
+        facts = {"movedTo": format_time(state.now), "frozen": state.is_frozen}
+        self._record_move(Moment(format_time(begin), what, "clock", facts))
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
         self._resolver.handle_all()  # effects that calls have deferred

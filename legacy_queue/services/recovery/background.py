@@ -21,6 +21,7 @@ from legacy_queue.services.workers.workers import Workers
 log = structlog.get_logger()
 
 _STOP_TIMEOUT = 10  # seconds for the work under way
+_RESTART_AFTER = 1.0  # seconds
 
 Act = Callable[[], None]  # may raise ServiceUnavailable
 
@@ -74,7 +75,7 @@ class Background:
         """Start the threads. Call it in the process that serves, after any fork."""
         _try(self._check_broker)  # consumers bind once the process is ready
         for loop in self._loops:
-            thread = threading.Thread(target=loop, daemon=True)
+            thread = threading.Thread(target=self._keep_running, args=[loop], daemon=True)
             thread.start()
             self._threads.append(thread)  # after its start: stop() joins it
 
@@ -116,6 +117,15 @@ class Background:
     def _receive(self) -> None:
         while not self.stopping.is_set() and self._timers.receive():
             pass
+
+    def _keep_running(self, loop: Act) -> None:
+        """Begin the loop again if it ends by a defect: without it the process would still look well."""
+        while not self.stopping.is_set():
+            try:
+                loop()
+            except Exception:
+                log.exception("background-restarted")
+                self._waiter.wait(self.stopping, _RESTART_AFTER)
 
     def _repeat(self, act: Act, every: timedelta) -> None:
         while not self._waiter.wait(self.stopping, every.total_seconds()):

@@ -80,7 +80,7 @@ class PeriodicJobs:
     def _do_pages(self, job: PeriodicJob, lease: JobLease, stop: threading.Event) -> datetime:
         """Raises Changed: another process has acquired the lease."""
         began, after = _parsed(lease.cursor) or (self._clock.now(), "")
-        page_began = self._clock.wall_time()
+        page_began = self._clock.monotonic()
         end = page_began + TURN
         while not stop.is_set() and page_began < end:
             try:
@@ -99,9 +99,9 @@ class PeriodicJobs:
             after = position
             cursor = f"{format_time(began)} {position}"
             lease = self._leases.renew(lease, self._clock.now() + JOB_LEASE, cursor, lease.since)
-            took = self._clock.wall_time() - page_began
-            self._waiter.wait(stop, max(timedelta(0), min(MAX_PAUSE, took)).total_seconds())
-            page_began = self._clock.wall_time()
+            took = self._clock.monotonic() - page_began
+            self._waiter.wait(stop, min(MAX_PAUSE, took).total_seconds())
+            page_began = self._clock.monotonic()
         return self._release(lease, timedelta(0), lease.cursor, lease.since)
 
     def _release(self, lease: JobLease, pause: timedelta, cursor: str, since: datetime | None) -> datetime:
