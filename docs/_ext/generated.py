@@ -362,7 +362,11 @@ def azure() -> str:
     heads = ["", "request", "answer", "Azurite", "source"]
     placeholders = [[f"`{{{name}}}`", meaning] for name, meaning in content["placeholders"].items()]
     sections = [f"## {name}\n\n{_table(heads, rows)}" for name, rows in tables.items() if rows]
-    count = f"There are {len(content['case'])} requests. In them:\n"
+    count = (
+        f"There are {len(content['case'])} requests. Each answer also has `x-ms-version`, `x-ms-request-id` "
+        "and `Date`, each error the time and its request id in its message. Where the column *Azurite* "
+        "is empty, Azurite answers the same.\n"
+    )
     return "\n".join([count, _table(["", "stands for"], placeholders), *sections])
 
 

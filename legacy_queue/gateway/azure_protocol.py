@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
@@ -183,7 +184,7 @@ def _version(parameters: Mapping[str, str]) -> str:
 
     Raises AzureError for a version that never was.
     """
-    named, header = parameters.get("api-version"), request.headers.get("x-ms-version")
+    named, header = parameters.get("api-version"), request.environ.get("HTTP_X_MS_VERSION")
     signed = parameters.get("sv", "")
     if named is not None and not _is_version(named):
         raise AzureError("InvalidQueryParameterValue", parameter="api-version")
@@ -193,6 +194,7 @@ def _version(parameters: Mapping[str, str]) -> str:
     return named or header or (signed if _is_version(signed) else _DEFAULT_VERSION)
 
 
+@lru_cache(maxsize=100)
 def _is_version(text: str) -> bool:
     """Every day since the first version passes: this server answers all versions alike."""
     try:
@@ -333,7 +335,7 @@ def _with_common_headers(response: Response) -> Response:
     response.headers["Cache-Control"] = "no-store"  # the answer is for the holder of a signed URL
     response.headers["x-ms-request-id"] = _request_id()
     response.headers["x-ms-version"] = g.get("azure_version") or _DEFAULT_VERSION
-    client_request_id = request.headers.get("x-ms-client-request-id", "")
+    client_request_id = request.environ.get("HTTP_X_MS_CLIENT_REQUEST_ID", "")
     if _CLIENT_REQUEST_ID.fullmatch(client_request_id):
         response.headers["x-ms-client-request-id"] = client_request_id
     return response
