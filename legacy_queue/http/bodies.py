@@ -141,7 +141,7 @@ def indented(value: Any, max_length: int) -> str:
     Two megabytes of nested arrays would be indented to hundreds.
     """
     text = StringIO()
-    for part in json.JSONEncoder(indent=2).iterencode(value):
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
         text.write(part)
         if text.tell() > max_length:
             break

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from flask import Response
 from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.hawk import decode_base64
 from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.worker_record import RecordPath
 from legacy_queue.http.endpoint import Call
 from legacy_queue.services.pages import Page
@@ -43,13 +43,13 @@ def page_answer(
     page = ask(
         begin,
         int(call.query.get("limit", _MAX_LIMIT)),
-        lambda item: _json(call.shaped({name: to_wire(item)})[name]),
+        lambda item: to_json(call.shaped({name: to_wire(item)})[name]),
     )
     properties = {**beside, **({} if page.total is None else {"total": page.total})}
     if page.after is not None:
         properties["continuationToken"] = token_of(call, page.after)
-    start = _json(call.shaped({**properties, name: []})).removesuffix(b"]}")
-    body = b"".join((start, b", ".join(page.items), b"]}"))
+    start = to_json(call.shaped({**properties, name: []})).removesuffix(b"]}")
+    body = b"".join((start, b",".join(page.items), b"]}"))
     return Response(body, content_type="application/json")
 
 
@@ -98,14 +98,10 @@ def place_in(call: Call[Any], pattern: str) -> str:
 
 
 def _list_id(call: Call[Any]) -> str:
-    of_body = f"the body with the hash {hashlib.sha256(_json(call.body)).hexdigest()}" if call.body else ""
+    of_body = f"the body with the hash {hashlib.sha256(to_json(call.body)).hexdigest()}" if call.body else ""
     # taskQueueId repeats the provisionerId and the workerType
     ids = [value for name, value in call.params.items() if name != "taskQueueId"]
     filters = [
         f"{name}={value}" for name, value in sorted(call.query.items()) if name not in (*PAGED, "part")
     ]
     return "/".join([*ids, *filters]) or of_body or "all"
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()

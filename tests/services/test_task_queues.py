@@ -164,11 +164,15 @@ from gevent import monkey
 monkey.patch_all()
 import itertools
 import gevent
+from legacy_queue.services.tasks.listing import Wanted
 from tests.services.harness import Harness
 
-harness = Harness()
+many, large = Harness(), Harness()
 for _ in range(600):
-    harness.create()
+    many.create()
+GROUP = "VLdaX5vAQ0iW8JIr3sGQZw"
+for _ in range(12):
+    large.create(taskGroupId=GROUP, payload={"log": "x" * 200_000})
 turns = itertools.count(0)
 
 
@@ -179,13 +183,17 @@ def go_on():
 
 
 gevent.spawn(go_on)
-for read in (
-    lambda queues: queues.counts(["provisioner/worker-Type_1"]),
-    lambda queues: queues.open_counts(),
-    lambda queues: queues.tasks("provisioner/worker-Type_1", "pending", "", 600, lambda task: b"1"),
+POOL = "provisioner/worker-Type_1"
+for harness, read in (
+    (many, lambda services: services.task_queues.counts([POOL])),
+    (many, lambda services: services.task_queues.open_counts()),
+    (many, lambda services: services.task_queues.tasks(POOL, "pending", "", 600, lambda task: b"1")),
+    (large, lambda services: services.task_queues.tasks(POOL, "pending", "", 12, lambda task: b"1")),
+    (large, lambda services: services.listing.search(Wanted(), "", 12, lambda task: b"1")),
+    (large, lambda services: services.listing.search(Wanted(group_id=GROUP), "", 12, lambda task: b"1")),
 ):
     before = next(turns)
-    read(harness.replica().task_queues)
+    read(harness.replica())
     print(next(turns) - before - 1)
 """
 

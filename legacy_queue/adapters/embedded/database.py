@@ -67,6 +67,10 @@ class Database:
         """What the statement returns."""
         return self._run(lambda connection: connection.execute(sql, values).fetchall())
 
+    def read(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """The result of ``work``, which changes nothing."""
+        return self._run(work)
+
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
         """How many rows the statement changed. It needs no BEGIN, which would cost as much again."""
         self._before_change()

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
@@ -38,21 +39,22 @@ _MAX_INTEGER = 2**63 - 1  # of SQLite
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
 _INDEXED_STATES = ("unscheduled", "pending", "running", "active")  # of tasks, and of a group's members
-_MAX_READ = 250  # rows for a page, which bounds the time that it takes
+# what a page reads, which bounds the time that it takes: rows, and bytes of them beside the last row
+_MAX_READ = 250
+_MAX_SIZE = 512 * 1024
 _AT = "name = ? AND partition = ? AND key = ?"
-# The next rows of an index: the place of each, and its content if the row meets the conditions. These are no
-# part of WHERE: where few rows meet them, SQLite would read on to the end of the table, and hold the loop.
-# The index is named, since SQLite without statistics may sort a whole table instead.
-_NEXT = f"""SELECT * FROM (
-  SELECT json_array({{order}}), partition, key, etag, CASE WHEN {{is_met}} THEN {{content}} END
-  FROM rows {{index}} WHERE name = ? AND {{bounds}} ORDER BY {{order}} LIMIT {_MAX_READ})"""
+# The rows of ``ids``, in their order: the place of each, its content if it meets the conditions, and how much
+# was read for it. The conditions are no part of WHERE: where few rows meet them, SQLite would read on to the
+# end of the table, and hold the loop. A row is read when it is fetched, since nothing here needs sorting but
+# ``ids``, which are of an index alone.
+_ROWS = """SELECT json_array({place}), partition, key, etag,
+  CASE WHEN name = ? AND {is_met} THEN {content} END, {size}
+  FROM ({ids}) AS found CROSS JOIN rows ON rows.rowid = found.id"""
+# The next rows of an index, which is named, since SQLite without statistics may sort a whole table instead.
+_NEXT = f"""SELECT * FROM (SELECT rowid AS id, {{order}} FROM rows {{index}} WHERE name = ? AND {{bounds}}
+  ORDER BY {{order}} LIMIT {_MAX_READ})"""
 # The rows that were inserted last, first: SQLite counts the rowid up. Those of other tables are read as well.
-# The contents of no more rows than are wanted are read: a row may have a megabyte.
-_NEWEST = f"""SELECT json_array(id), partition, key, etag,
-  CASE WHEN met AND SUM(met) OVER (ORDER BY id DESC) <= ? THEN
-  (SELECT {{content}} FROM rows WHERE rowid = id) END FROM (
-  SELECT rowid AS id, partition, key, etag, name = ? AND {{is_met}} AS met FROM rows WHERE rowid IN
-  (SELECT rowid FROM rows {{where}} rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ})) ORDER BY id DESC"""
+_NEWEST = f"SELECT rowid AS id FROM rows {{where}} rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}"
 _BY_KEY = "(partition, key) >= (?, ?) AND (partition, key) <= (?, ?)"
 _OF_ALL = f" ORDER BY partition, key LIMIT {_MAX_READ}"
 _COLUMNS = {PARTITION: "partition", KEY: "key", "expires": "expires"}
@@ -105,21 +107,25 @@ class EmbeddedTable(Table):
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
             return RowPage([], None)
-        content = "content" if select is None or select else "'{}'"
+        of_state = next(filter(_is_of_index, conditions), None)
+        others = [condition for condition in conditions if condition is not of_state]
         if newest_first:
-            sql, values = self._newest(conditions, after, limit, content)
+            ids, place, values = self._newest(of_state, after)
         else:
-            sql, values = self._query(conditions, after, content)
-        found = self._database.rows(sql, values)
-        rows = list[Row]()
-        place = None
-        read = 0
-        for read, (place, partition, key, etag, content) in enumerate(found, 1):  # noqa: B007 - used below
-            if content is not None:
-                rows.append(_row(partition, key, _decoded(content, select), etag))
-            if len(rows) == limit:
-                break
-        return RowPage(rows, None if read == len(found) < _MAX_READ else place)
+            ids, place, values = self._next(of_state, others, conditions, after)
+        is_met, asked = _met(others)
+        content = "content" if select is None or select else "'{}'"
+        is_read = content == "content" or any(condition.name not in _COLUMNS for condition in others)
+        sql = _ROWS.format(
+            place=place, is_met=is_met, content=content, size="length(content)" if is_read else "0", ids=ids
+        )
+        found, is_end = self._database.read(partial(_fetched, sql, [self._name, *asked, *values], limit))
+        rows = [
+            _row(partition, key, _decoded(content, select), etag)
+            for _, partition, key, etag, content, _ in found
+            if content is not None
+        ]
+        return RowPage(rows, None if is_end else found[-1][0])
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
@@ -155,10 +161,14 @@ class EmbeddedTable(Table):
         sql = f"{verb} INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)"
         return (sql, (*at, *columns.values(), etag, _encoded(values))), etag
 
-    def _query(self, conditions: Sequence[Condition], after: str, content: str) -> tuple[str, Sequence[Any]]:
-        """See ``_NEXT``: of the index whose order and range fit the conditions best."""
-        of_state = next(filter(_is_of_index, conditions), None)
-        others = [condition for condition in conditions if condition is not of_state]
+    def _next(
+        self,
+        of_state: Condition | None,
+        others: Sequence[Condition],
+        conditions: Sequence[Condition],
+        after: str,
+    ) -> tuple[str, str, Sequence[Any]]:
+        """See ``_NEXT``: of the index whose order and range fit best; its order, and the values."""
         expired = [_term(c) for c in others if (c.name, c.operator) == ("expires", "lt")]
         is_by_expiry = expired and not (of_state or {PARTITION, KEY} & {c.name for c in others})
         place = _place(after, int, str, str) if is_by_expiry else _place(after, str, str)
@@ -179,23 +189,36 @@ class EmbeddedTable(Table):
             index = "INDEXED BY rows_by_state"
             bounds = f"state = ? AND {_BY_KEY}"
             ranges = [(state, *ranges[0]) for state in dict.fromkeys(_values(of_state))]
-        is_met, asked = _met(others)
-        one = _NEXT.format(order=order, is_met=is_met, content=content, index=index, bounds=bounds)
-        sql = " UNION ALL ".join([one] * len(ranges)) + ("" if len(ranges) == 1 else _OF_ALL)
-        return sql, [value for each in ranges for value in (*asked, self._name, *each)]
+        one = _NEXT.format(order=order, index=index, bounds=bounds)
+        ids = " UNION ALL ".join([one] * len(ranges)) + ("" if len(ranges) == 1 else _OF_ALL)
+        return f"SELECT id FROM ({ids})", order, [value for each in ranges for value in (self._name, *each)]
 
-    def _newest(
-        self, conditions: Sequence[Condition], after: str, limit: int, content: str
-    ) -> tuple[str, Sequence[Any]]:
+    def _newest(self, of_state: Condition | None, after: str) -> tuple[str, str, Sequence[Any]]:
         """See ``_NEWEST``: of all rows, or of those in unresolved states, which have an index."""
-        of_state = next(filter(_is_of_index, conditions), None)
-        is_met, asked = _met([condition for condition in conditions if condition is not of_state])
         states = _values(of_state) if of_state else ()
         marks = ", ".join("?" * len(states))
         where = f"INDEXED BY rows_by_state WHERE name = ? AND state IN ({marks}) AND" if states else "WHERE"
-        sql = _NEWEST.format(is_met=is_met, content=content, where=where)
         before = _place(after, int) or [_MAX_INTEGER]
-        return sql, [limit, self._name, *asked, *((self._name, *states) if states else ()), *before]
+        of_states = (self._name, *states) if states else ()
+        return _NEWEST.format(where=where), "rows.rowid", [*of_states, *before]
+
+
+def _fetched(
+    sql: str, values: Sequence[Any], limit: int, connection: sqlite3.Connection
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """The rows until ``limit`` have a content, or ``_MAX_SIZE`` was read, and whether none is left."""
+    found = []
+    met = size = 0
+    cursor = connection.execute(sql, values)
+    for row in cursor:
+        found.append(row)
+        met += row[4] is not None
+        size += row[5]
+        if met == limit or size >= _MAX_SIZE:
+            break
+    is_end = next(cursor, None) is None and len(found) < _MAX_READ
+    cursor.close()
+    return found, is_end
 
 
 def _place(after: str, *kinds: type) -> list[Any]:

@@ -27,6 +27,7 @@ from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.story import moment_words, request_words, shortened
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import duration_words, format_time
+from legacy_queue.http.bodies import indented
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.endpoints.control import ControlServices, clock_answer
 from legacy_queue.http.endpoints.groups import group_wire
@@ -60,6 +61,7 @@ _ENDS = ("completed", "failed", "exception")
 _POOLS = 75  # at once: with the longest names, 60 kB
 _TASKS = 50
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run
+_MAX_DEFINITION = 100_000  # characters
 _MAX_OF_GROUP = 1000  # tasks that are counted
 _DRAWN = 200  # tasks of a group
 _LOGS = "public/logs/"
@@ -251,7 +253,8 @@ class Pages:
         files = [{**json.loads(it), "runId": run_id} for run_id, page in lists.items() for it in page.items]
         return {
             "task": {**answer, "story": shortened(answer["story"])},
-            "definition": json.dumps(task.definition.wire, indent=2, ensure_ascii=False),
+            "definition": indented(task.definition.wire, _MAX_DEFINITION)[:_MAX_DEFINITION],
+            "max_definition": _MAX_DEFINITION,
             "name": task.definition.wire["metadata"]["name"],
             "priority": task.priority,
             "picture": Markup(life_svg(answer)),  # noqa: S704 - it is escaped there

@@ -1,7 +1,7 @@
 """Lists of tasks, page by page."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -84,10 +84,11 @@ class Listing:
         looked_at = size = 0
         for _ in yielding(range(_MAX_READS), 1):
             tasks, next_after = self._some(wanted, after, min(limit - len(items), _TASKS_OF_A_READ))
-            found = [render(task) for task in tasks if wanted.is_met_by(task)]
-            items += found
-            size += sum(map(len, found))
-            looked_at += len(tasks)
+            for task in tasks:  # one at a time, as they are read: each may have a megabyte
+                looked_at += 1
+                if wanted.is_met_by(task):
+                    items.append(render(task))
+                    size += len(items[-1])
             if next_after is None:
                 return Page(items, None)
             after = next_after
@@ -95,7 +96,7 @@ class Listing:
                 break
         return Page(items, after)
 
-    def _some(self, wanted: Wanted, after: str, limit: int) -> tuple[Sequence[Task], str | None]:
+    def _some(self, wanted: Wanted, after: str, limit: int) -> tuple[Iterable[Task], str | None]:
         """Tasks of the group, or those that storage selects by state and pool."""
         if not wanted.group_id:
             try:
@@ -106,11 +107,14 @@ class Listing:
                 ) from None
             return [each.task for each in stored], next_after
         ids = self._groups.members(wanted.group_id, after, limit)
-        found = []
-        for task_id in ids:
+        return self._loaded(ids), ids[-1] if len(ids) == limit else None
+
+    def _loaded(self, task_ids: Sequence[str]) -> Iterator[Task]:
+        """Those that exist, each when it is needed."""
+        for task_id in task_ids:
             with suppress(Corrupt):
-                found += [each.task for each in [self._tasks.load(task_id)] if each]
-        return found, ids[-1] if len(ids) == limit else None
+                if stored := self._tasks.load(task_id):
+                    yield stored.task
 
     def at_places(
         self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask

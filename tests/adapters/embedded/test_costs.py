@@ -1,6 +1,7 @@
 """What an operation on embedded storage costs: rows and steps of SQLite, however much is stored."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,11 @@ class CountingDatabase(Database):
         found = self._counter.execute(sql, values).fetchall()
         self.returned = max(self.returned, len(found))
         return found
+
+    def read(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        found, is_end = work(self._counter)
+        self.returned = max(self.returned, len(found))
+        return found, is_end
 
     def _count(self) -> int:
         self.steps += TENTHS
@@ -140,6 +146,21 @@ def test_a_whole_table_is_read_in_many_short_pages(database: CountingDatabase) -
         found, pages, after = found + len(page.rows), pages + 1, page.after
     assert (found, database.returned) == (10_000, 250)
     assert pages == 41
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_page_of_large_rows_ends_at_half_a_megabyte(newest_first: bool) -> None:
+    large = EmbeddedTable(Database(None, FakeClock(NOW)), "t")
+    for number in range(30):
+        large.insert(f"p{number:02}", "task", {"state": "failed", "log": b"x" * 60 * 1024})
+    found, after = [0], ""
+    failed = where("state", "eq", "failed")
+    while page := large.page([failed], after, 1000, newest_first=newest_first):
+        found.append(len(page.rows))
+        if page.after is None:
+            break
+        after = page.after
+    assert (max(found), sum(found)) == (9, 30)
 
 
 def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:
