@@ -89,7 +89,9 @@ def test_a_task_follows_the_sequence_chart_of_the_deployed_protocol(queue: Queue
     url = template.replace("{{messageId}}", message.message_id)
     wrong = url.replace("{{popReceipt}}", quote("AAAAMAAAABBBBCCCCDDDD+/=", safe=""))
     url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
-    assert [requests.delete(each, timeout=LONG).status_code for each in (wrong, url, url)] == [400, 204, 404]
+    refused, *others = [requests.delete(each, timeout=LONG).status_code for each in (wrong, url, url)]
+    assert refused in (400, 404)  # of Azurite, of Azure
+    assert others == [204, 404]
     assert queue.poll(worker_type) == []
 
     # reclaims before takenUntil; Worker -> Queue: reportCompleted
