@@ -7,8 +7,10 @@ browser may show its answers as a page. Requests carry their SAS: this module ne
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import cast
 from urllib.parse import unquote
@@ -28,6 +30,7 @@ from legacy_queue.gateway.azure_protocol import (
     blueprint_of,
     check_timeout,
 )
+from legacy_queue.gateway.crc64 import crc64
 from legacy_queue.outside_loop import outside_loop
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
@@ -37,7 +40,11 @@ from legacy_queue.ports.blob import (
     BlobProperties,
     Block,
     BlockCountExceedsLimit,
+    ConditionNotMet,
+    InvalidBlobOrBlock,
     InvalidBlockList,
+    WriteOptions,
+    Written,
 )
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.stores.blobs import BLOCK, Blobs
@@ -54,6 +61,10 @@ _OF_EACH_BLOB = {  # headers of reads: there are no other blobs, no leases, and 
     "x-ms-lease-status": "unlocked",
     "x-ms-server-encrypted": "true",
 }
+_MAX_METADATA = 8 * 1024  # bytes of names and values
+_META = "x-ms-meta-"
+_CRC64 = "x-ms-content-crc64"
+_CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
 # of a block list, as clients write it; ``*+`` does not try again what it has matched
 _BEGIN_OF_LIST = re.compile(rb"(?:\xef\xbb\xbf)?(?:<\?xml [^<>]{1,200}\?>)?\s*+<BlockList\s*+(/?)>\s*+")
@@ -67,7 +78,7 @@ _END_OF_LIST = re.compile(rb"</BlockList\s*+>\s*+")
 def azure_blob_api(
     account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer
 ) -> Blueprint:
-    """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
+    """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks, list and properties.
 
     Mount it beside ``azure_queue_api``. A blob may be as large as in Azure and is stored as its body arrives.
     Each write holds a slot of its run meanwhile. ``observer`` may cause faults of writes.
@@ -87,6 +98,8 @@ def azure_blob_api(
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:
                 return _read(container, name)
+            case "PUT", "metadata" | "properties" as comp:
+                return _describe(container, name, is_metadata=comp == "metadata")
             case "PUT", None | "block" | "blocklist":
                 run = run_of_blob(name)
                 observer.cause_fault(request.environ, UPLOAD, [run] if run else [])
@@ -115,6 +128,7 @@ def _read(container: BlobContainer, name: str) -> Response:
     response.headers |= _OF_EACH_BLOB | {"ETag": properties.etag}
     if properties.content_encoding:
         response.headers["Content-Encoding"] = properties.content_encoding
+    response.headers.update({f"{_META}{key}": text for key, text in properties.metadata.items()})
     response.content_length = length
     response.last_modified = properties.modified
     if status := _unmet_condition(properties):
@@ -135,6 +149,9 @@ def _read(container: BlobContainer, name: str) -> Response:
         response.make_conditional(environ, accept_ranges=has_range, complete_length=length)
     except RequestedRangeNotSatisfiable:
         raise AzureError("InvalidRange", headers={"Content-Range": f"bytes */{length}"}) from None
+    if properties.md5:  # Content-MD5 is that of the body
+        is_part = response.status_code == 206
+        response.headers["x-ms-blob-content-md5" if is_part else "Content-MD5"] = properties.md5
     return response
 
 
@@ -153,73 +170,189 @@ def _unmet_condition(properties: BlobProperties) -> int:
 
 
 def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mapping[str, str]) -> Response:
-    sent = request.headers
-    comp = parameters.get("comp")
-    if comp == "block":
-        block_id = parameters.get("blockid", "")
-        if not _is_block_id(block_id):
-            raise AzureError(
-                "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
-            )
-        try:
-            container.put_block(name, block_id, _whole(_body(_MAX_BLOCK)))
-        except BlockCountExceedsLimit:
-            raise AzureError("BlockCountExceedsLimit") from None
-        return _stored()
-    if comp is None and (kind := sent.get("x-ms-blob-type")) != "BlockBlob":
-        named = {"HeaderName": "x-ms-blob-type", **({"HeaderValue": kind} if kind else {})}
-        raise AzureError("InvalidHeaderValue" if kind else "MissingRequiredHeader", elements=named)
-    # in a request with a block list, headers without x-ms-blob describe the list
-    content_type, encoding = (
-        sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))
-        for header in ("content-type", "content-encoding")
-    )
-    is_new = sent.get("if-none-match") == "*"
-    properties = content_type or "application/octet-stream", encoding
     try:
-        if comp:
-            document = _whole(_body(_MAX_BLOCK_LIST))
-            listed = outside_loop(lambda: _block_list(document))
-            written = container.put_block_list(name, listed, *properties, is_new=is_new)
-        else:
-            written = blobs.write(name, _body(_MAX_BODY), *properties, is_new=is_new)
-    except (BlobAlreadyExists, BlockCountExceedsLimit, InvalidBlockList) as error:
+        match parameters.get("comp"):
+            case "block":
+                return _put_block(container, name, parameters.get("blockid", ""))
+            case "blocklist":
+                return _put_block_list(container, name)
+        return _put(container, blobs, name)
+    except (
+        BlobAlreadyExists,
+        BlockCountExceedsLimit,
+        ConditionNotMet,
+        InvalidBlobOrBlock,
+        InvalidBlockList,
+    ) as error:
         raise AzureError(type(error).__name__) from None
-    response = _stored()
+
+
+def _put_block(container: BlobContainer, name: str, block_id: str) -> Response:
+    if not _is_block_id(block_id):
+        raise AzureError(
+            "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
+        )
+    if request.content_length == 0:
+        raise _invalid_header("content-length", "expected a block of at least a byte")
+    body = _Body(_MAX_BLOCK)
+    container.put_block(name, block_id, _whole(body))
+    return _stored(body)
+
+
+def _put_block_list(container: BlobContainer, name: str) -> Response:
+    options = _options(container, name)  # headers without x-ms-blob describe the list
+    body = _Body(_MAX_BLOCK_LIST)
+    document = _whole(body)
+    listed = outside_loop(lambda: _block_list(document))
+    options = replace(options, md5=_declared_md5("x-ms-blob-content-md5"))
+    written = container.put_block_list(name, listed, *_content("x-ms-blob-"), options)
+    return _stored(body, written)
+
+
+def _put(container: BlobContainer, blobs: Blobs, name: str) -> Response:
+    if (kind := request.headers.get("x-ms-blob-type")) != "BlockBlob":
+        if kind:
+            raise _invalid_header("x-ms-blob-type", "expected BlockBlob")
+        raise AzureError("MissingRequiredHeader", elements={"HeaderName": "x-ms-blob-type"})
+    options = _options(container, name)
+    body = _Body(_MAX_BODY, "x-ms-blob-content-md5")
+    written = blobs.write(name, body, *_content("x-ms-blob-", ""), lambda: replace(options, md5=body.md5))
+    response = _stored(body, written)
+    response.headers["Content-MD5"] = body.md5
+    return response
+
+
+def _describe(container: BlobContainer, name: str, *, is_metadata: bool) -> Response:
+    properties = container.properties(name)
+    if properties is None:
+        raise AzureError("BlobNotFound")
+    if _unmet_condition(properties):
+        raise AzureError("ConditionNotMet")
+    if is_metadata:
+        wanted = replace(properties, metadata=_metadata())
+    else:
+        content_type, encoding = _content("x-ms-blob-")
+        md5 = _declared_md5("x-ms-blob-content-md5")
+        wanted = replace(properties, content_type=content_type, content_encoding=encoding, md5=md5)
+    try:
+        written = container.describe(name, wanted)
+    except ConditionNotMet:
+        raise AzureError("ConditionNotMet") from None
+    return _with_version(answer(200), written)
+
+
+def _options(container: BlobContainer, name: str) -> WriteOptions:
+    """Raises AzureError for a condition that the blob does not meet; the write is of that version then."""
+    metadata = _metadata()
+    if request.if_none_match.star_tag:
+        return WriteOptions(is_new=True, metadata=metadata)
+    if not any(header in request.headers for header in _CONDITIONS):
+        return WriteOptions(metadata=metadata)
+    properties = container.properties(name)
+    if _unmet_condition(properties) if properties else request.if_match:
+        raise AzureError("ConditionNotMet")
+    return WriteOptions(replaces=properties.etag if properties else None, metadata=metadata)
+
+
+def _content(*prefixes: str) -> tuple[str, str | None]:
+    """Content type and encoding, by the headers with the first of the prefixes that there are."""
+    content_type, encoding = (
+        next(filter(None, (request.headers.get(f"{prefix}content-{name}") for prefix in prefixes)), None)
+        for name in ("type", "encoding")
+    )
+    return content_type or "application/octet-stream", encoding
+
+
+def _metadata() -> Mapping[str, str]:
+    found = {
+        name.lower().removeprefix(_META): text
+        for name, text in request.headers.items()
+        if name.lower().startswith(_META)
+    }
+    if not all(re.fullmatch("[a-z_][a-z0-9_]*", name) for name in found):
+        raise AzureError("InvalidMetadata", "expected names of letters, digits and _")
+    if sum(len(name) + len(text) for name, text in found.items()) > _MAX_METADATA:
+        raise AzureError("MetadataTooLarge", f"expected at most {_MAX_METADATA} bytes")
+    return found
+
+
+def _stored(body: "_Body", written: Written | None = None) -> Response:
+    """What Azure answers to each write; clients read no more from the first header than that it is there."""
+    response = answer(201)
+    response.headers["x-ms-request-server-encrypted"] = "true"
+    response.headers.update(body.checked)
+    return _with_version(response, written) if written else response
+
+
+def _with_version(response: Response, written: Written) -> Response:
     response.headers["ETag"] = written.etag
     response.last_modified = written.modified
     return response
 
 
-def _stored() -> Response:
-    """What Azure answers to each write; clients read no more from this header than that it is there."""
-    response = answer(201)
-    response.headers["x-ms-request-server-encrypted"] = "true"
-    return response
+class _Body:
+    """The body in chunks; raises AzureError, at its end if it is incomplete or has another sum than declared.
+
+    Then it has an MD5, and ``checked`` has the headers with the sums.
+    """
+
+    def __init__(self, max_length: int, *md5_headers: str) -> None:
+        length = request.content_length
+        if length is None:
+            raise AzureError("MissingContentLengthHeader")
+        if length > max_length:
+            raise AzureError("RequestBodyTooLarge", f"At most {max_length} bytes are accepted.")
+        self._length = length
+        self._md5s = [_declared_md5(header) for header in ("content-md5", *md5_headers)]
+        self._crc64 = _declared_sum(_CRC64, 8, "InvalidHeaderValue")
+        self.checked = {
+            name: request.headers[name] for name in ("content-md5", _CRC64) if name in request.headers
+        }
+        if len(self.checked) > 1:
+            raise AzureError("BothCrc64AndMd5HeaderPresent")
+        self.md5 = ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        received = 0
+        crc = 0
+        md5 = hashlib.md5(usedforsecurity=False)
+        with suppress(MalformedPayload, OSError, ClientDisconnected):
+            while chunk := request.stream.read(_CHUNK):
+                received += len(chunk)
+                md5.update(chunk)
+                if self._crc64:
+                    crc = outside_loop(partial(crc64, chunk, crc))
+                yield chunk
+        if received != self._length:
+            raise AzureError("InvalidInput", f"The body ended after {received} of {self._length} bytes.")
+        self.md5 = base64.b64encode(md5.digest()).decode()
+        if any(declared not in (None, self.md5) for declared in self._md5s):
+            raise AzureError("Md5Mismatch")
+        if self._crc64 not in (None, base64.b64encode(crc.to_bytes(8, "little")).decode()):
+            raise AzureError("Crc64Mismatch")
 
 
-def _body(max_length: int) -> Iterator[bytes]:
-    """The body in chunks; raises AzureError, at its end if it is incomplete."""
-    length = request.content_length
-    received = 0
-    md5 = hashlib.md5(usedforsecurity=False)
-    if length is None:
-        raise AzureError("MissingContentLengthHeader")
-    if length > max_length:
-        raise AzureError("RequestBodyTooLarge", f"At most {max_length} bytes are accepted.")
-    with suppress(MalformedPayload, OSError, ClientDisconnected):
-        while chunk := request.stream.read(_CHUNK):
-            received += len(chunk)
-            md5.update(chunk)
-            yield chunk
-    if received != length:
-        raise AzureError("InvalidInput", f"The body ended after {received} of {length} bytes.")
-    digest = base64.b64encode(md5.digest()).decode()
-    if request.headers.get("content-md5", digest) != digest:
-        raise AzureError("Md5Mismatch")
+def _declared_md5(header: str) -> str | None:
+    return _declared_sum(header, 16, "InvalidMd5")
 
 
-def _whole(chunks: Iterator[bytes]) -> bytes:
+def _declared_sum(header: str, length: int, code: str) -> str | None:
+    """The header, if there is one; raises AzureError if it is not base64 of that many bytes."""
+    text = request.headers.get(header)
+    if text is None:
+        return None
+    with suppress(ValueError):
+        if len(base64.b64decode(text, validate=True)) == length:
+            return text
+    raise AzureError(code, elements={"HeaderName": header, "HeaderValue": text})
+
+
+def _invalid_header(name: str, detail: str) -> AzureError:
+    named = {"HeaderName": name, "HeaderValue": request.headers.get(name, "")}
+    return AzureError("InvalidHeaderValue", detail, elements=named)
+
+
+def _whole(chunks: Iterable[bytes]) -> bytes:
     """The chunks in one piece, which are never in memory twice."""
     whole = BytesIO()
     for chunk in chunks:

@@ -50,18 +50,26 @@ AuthorizationProtocolMismatch 403 This request is not authorized to perform this
 protocol.
 BlobAlreadyExists 409 The specified blob already exists.
 BlobNotFound 404 The specified blob does not exist.
+BothCrc64AndMd5HeaderPresent 400 Both x-ms-content-crc64 header and Content-MD5 header are present.
 BlockCountExceedsLimit 409 The uncommitted block count cannot exceed the maximum limit.
 ConditionNotMet 412 The condition specified using HTTP conditional header(s) is not met.
 CorsPreflightFailure 403 CORS not enabled or no matching rule found for this request.
+Crc64Mismatch 400 The CRC64 value specified in the request did not match the CRC64 value calculated by the \
+server.
+InvalidBlobOrBlock 400 The specified blob or block content is invalid.
 InvalidBlockList 400 The specified block list is invalid.
 InvalidHeaderValue 400 The value for one of the HTTP headers is not in the correct format.
 InvalidInput 400 One of the request inputs is not valid.
+InvalidMd5 400 The MD5 value specified in the request is invalid. The MD5 value must be 128 bits and \
+Base64-encoded.
+InvalidMetadata 400 The specified metadata is invalid. It includes characters that are not permitted.
 InvalidQueryParameterValue 400 Value for one of the query parameters specified in the request URI is invalid.
 InvalidRange 416 The range specified is invalid for the current size of the resource.
 InvalidUri 400 The requested URI does not represent any resource on the server.
 InvalidXmlDocument 400 XML specified is not syntactically valid.
 Md5Mismatch 400 The MD5 value specified in the request did not match the MD5 value calculated by the server.
 MessageNotFound 404 The specified message does not exist.
+MetadataTooLarge 400 The size of the specified metadata exceeds the maximum size permitted.
 MissingContentLengthHeader 411 The Content-Length header was not specified.
 MissingRequiredHeader 400 An HTTP header that's mandatory for this request is not specified.
 MissingRequiredQueryParameter 400 A query parameter that's mandatory for this request is not specified.

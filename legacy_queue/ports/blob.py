@@ -1,7 +1,7 @@
 """A container of block blobs, as Azure Blob Storage has it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -12,6 +12,14 @@ class BlobAlreadyExists(Exception):
 
 class BlockCountExceedsLimit(Exception):
     """The blob has as many uncommitted blocks as are accepted."""
+
+
+class ConditionNotMet(Exception):
+    """The blob is another version than the one that the write replaces."""
+
+
+class InvalidBlobOrBlock(Exception):
+    """The id of the block has another length than those of the blob's other uncommitted blocks."""
 
 
 class InvalidBlockList(Exception):
@@ -28,13 +36,19 @@ class Written:
 
 @dataclass(frozen=True)
 class BlobProperties:
-    """``length`` in bytes as stored, after any content encoding."""
+    """``length`` in bytes as stored, after any content encoding.
+
+    ``md5``, in base64, is what a write gave; Azure has that of a put by itself. The names of ``metadata`` are
+    in lower case.
+    """
 
     length: int
     content_type: str
     content_encoding: str | None
     modified: datetime
     etag: str
+    md5: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,19 @@ Block = tuple[Literal["Latest", "Committed", "Uncommitted"], str]  # which versi
 Blocks = Sequence[Block]
 
 
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a write may say beside the content: the properties, and which version of the blob it replaces."""
+
+    is_new: bool = False
+    replaces: str | None = None  # an ETag; None for any version
+    md5: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+DEFAULTS = WriteOptions()
+
+
 class BlobContainer(Protocol):
     """A blob is stored whole or not at all. The ids of its blocks have one length, 64 bytes at most.
 
@@ -59,24 +86,41 @@ class BlobContainer(Protocol):
     max_blocks: int
 
     def put(
-        self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
+        self,
+        name: str,
+        content: bytes,
+        content_type: str,
+        encoding: str | None,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
         """Store the blob; replaces an earlier blob. On Azurite its uncommitted blocks stay.
 
         With ``is_new``, raises BlobAlreadyExists for an existing blob, on Azurite also for an uncommitted
-        block.
+        block. Raises ConditionNotMet.
         """
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         """Store 1 byte to 4 MiB as an uncommitted block; replaces an uncommitted block of that id.
 
         Raises BlockCountExceedsLimit: a blob has at least ``max_blocks`` uncommitted blocks before.
+        Raises InvalidBlobOrBlock.
         """
 
     def put_block_list(
-        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
+        self,
+        name: str,
+        blocks: Blocks,
+        content_type: str,
+        encoding: str | None,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
-        """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists."""
+        """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists, ConditionNotMet."""
+
+    def describe(self, name: str, wanted: BlobProperties) -> Written:
+        """Give the blob the content type, encoding and MD5, or the metadata, of ``wanted``; not both.
+
+        Raises ConditionNotMet if it is another version now than that with the ETag of ``wanted``.
+        """
 
     def block_list(self, name: str) -> BlockList | None:
         """The blob's blocks; None where neither the blob nor a block of it exists."""

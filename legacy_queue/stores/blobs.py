@@ -8,7 +8,15 @@ from itertools import chain, groupby
 from legacy_queue.domain.errors import InputTooLarge, ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.blob import BlobContainer, BlobProperties, Block, InvalidBlockList, Written
+from legacy_queue.ports.blob import (
+    DEFAULTS,
+    BlobContainer,
+    BlobProperties,
+    Block,
+    InvalidBlockList,
+    WriteOptions,
+    Written,
+)
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
@@ -45,16 +53,18 @@ class Blobs:
         chunks: Iterable[bytes],
         content_type: str,
         content_encoding: str | None,
-        *,
-        is_new: bool = False,
+        options: Callable[[], WriteOptions] = WriteOptions,
     ) -> Written:
-        """Store the chunks as the blob. An earlier one is replaced, or with ``is_new`` BlobAlreadyExists."""
+        """Store the chunks as the blob; replaces an earlier one. ``options`` are asked for behind the chunks.
+
+        Raises BlobAlreadyExists and ConditionNotMet as they say.
+        """
         blocks = _blocks(chunks)
         first, is_last = next(blocks)
         if is_last:
-            return self._container.put(name, first, content_type, content_encoding, is_new=is_new)
+            return self._container.put(name, first, content_type, content_encoding, options())
         ids = self._stage(name, _WHOLE, chain([(first, is_last)], blocks))
-        return self._commit(name, ids, content_type, content_encoding, is_new=is_new)
+        return self._commit(name, ids, content_type, content_encoding, options())
 
     def check_parts(self, sizes: Iterable[int]) -> None:
         """Raises InputTooLarge if parts of these sizes have more blocks than the storage joins."""
@@ -129,12 +139,11 @@ class Blobs:
         ids: Iterable[str],
         content_type: str,
         content_encoding: str | None,
-        *,
-        is_new: bool = False,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
         blocks: list[Block] = [("Latest", block_id) for block_id in ids]
         try:
-            return self._container.put_block_list(name, blocks, content_type, content_encoding, is_new=is_new)
+            return self._container.put_block_list(name, blocks, content_type, content_encoding, options)
         except InvalidBlockList as error:  # another write ended first, and Azure discarded these blocks
             raise ServiceUnavailable("storage did not serve the request, try again") from error
 

@@ -1,7 +1,7 @@
 """A container of Azure Blob Storage."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -15,13 +15,17 @@ from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.blob import (
+    DEFAULTS,
     BlobAlreadyExists,
     BlobContainer,
     BlobProperties,
     BlockCountExceedsLimit,
     BlockList,
     Blocks,
+    ConditionNotMet,
+    InvalidBlobOrBlock,
     InvalidBlockList,
+    WriteOptions,
     Written,
 )
 
@@ -31,7 +35,8 @@ _NO_CONTAINER = {"ContainerNotFound": Missing}
 _REFUSALS = {
     "BlobAlreadyExists": BlobAlreadyExists,
     "BlockCountExceedsLimit": BlockCountExceedsLimit,
-    "ConditionNotMet": BlobAlreadyExists,
+    "ConditionNotMet": ConditionNotMet,
+    "InvalidBlobOrBlock": InvalidBlobOrBlock,
     "InvalidBlockList": InvalidBlockList,
 }
 
@@ -61,17 +66,26 @@ class AzureBlobContainer(BlobContainer):
         find(self._client.delete_container, _NO_CONTAINER)
 
     def put(
-        self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
+        self,
+        name: str,
+        content: bytes,
+        content_type: str,
+        encoding: str | None,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
-        settings = ContentSettings(content_type, encoding)
-        upload = self._client.get_blob_client(name).upload_blob
-        return _written(lambda: upload(content, overwrite=not is_new, content_settings=settings))
+        write = partial(self._client.get_blob_client(name).upload_blob, content, overwrite=True)
+        return _written(write, content_type, encoding, options)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         call(lambda: self._client.get_blob_client(name).stage_block(block_id, content), _REFUSALS)
 
     def put_block_list(
-        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
+        self,
+        name: str,
+        blocks: Blocks,
+        content_type: str,
+        encoding: str | None,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
         ids = [(kind, base64.b64encode(block_id.encode()).decode()) for kind, block_id in blocks]
         body = "".join([f"<{kind}>{block_id}</{kind}>" for kind, block_id in ids])
@@ -79,10 +93,21 @@ class AzureBlobContainer(BlobContainer):
         def replace_body(request: Any) -> None:  # the SDK loses the kinds, and the order of different ones
             request.http_request.set_bytes_body(f"<BlockList>{body}</BlockList>".encode())
 
-        settings = ContentSettings(content_type, encoding)
-        options = {"etag": "*", "match_condition": MatchConditions.IfMissing} if is_new else {}
-        commit = self._client.get_blob_client(name).commit_block_list
-        return _written(lambda: commit([], settings, raw_request_hook=replace_body, **options))
+        write = partial(
+            self._client.get_blob_client(name).commit_block_list, [], raw_request_hook=replace_body
+        )
+        return _written(write, content_type, encoding, options)
+
+    def describe(self, name: str, wanted: BlobProperties) -> Written:
+        blob = self._client.get_blob_client(name)
+        found = self.properties(name)
+        if found is None or found.etag != wanted.etag:
+            raise ConditionNotMet
+        version = _condition(WriteOptions(replaces=wanted.etag))
+        if found.metadata != wanted.metadata:
+            return _answered(lambda: blob.set_blob_metadata(dict(wanted.metadata), **version), _REFUSALS)
+        settings = _settings(wanted.content_type, wanted.content_encoding, wanted.md5)
+        return _answered(lambda: blob.set_http_headers(settings, **version), _REFUSALS)
 
     def block_list(self, name: str) -> BlockList | None:
         get = self._client.get_blob_client(name).get_block_list
@@ -119,12 +144,35 @@ class AzureBlobContainer(BlobContainer):
         return self._signer.download_url(self.name, name, start, expiry)
 
 
-def _written(write: Callable[[], Any]) -> Written:
+def _written(
+    write: Callable[..., Any], content_type: str, encoding: str | None, options: WriteOptions
+) -> Written:
+    settings = _settings(content_type, encoding, options.md5)
+    metadata = {"metadata": dict(options.metadata)} if options.metadata else {}
+    refusals = {**_REFUSALS, "ConditionNotMet": BlobAlreadyExists if options.is_new else ConditionNotMet}
+    return _answered(lambda: write(content_settings=settings, **metadata, **_condition(options)), refusals)
+
+
+def _settings(content_type: str, encoding: str | None, md5: str | None) -> ContentSettings:
+    return ContentSettings(
+        content_type, encoding, content_md5=bytearray(base64.b64decode(md5)) if md5 else None
+    )
+
+
+def _condition(options: WriteOptions) -> Mapping[str, Any]:
+    if options.is_new:
+        return {"etag": "*", "match_condition": MatchConditions.IfMissing}
+    if options.replaces:
+        return {"etag": options.replaces, "match_condition": MatchConditions.IfNotModified}
+    return {}
+
+
+def _answered(write: Callable[[], Any], refusals: Mapping[str, type[Exception]]) -> Written:
     def written() -> Written:
         answer = write()
         return Written(present(answer["etag"]), present(answer["last_modified"]))
 
-    return call(written, _REFUSALS)
+    return call(written, refusals)
 
 
 def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -145,4 +193,6 @@ def _properties(found: Any) -> BlobProperties:
         settings.content_encoding,
         present(found.last_modified),
         present(found.etag),
+        base64.b64encode(settings.content_md5).decode() if settings.content_md5 else None,
+        {key.lower(): text for key, text in (found.metadata or {}).items()},
     )

@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,17 @@ from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.outside_loop import outside_loop
 from legacy_queue.ports import Clock
 from legacy_queue.ports.blob import (
+    DEFAULTS,
     BlobAlreadyExists,
     BlobContainer,
     BlobProperties,
     BlockCountExceedsLimit,
     BlockList,
     Blocks,
+    ConditionNotMet,
+    InvalidBlobOrBlock,
     InvalidBlockList,
+    WriteOptions,
     Written,
 )
 from legacy_queue.private_folder import make_private, private_opener
@@ -44,6 +48,12 @@ _UNCOMMITTED = (
     "SELECT id, content FROM contents WHERE blob = ? AND id IS NOT NULL AND until > ? ORDER BY content"
 )
 
+# of a client: the ids of stores.Blobs, which may write a whole blob behind blocks of a client, have a dot
+_OTHER_LENGTH = f"""SELECT id FROM ({_UNCOMMITTED}) WHERE length(id) <> length(?)
+  AND instr(id, '.') = 0 AND instr(?, '.') = 0 LIMIT 1"""
+_FOUND = """SELECT length, type, encoding, modified, blobs.etag, contents, md5, metadata FROM blobs
+  LEFT JOIN described ON described.name = blobs.name AND described.etag = blobs.etag WHERE blobs.name = ?"""
+
 
 class EmbeddedBlobContainer(BlobContainer):
     """Contents are unnamed (no ``id``), uncommitted blocks (``id`` and ``until``), or those of a blob."""
@@ -57,7 +67,12 @@ class EmbeddedBlobContainer(BlobContainer):
         self._signer = signer
 
     def put(
-        self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
+        self,
+        name: str,
+        content: bytes,
+        content_type: str,
+        encoding: str | None,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
         uploaded = self._upload(name, content)
 
@@ -65,7 +80,7 @@ class EmbeddedBlobContainer(BlobContainer):
             self._assign(db, uploaded, "", None)
             return [uploaded]
 
-        return self._commit(name, listed, content_type, encoding, is_new)
+        return self._commit(name, listed, content_type, encoding, options)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         uploaded = self._upload(name, content)
@@ -75,6 +90,8 @@ class EmbeddedBlobContainer(BlobContainer):
                 "UPDATE contents SET id = NULL, until = ? WHERE blob = ? AND id = ? AND until IS NOT NULL",
                 (self._after(_UNNAMED_KEPT), self._key(name), block_id),
             )
+            if db.execute(_OTHER_LENGTH, (self._key(name), self._after(), block_id, block_id)).fetchone():
+                raise InvalidBlobOrBlock
             sql = f"SELECT count(*) FROM ({_UNCOMMITTED})"
             (count,) = db.execute(sql, (self._key(name), self._after())).fetchone()
             if count >= self.max_blocks:
@@ -84,7 +101,12 @@ class EmbeddedBlobContainer(BlobContainer):
         self._database.transaction(stage)
 
     def put_block_list(
-        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
+        self,
+        name: str,
+        blocks: Blocks,
+        content_type: str,
+        encoding: str | None,
+        options: WriteOptions = DEFAULTS,
     ) -> Written:
         if len(blocks) > self.max_blocks:
             raise InvalidBlockList(f"up to {self.max_blocks} blocks are accepted")
@@ -102,7 +124,23 @@ class EmbeddedBlobContainer(BlobContainer):
             except KeyError as error:
                 raise InvalidBlockList(*error.args) from None
 
-        return self._commit(name, listed, content_type, encoding, is_new)
+        return self._commit(name, listed, content_type, encoding, options)
+
+    def describe(self, name: str, wanted: BlobProperties) -> Written:
+        etag = _new_etag()
+        now = self._clock.now()
+
+        def change(db: sqlite3.Connection) -> None:
+            described = wanted.content_type, wanted.content_encoding, epoch_milliseconds(now), etag
+            if not db.execute(
+                "UPDATE blobs SET type = ?, encoding = ?, modified = ?, etag = ? WHERE name = ? AND etag = ?",
+                (*described, self._key(name), wanted.etag),
+            ).rowcount:
+                raise ConditionNotMet
+            self._describe(db, name, etag, wanted.md5, wanted.metadata)
+
+        self._database.transaction(change)
+        return Written(etag, now)
 
     def block_list(self, name: str) -> BlockList | None:
         committed = self._database.rows(_COMMITTED, (self._key(name),))
@@ -139,6 +177,7 @@ class EmbeddedBlobContainer(BlobContainer):
     def delete(self, name: str) -> None:
         def delete(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM blobs WHERE name = ?", (self._key(name),))
+            self._describe(db, name, "", None, {})
             self._release(db, name)
 
         self._database.transaction(delete)
@@ -146,6 +185,7 @@ class EmbeddedBlobContainer(BlobContainer):
     def empty(self, db: sqlite3.Connection) -> None:
         """Remove all blobs and blocks, in this transaction."""
         db.execute("DELETE FROM blobs")
+        db.execute("DELETE FROM described")
         db.execute("UPDATE contents SET id = NULL, until = ?", (self._after(_UNNAMED_KEPT),))
 
     def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
@@ -162,13 +202,29 @@ class EmbeddedBlobContainer(BlobContainer):
         return epoch_milliseconds(self._clock.wall_time() + duration)
 
     def _found(self, name: str) -> tuple[BlobProperties, Sequence[int]] | None:
-        sql = "SELECT length, type, encoding, modified, etag, contents FROM blobs WHERE name = ?"
-        for length, content_type, encoding, modified, etag, contents in self._database.rows(
-            sql, (self._key(name),)
-        ):
-            properties = BlobProperties(length, content_type, encoding, from_epoch(modified), etag)
+        for found in self._database.rows(_FOUND, (self._key(name),)):
+            length, content_type, encoding, modified, etag, contents, md5, metadata = found
+            properties = BlobProperties(
+                length,
+                content_type,
+                encoding,
+                from_epoch(modified),
+                etag,
+                md5,
+                json.loads(metadata) if metadata else {},
+            )
             return properties, json.loads(contents)
         return None
+
+    def _describe(
+        self, db: sqlite3.Connection, name: str, etag: str, md5: str | None, metadata: Mapping[str, str]
+    ) -> None:
+        """Most blobs have no row."""
+        if md5 or metadata:
+            values = self._key(name), etag, md5, json.dumps(metadata)
+            db.execute("INSERT OR REPLACE INTO described VALUES (?, ?, ?, ?)", values)
+        else:
+            db.execute("DELETE FROM described WHERE name = ?", (self._key(name),))
 
     def _commit(
         self,
@@ -176,15 +232,19 @@ class EmbeddedBlobContainer(BlobContainer):
         listed: Callable[[sqlite3.Connection], list[int]],
         content_type: str,
         encoding: str | None,
-        is_new: bool,
+        options: WriteOptions,
     ) -> Written:
         blob = self._key(name)
-        etag = f'"0x{uuid.uuid4().hex[:15].upper()}"'
+        etag = _new_etag()
         now = self._clock.now()
 
         def commit(db: sqlite3.Connection) -> None:
-            if is_new and db.execute("SELECT 1 FROM blobs WHERE name = ?", (blob,)).fetchone():
-                raise BlobAlreadyExists
+            if options.is_new or options.replaces:
+                found = db.execute("SELECT etag FROM blobs WHERE name = ?", (blob,)).fetchone()
+                if options.is_new and found:
+                    raise BlobAlreadyExists
+                if options.replaces and found != (options.replaces,):
+                    raise ConditionNotMet
             contents = json.dumps(listed(db))
             self._release(db, name, but=contents)
             db.execute(
@@ -197,6 +257,7 @@ class EmbeddedBlobContainer(BlobContainer):
                 " FROM json_each(?) JOIN contents ON content = value",
                 (blob, content_type, encoding, epoch_milliseconds(now), etag, contents, contents),
             )
+            self._describe(db, name, etag, options.md5, options.metadata)
 
         self._database.transaction(commit)
         return Written(etag, now)
@@ -252,6 +313,10 @@ class EmbeddedBlobContainer(BlobContainer):
                 raise gone from None
             except OSError as error:
                 raise ServiceUnavailable("the artifact cannot be read now, try again") from error
+
+
+def _new_etag() -> str:
+    return f'"0x{uuid.uuid4().hex[:15].upper()}"'
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat pr
 stores ask over all partitions: the first that of unresolved tasks and of active members of groups, so that
 its index stays small.
 ``blobs.contents`` are the numbers of a blob's contents, in JSON. A content has ``data`` or a ``file``, and
-``until`` where no blob names it.
+``until`` where no blob names it. ``described`` has what a client of Azure stores beside some blobs.
 """
 
 APPLICATION_ID = 0x6C656771  # "legq", in the header of the file
@@ -40,3 +40,10 @@ FIRST_VERSION = 2  # that of release 0.1.0; a file of an earlier one is refused
 
 # Each makes the tables of a version those of the next; it never changes once released. TABLES has the newest.
 STEPS: tuple[str, ...] = ()
+
+# In a file of any version: a program that does not know it goes on, and the ETag tells what is stale then.
+ADDED = """
+CREATE TABLE IF NOT EXISTS described (
+  name TEXT PRIMARY KEY, etag TEXT, md5 TEXT, metadata TEXT
+) WITHOUT ROWID;
+"""

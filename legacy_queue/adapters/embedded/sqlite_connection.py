@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from legacy_queue.adapters.embedded.schema import APPLICATION_ID, FIRST_VERSION, STEPS, TABLES
+from legacy_queue.adapters.embedded.schema import ADDED, APPLICATION_ID, FIRST_VERSION, STEPS, TABLES
 
 Result = TypeVar("Result")
 
@@ -69,13 +69,14 @@ def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) 
     version = version_of(connection)
     newest = FIRST_VERSION + len(steps)
     if version == newest:
+        connection.executescript(ADDED)
         return
     if version:
         script = "".join(steps[version - FIRST_VERSION :])
     else:
         script = f"{TABLES} INSERT INTO meta VALUES ('signing key', x'{secrets.token_hex(64)}');"
     connection.executescript(
-        f"BEGIN IMMEDIATE; {script} PRAGMA application_id = {APPLICATION_ID};"
+        f"BEGIN IMMEDIATE; {script} {ADDED} PRAGMA application_id = {APPLICATION_ID};"
         f"PRAGMA user_version = {newest}; COMMIT"
     )
 

@@ -15,7 +15,7 @@ from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.upkeep import LAST_TIME
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
-from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer
+from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer, WriteOptions
 from legacy_queue.ports.table import Change
 from tests.memory_server import FakeClock
 from tests.system.processes import wait_until
@@ -130,7 +130,7 @@ def test_a_file_without_a_block_is_not_left_by_a_crash(
     """An upload that ends between its file and its block, here because the blob exists."""
     account.container.put("name", b"first", "text/plain", None)
     with pytest.raises(BlobAlreadyExists):
-        account.container.put("name", LARGE, "text/plain", None, is_new=True)
+        account.container.put("name", LARGE, "text/plain", None, WriteOptions(is_new=True))
     assert stored(file) == [LARGE]
     clock.advance(timedelta(minutes=10))
     wait_until(lambda: not stored(file))
