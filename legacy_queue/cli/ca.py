@@ -24,8 +24,8 @@ def ca(**options: str | None) -> None:
     try:
         make_private(settings.data_dir)
         authority.ensure(datetime.now(UTC))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{settings.data_dir} cannot be used: {error}") from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     certificate = authority.certificate
     bundle = authority.bundle
     click.echo(f"""\

@@ -66,11 +66,15 @@ _MODULES = {
 
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Storage that cannot be used ends it with a sentence."""
+        """Run the command. Storage, and a file or folder, that cannot be used ends it with a sentence."""
         try:
             return super().invoke(ctx)
         except UnusableStorage as error:
             raise click.ClickException(str(error)) from None
+        except OSError as error:
+            if error.filename is None:  # click handles a closed standard output; any other is a bug
+                raise
+            raise click.ClickException(f"{error.filename} cannot be used: {error.strerror}") from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -8,7 +8,14 @@ from typing import Any
 import click
 from requests import Response
 
-from legacy_queue.cli.queue_options import CalledQueue, matching, parsed, pool_argument, queue_options
+from legacy_queue.cli.queue_options import (
+    CalledQueue,
+    matching,
+    parsed,
+    pool_argument,
+    queue_options,
+    refused,
+)
 from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
@@ -161,7 +168,7 @@ def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadlin
         if clock.status_code == 200 and clock.json()["offset"]:  # a test has moved it
             answer = put(parse_time(clock.json()["now"]))
     if answer.status_code != 200:
-        raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")
+        raise refused(answer)
 
 
 def _final_state(queue: CalledQueue, task_id: str, deadline: timedelta) -> str:
@@ -186,5 +193,5 @@ def _final_state(queue: CalledQueue, task_id: str, deadline: timedelta) -> str:
                 if status["state"] in _RESOLVED:
                     return str(status["state"])
             elif answer.status_code < 500 or time.monotonic() > end:
-                raise click.ClickException(f"status was refused with {answer.status_code}: {answer.text}")
+                raise refused(answer)
         time.sleep(_POLL_INTERVAL)

@@ -1,17 +1,15 @@
 """legacy-queue events: a line for each event."""
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import requests
 
-from legacy_queue.cli.queue_options import local_server, no_answer, root_url_option, said_of
+from legacy_queue.cli.queue_options import is_url, local_server, no_answer, refused, root_url_option, said_of
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.queue_http import parse_events
 from legacy_queue.testing.summary import state_words
@@ -30,8 +28,8 @@ def events(root_url: str | None, exchange: str | None, routing_key: str, as_json
     When the queue is back after an interruption, the events since then are printed, if it still has them.
     """
     root_url = root_url or local_server().get("rootUrl", "http://127.0.0.1:8080")
-    if not re.match(r"https?://[^/]", root_url):
-        raise click.UsageError(f"{said_of(root_url)}The root URL starts with http:// or https://")
+    if not is_url(root_url):
+        raise click.UsageError(f"{said_of(root_url)}Give the root URL, such as http://127.0.0.1:8080")
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
     for data in _follow(root_url.rstrip("/"), query):  # a signal ends the process
         click.echo(data if as_json else _line(json.loads(data)))
@@ -93,9 +91,6 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
 
 def _check(answer: requests.Response) -> None:
     if answer.status_code != 200:
-        why = answer.reason
-        with suppress(ValueError, KeyError, TypeError):
-            why = answer.json()["message"]
-        raise click.ClickException(f"the queue refused with {answer.status_code}: {why}")
+        raise refused(answer)
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         raise click.ClickException("the server at this URL is not a queue: it sends no events")

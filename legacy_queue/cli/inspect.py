@@ -4,8 +4,9 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote
 
@@ -108,7 +109,7 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
     ]
     heads = ("WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK")
     rows = (_worker_row(worker, parse_time(answer["now"])) for worker in found)
-    return {"workers": found}, table(heads, rows, "No worker has called in the last ten days.")
+    return {"workers": found}, table(heads, rows, _no_worker(pool, answer["pools"]))
 
 
 @click.command()
@@ -155,10 +156,7 @@ def log(queue: CalledQueue, task_id: str, artifact: str | None) -> None:
         if artifact is None:
             has = f"its artifacts are {', '.join(names)}" if names else "it has no artifacts"
             raise click.ClickException(f"task {task_id} has no log: {has}")
-    answer = queue.send("GET", f"{queue.root_url}{artifacts}/{quote(artifact, safe='')}", stream=True)
-    if answer.status_code != 200:
-        raise click.ClickException(f"the queue refused with {answer.status_code}: {answer.text[:1000]}")
-    for chunk in answer.iter_content(65536):
+    for chunk in queue.download(f"{queue.root_url}{artifacts}/{quote(artifact, safe='')}"):
         sys.stdout.buffer.write(chunk)
 
 
@@ -252,6 +250,15 @@ def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         worker.get("quarantineUntil", "-"),
         f"{last['taskId']}/{last['runId']}" if last else "-",
     )
+
+
+def _no_worker(pool: str | None, known: Iterable[Mapping[str, Any]]) -> str:
+    if pool is None:
+        return "No worker has called in the last ten days."
+    names = [each["taskQueueId"] for each in known]
+    near = [] if pool in names else get_close_matches(pool, names, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return f"No worker has called for {pool} in the last ten days.{meant}"
 
 
 def _message_row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,14 +72,33 @@ class CalledQueue:
         answer = self.send(method, self.root_url + path, _LONG_TIMEOUT, **content)
         try:
             body = answer.json()
-            if answer.status_code != 200:
-                raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
+            if answer.status_code != 200 and body["message"]:
+                raise refused(answer)
             if isinstance(body, dict) and (not expected or expected in body):
                 return body
         except (ValueError, KeyError, TypeError):
             pass
         url = without_secrets(self.root_url)
         raise click.ClickException(f"the server at {url} is not a queue that has this endpoint")
+
+    def download(self, url: str) -> Iterator[bytes]:
+        """The body of the answer as it arrives. A refusal, and an answer that breaks off, end the command."""
+        answer = self.send("GET", url, stream=True)
+        if answer.status_code != 200:
+            raise refused(answer)
+        try:
+            yield from answer.iter_content(65536)
+        except requests.RequestException as error:
+            where = without_secrets(self.root_url)
+            raise click.ClickException(f"the answer of {where} broke off ({type(error).__name__})") from None
+
+
+def refused(answer: requests.Response) -> click.ClickException:
+    """The sentence for an answer that refuses: the queue's own, where it has one."""
+    why = answer.reason
+    with suppress(ValueError, KeyError, TypeError):
+        why = answer.json()["message"]
+    return click.ClickException(f"the queue refused with {answer.status_code}: {why}")
 
 
 def no_answer(root_url: str, error: Exception) -> click.ClickException:
@@ -183,7 +203,7 @@ def local_server() -> Mapping[str, Any]:
             raise NotOurs(path, f"{without_secrets(ready['rootUrl'])} is not on loopback")
         if "credentials" in ready:
             Credentials.from_wire(ready["credentials"])
-    except NotOurs as error:
+    except PermissionError as error:  # NotOurs too
         click.echo(f"{error.filename} is not followed: {error.strerror}", err=True)
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -205,10 +225,10 @@ def called_queue(
     given = base_url or root_url
     url = base_url or (f"{root_url.rstrip('/')}/api/queue/v1" if root_url else "")
     url = url or (f"{local['rootUrl']}/api/queue/v1" if local else "")
-    if not re.match(r"https?://[^/]", url):
+    if not is_url(url):
         raise click.UsageError(
             f"{said_of(given) if given else ''}"
-            "Give the queue's URL: --root-url or --base-url, starting with http:// or https://; "
+            "Give the queue's URL: --root-url or --base-url, such as http://127.0.0.1:8080; "
             "or run legacy-queue up or serve in this directory"
         )
     if client_id and access_token:
@@ -219,6 +239,14 @@ def called_queue(
         "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
         "--access-token"
     )
+
+
+def is_url(text: str) -> bool:
+    """Whether a queue may be there: http or https, a host, and perhaps a port."""
+    with suppress(ValueError):  # a port above 65535, half a bracket
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    return False
 
 
 def said_of(url: str) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import threading
 from dataclasses import replace
 
@@ -18,10 +17,11 @@ from legacy_queue.cli.options import (
     stop_with_stdin_option,
     watch_stdin,
 )
-from legacy_queue.config import Settings, SettingsError
+from legacy_queue.config import Settings
 from legacy_queue.config.development import complete
 from legacy_queue.http.metrics import monitoring_app
 from legacy_queue.local_processes.azurite import find_running
+from legacy_queue.server.listener import listen
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import stop_signals
 from legacy_queue.wiring import build, check_account, storage_file
@@ -76,14 +76,8 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 def _listen(settings: Settings, app: Flask) -> BaseWSGIServer:
-    """Raises SettingsError for a port that cannot be used."""
+    """Raises SettingsError for a host or a port that cannot be used."""
     address = settings.host, settings.resolver_port
-    try:
-        with socket.create_server(address) as listener:
-            descriptor = listener.fileno()  # of which the server makes a copy
-            return make_server(*address, app, True, request_handler=_QuietHandler, fd=descriptor)
-    except OSError:
-        raise SettingsError(
-            f"cannot listen on {settings.host} port {settings.resolver_port}: choose another with "
-            "--resolver-port, 0 lets the system choose"
-        ) from None
+    with listen(*address, "--resolver-port") as listener:
+        descriptor = listener.fileno()  # of which the server makes a copy
+        return make_server(*address, app, True, request_handler=_QuietHandler, fd=descriptor)

@@ -82,10 +82,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
     command += [f"--{wire_name(name)}={value}" for name, value in server_options.items()]
     interrupt_on_signal()
     if not demo:  # the other commands find the server there, also one with memory storage
-        try:
-            make_private(settings.data_dir)
-        except OSError as error:
-            raise click.ClickException(f"{error.filename} cannot be used: {error.strerror}") from None
+        make_private(settings.data_dir)
     try:
         with _server(command) as (server, ready):
             os.environ.update(trust_variables(ready))

@@ -6,7 +6,6 @@ monkey.patch_all()  # before anything else is imported that holds a lock or a so
 
 import gc
 import json
-import os
 import resource
 import socket
 from collections.abc import Callable
@@ -20,13 +19,14 @@ import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, Ports
-from legacy_queue.config import SERVER_FILE, Settings, SettingsError
+from legacy_queue.config import SERVER_FILE, Settings
 from legacy_queue.config.development import complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
+from legacy_queue.server.listener import listen
 from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
 
@@ -114,14 +114,7 @@ def _end(azurite: Azurite) -> None:
 
 
 def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    except OSError as error:
-        raise SettingsError(
-            f"cannot listen on {settings.host} port {settings.port}: {os.strerror(error.errno or 0)}; "
-            "choose another with --port, 0 lets the system choose"
-        ) from None
+    listener = listen(settings.host, settings.port)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # connections inherit it
     for option, value in _KEEP_ALIVE.items():
         listener.setsockopt(socket.IPPROTO_TCP, option, value)

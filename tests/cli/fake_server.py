@@ -8,16 +8,21 @@ from typing import Any
 
 
 @contextmanager
-def answering(*answers: tuple[int, str]) -> Iterator[str]:
-    """The root URL of a server that gives these answers in turn; it closes the connection for status 0."""
+def answering(*answers: tuple[int, str] | tuple[int, str, dict[str, str]]) -> Iterator[str]:
+    """The root URL of a server that gives these answers in turn: status, body, headers.
+
+    It closes the connection for status 0.
+    """
     left = list(answers)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = left.pop(0)
+            status, body, *headers = left.pop(0)
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if status:
                 self.send_response(status)
+                for name, value in (headers[0] if headers else {}).items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body.encode())
 

@@ -79,4 +79,4 @@ def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown
         who = ("--root-url", url, "--client-id", "c", "--access-token", "t")
         with run(tmp_path, "create-task", *who, "p/w", "--wait", "--", "true") as running:
             assert running.wait() == 1
-    assert running.errors == "Error: status was refused with 404: \n"
+    assert running.errors == "Error: the queue refused with 404: Not Found\n"

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from legacy_queue.cli.commands import commands
 from legacy_queue.domain.ids import slugid
 from tests.cli.asking import Asking, asking, from_json, printed
+from tests.cli.fake_server import answering
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import Server, client_env, serve
 
@@ -39,6 +40,21 @@ def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Serve
     assert why == f"  {said}"
     assert re.fullmatch(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} .*", more[-1])
     assert from_json(ask("status", task_id, "--json"))["waitsFor"][0]["sentence"] == said
+
+
+def test_a_log_that_breaks_off_ends_the_command_with_a_sentence() -> None:
+    with answering((200, "half", {"Content-Length": "8"})) as url:
+        env = client_env(url, {"clientId": "c", "accessToken": "t"})
+        done = CliRunner().invoke(commands, ["log", slugid(), "--artifact", "public/log"], env=env)
+    assert done.output == f"Error: the answer of {url} broke off (ChunkedEncodingError)\n"
+
+
+def test_a_pool_without_workers_is_named_with_the_pool_that_is_meant(ask: Asking) -> None:
+    printed(ask("create-task", "system/workers", "--", "true"))
+    said = "No worker has called for system/workers in the last ten days.\n"
+    assert printed(ask("workers", "--pool", "system/workers")) == said
+    said = "No worker has called for system/wrokers in the last ten days. Did you mean system/workers?\n"
+    assert printed(ask("workers", "--pool", "system/wrokers")) == said
 
 
 def test_status_is_printed_again_until_the_task_is_resolved(server: Server, ask: Asking) -> None:

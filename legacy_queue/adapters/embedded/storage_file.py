@@ -98,18 +98,18 @@ class StorageFile:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is no file, or an empty one."""
-        with suppress(OSError):
+        """Whether there is no file, or an empty one. Raises OSError where that cannot be seen."""
+        with suppress(FileNotFoundError, NotADirectoryError):
             return not self.path.stat().st_size
         return True
 
     def require(self) -> None:
         """Raises UnusableStorage if no server has made the file, if it lacks its WAL, or is not ours."""
-        if self.is_missing:
-            raise UnusableStorage(
-                f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
-            )
         with self._translated():
+            if self.is_missing:
+                raise UnusableStorage(
+                    f"there is no {self.path}: start `legacy-queue serve` with this --data-dir first"
+                )
             self._check_owner()
             self._check_wal()
 

@@ -1,0 +1,27 @@
+"""The socket on which a server or a resolver listens."""
+
+import errno
+import os
+import socket
+
+from legacy_queue.config import SettingsError
+
+_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A listening socket. Raises SettingsError, which names the option to change: ``option`` for the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        if error.errno in _OF_THE_PORT:
+            raise SettingsError(
+                f"cannot listen on {host} port {port}: {os.strerror(error.errno)}; "
+                f"choose another with {option}, 0 lets the system choose"
+            ) from None
+    except UnicodeError:  # no name at all
+        pass
+    raise SettingsError(
+        f"cannot listen on {host!r}: it is no address of this machine; choose another with --host"
+    )

@@ -1,0 +1,24 @@
+"""The socket of a server, and what is said where it cannot listen."""
+
+import re
+import socket
+
+import pytest
+
+from legacy_queue.config import SettingsError
+from legacy_queue.server.listener import listen
+
+
+@pytest.mark.parametrize("host", ["no..name", "192.0.2.1", "::1%no-zone", "2001:db8::1"])
+def test_a_host_that_is_not_of_this_machine_is_named(host: str) -> None:
+    said = f"cannot listen on {host!r}: it is no address of this machine; choose another with --host"
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        listen(host, 0)
+
+
+def test_a_port_that_is_in_use_is_named_with_its_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = f"cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --its"
+        with pytest.raises(SettingsError, match=said):
+            listen("127.0.0.1", port, "--its")
