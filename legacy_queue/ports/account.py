@@ -50,8 +50,8 @@ class StorageAccount(Protocol):
     def check(self) -> None:
         """Return once all services answer, and the container and each table of ``table`` exist."""
 
-    def low_space(self) -> str:
-        """A sentence if there is little space left for more, else ""."""
+    def warning(self) -> str:
+        """A sentence if storage needs a look by a person, else ""."""
         return ""
 
     def empty(self) -> None:

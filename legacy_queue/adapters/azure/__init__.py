@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
+import structlog
 from azure.core.settings import settings
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
@@ -23,8 +25,12 @@ from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
 from legacy_queue.adapters.azure.errors import StorageRefused, call
 from legacy_queue.adapters.azure.transport import Transport
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
+
+log = structlog.get_logger()
 
 _KEY_VERSION = "2026-02-06"  # of the API: the first with user delegation keys for queues
 _OPTIONS = {
@@ -101,12 +107,17 @@ class AzureAccount(StorageAccount):
         self._prefix = prefix
         self._tables_by_name: dict[str, AzureTable] = {}
         container = blobs.get_container_client(f"{prefix}-artifacts")
-        self.container = AzureBlobContainer(container, blob_signer)
+        self.container = AzureBlobContainer(container, blob_signer, self._emptied)
+        self._has_all = False  # the container and the tables, at the last check
+        self._emptied_at = ""
+        self._refill = Lock()
 
     def table(self, name: str) -> AzureTable:
         if name not in self._tables_by_name:
             client = self._tables.get_table_client(name)
-            self._tables_by_name.setdefault(name, AzureTable(client, self._transports["table"]))
+            self._tables_by_name.setdefault(
+                name, AzureTable(client, self._transports["table"], self._emptied)
+            )
         return self._tables_by_name[name]
 
     def queue(self, name: str) -> AzureQueue:
@@ -121,14 +132,38 @@ class AzureAccount(StorageAccount):
     def check(self) -> None:
         # not the properties of the service: roles for data do not allow that
         next(self.queues(f"{self._prefix}-timers"), None)
-        self.container.create()
+        missing = [self.container.name] if self.container.create() else []
         # an account may have thousands of other tables
         wanted = sorted(self._tables_by_name) or [""]
         between = {"first": wanted[0], "last": wanted[-1]}
         tables = self._tables.query_tables("TableName ge @first and TableName le @last", parameters=between)
-        for name in self._tables_by_name.keys() - call(lambda: {table.name for table in tables}):
+        missing += sorted(self._tables_by_name.keys() - call(lambda: {table.name for table in tables}))
+        if missing and self._has_all:
+            self._emptied_at = format_time(datetime.now(UTC))
+            log.error("storage-emptied", missing=missing, why="it is made anew, and what was in it is lost")
+        for name in self._tables_by_name.keys() & missing:
             with suppress(AlreadyExists):  # another process was faster
                 self._tables_by_name[name].create()
+        self._has_all = True
+
+    def warning(self) -> str:
+        lost = f"The storage was emptied before {self._emptied_at}: all earlier tasks are lost."
+        return lost if self._emptied_at else ""
+
+    def _emptied(self) -> Exception:
+        """The error of a call that misses a table or the container.
+
+        One call makes all anew, since nobody may ask for ``check``.
+        """
+        if not self._has_all:
+            log.error("storage-refused", status=404, error="tables or container are not made yet")
+        elif self._refill.acquire(blocking=False):
+            try:
+                with suppress(ServiceUnavailable):
+                    self.check()
+            finally:
+                self._refill.release()
+        return ServiceUnavailable("storage lacks a table or the container, try again")
 
     def check_access(self) -> None:
         """As ``check``, and return if URLs can be signed.

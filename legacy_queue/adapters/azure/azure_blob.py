@@ -10,7 +10,7 @@ from typing import Any
 from azure.core import MatchConditions
 from azure.storage.blob import BlobLeaseClient, ContainerClient, ContentSettings
 
-from legacy_queue.adapters.azure.errors import Missing, call, find, present
+from legacy_queue.adapters.azure.errors import Missing, Refusals, call, find, present
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AlreadyExists
@@ -46,20 +46,26 @@ class _Leased(Exception):
 
 
 class AzureBlobContainer(BlobContainer):
-    """Each operation is one request, but a read, which is one for each MiB."""
+    """Each operation is one request, but a read, which is one for each MiB.
+
+    ``missing`` makes the error of a write where there is no container.
+    """
 
     max_blocks = 50_000
 
-    def __init__(self, client: ContainerClient, signer: UrlSigner) -> None:
+    def __init__(self, client: ContainerClient, signer: UrlSigner, missing: Callable[[], Exception]) -> None:
         self._client: Any = client
+        self._refusals: Refusals = {**_REFUSALS, "ContainerNotFound": missing}
         self._signer = signer
         self.name = client.container_name
 
-    def create(self) -> None:
-        """Create the container where it is missing."""
-        if not find(self._client.get_container_properties, _NO_CONTAINER):
-            with suppress(AlreadyExists):  # another process was faster
-                call(self._client.create_container, {"ContainerAlreadyExists": AlreadyExists})
+    def create(self) -> bool:
+        """Create the container where it is missing. Returns whether it was."""
+        if find(self._client.get_container_properties, _NO_CONTAINER):
+            return False
+        with suppress(AlreadyExists):  # another process was faster
+            call(self._client.create_container, {"ContainerAlreadyExists": AlreadyExists})
+        return True
 
     def remove(self) -> None:
         """Delete the container and everything in it."""
@@ -74,10 +80,10 @@ class AzureBlobContainer(BlobContainer):
         options: WriteOptions = DEFAULTS,
     ) -> Written:
         write = partial(self._client.get_blob_client(name).upload_blob, content, overwrite=True)
-        return _written(write, content_type, encoding, options)
+        return _written(write, content_type, encoding, options, self._refusals)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        call(lambda: self._client.get_blob_client(name).stage_block(block_id, content), _REFUSALS)
+        call(lambda: self._client.get_blob_client(name).stage_block(block_id, content), self._refusals)
 
     def put_block_list(
         self,
@@ -96,7 +102,7 @@ class AzureBlobContainer(BlobContainer):
         write = partial(
             self._client.get_blob_client(name).commit_block_list, [], raw_request_hook=replace_body
         )
-        return _written(write, content_type, encoding, options)
+        return _written(write, content_type, encoding, options, self._refusals)
 
     def describe(self, name: str, wanted: BlobProperties) -> Written:
         blob = self._client.get_blob_client(name)
@@ -105,9 +111,9 @@ class AzureBlobContainer(BlobContainer):
             raise ConditionNotMet
         version = _condition(WriteOptions(replaces=wanted.etag))
         if found.metadata != wanted.metadata:
-            return _answered(lambda: blob.set_blob_metadata(dict(wanted.metadata), **version), _REFUSALS)
+            return _answered(lambda: blob.set_blob_metadata(dict(wanted.metadata), **version), self._refusals)
         settings = _settings(wanted.content_type, wanted.content_encoding, wanted.md5)
-        return _answered(lambda: blob.set_http_headers(settings, **version), _REFUSALS)
+        return _answered(lambda: blob.set_http_headers(settings, **version), self._refusals)
 
     def block_list(self, name: str) -> BlockList | None:
         get = self._client.get_blob_client(name).get_block_list
@@ -145,11 +151,15 @@ class AzureBlobContainer(BlobContainer):
 
 
 def _written(
-    write: Callable[..., Any], content_type: str, encoding: str | None, options: WriteOptions
+    write: Callable[..., Any],
+    content_type: str,
+    encoding: str | None,
+    options: WriteOptions,
+    refusals: Refusals,
 ) -> Written:
     settings = _settings(content_type, encoding, options.md5)
     metadata = {"metadata": dict(options.metadata)} if options.metadata else {}
-    refusals = {**_REFUSALS, "ConditionNotMet": BlobAlreadyExists if options.is_new else ConditionNotMet}
+    refusals = {**refusals, "ConditionNotMet": BlobAlreadyExists if options.is_new else ConditionNotMet}
     return _answered(lambda: write(content_settings=settings, **metadata, **_condition(options)), refusals)
 
 
@@ -167,7 +177,7 @@ def _condition(options: WriteOptions) -> Mapping[str, Any]:
     return {}
 
 
-def _answered(write: Callable[[], Any], refusals: Mapping[str, type[Exception]]) -> Written:
+def _answered(write: Callable[[], Any], refusals: Refusals) -> Written:
     def written() -> Written:
         answer = write()
         return Written(present(answer["etag"]), present(answer["last_modified"]))

@@ -1,7 +1,7 @@
 """A table of Azure Table Storage."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -39,18 +39,20 @@ _NAMES = {"insert": "create", "put": "upsert", "merge": "update", "delete": "del
 
 
 class AzureTable(Table):
-    """Each operation is one request."""
+    """Each operation is one request. ``missing`` makes the error of all of them where there is no table."""
 
-    def __init__(self, client: TableClient, transport: Transport) -> None:
+    def __init__(self, client: TableClient, transport: Transport, missing: Callable[[], Exception]) -> None:
         self._client: Any = client
         self._transport = transport
+        self._missing: Refusals = {"TableNotFound": missing}
+        self._lost_race: Refusals = {**_LOST_RACE, **self._missing}
 
     def now(self) -> datetime:
         return call(lambda: self._transport.service_time(lambda: self.get("0", "0")))
 
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
-        return find(lambda: _row(self._client.get_entity(partition, key)))
+        return find(lambda: _row(self._client.get_entity(partition, key)), self._missing)
 
     def create(self) -> None:
         """Create the table; raises AlreadyExists."""
@@ -63,14 +65,14 @@ class AzureTable(Table):
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
         if len(changes) == 1 and changes[0].kind != "delete":  # a tenth of what a batch costs the SDK
-            return [self._write(partition, changes[0], _LOST_RACE)]
+            return [self._write(partition, changes[0], self._lost_race)]
         operations = [(_NAMES[change.kind], *_arguments(partition, change)) for change in changes]
 
         def etags() -> Sequence[str]:
             parts = self._client.submit_transaction(operations)
             return [_etag(change, part) for change, part in zip(changes, parts, strict=True)]
 
-        return call(etags, _LOST_RACE)
+        return call(etags, self._lost_race)
 
     def page(
         self,
@@ -92,14 +94,14 @@ class AzureTable(Table):
         else:
             entities = self._client.list_entities(**options)
         pages = entities.by_page(_place(after) if after else None)
-        refusals = {400: InvalidPlace, "400": InvalidPlace} if after else {}
-        rows = call(lambda: [_row(entity) for entity in next(pages, ())], refusals)
+        refusals: Refusals = {400: InvalidPlace, "400": InvalidPlace} if after else {}
+        rows = call(lambda: [_row(entity) for entity in next(pages, ())], {**refusals, **self._missing})
         token = pages.continuation_token
         return RowPage(rows, json.dumps(token) if token else None)
 
     def _change(self, partition: str, change: Change) -> str:
         check_change(partition, change)
-        return self._write(partition, change, _REFUSALS.get(change.kind, {}))
+        return self._write(partition, change, {**_REFUSALS.get(change.kind, {}), **self._missing})
 
     def _write(self, partition: str, change: Change, refusals: Refusals) -> str:
         entity, options = _arguments(partition, change)

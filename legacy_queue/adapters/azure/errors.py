@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 Result = TypeVar("Result")
 # by Azure's name of the error (str), or by the status (int) of one with a name, or (str) of one without
-Refusals = Mapping[Any, type[Exception]]
+Refusals = Mapping[Any, Callable[[], Exception]]
 
 # codes that mean that storage cannot serve now, although the status blames the request
 _TEMPORARY = {

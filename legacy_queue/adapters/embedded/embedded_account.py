@@ -72,7 +72,7 @@ class EmbeddedAccount(StorageAccount):
     def check(self) -> None:
         self._database.check()
 
-    def low_space(self) -> str:
+    def warning(self) -> str:
         file = self._database.file
         if file is None:
             return ""

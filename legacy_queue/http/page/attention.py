@@ -22,13 +22,13 @@ def attention(
     now: datetime,
     journal: Journal,
     broker_failure: str,
-    low_space: str,
+    storage_warning: str,
     *,
     sees_polls: bool,
 ) -> Iterator[Look]:
     """The sentences, the worst first. A misspelled pool has few tasks."""
-    if low_space:
-        yield low_space, ""
+    if storage_warning:
+        yield storage_warning, ""
     if broker_failure:
         yield "The broker is away: events are not published until it is back.", "/ready"
     waiting = [(now - pool.oldest, pool) for pool in pools if pool.oldest]

@@ -187,7 +187,7 @@ class Pages:
                 self._clock.now(),
                 journal,
                 publisher.failure,
-                account.low_space(),
+                account.warning(),
                 sees_polls=inspection.sees_polls,
             ),
             "pools": found[start : start + _POOLS],

@@ -1,12 +1,15 @@
 """What only an account of Azure has: leases and snapshots of blobs, and a connection string."""
 
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.storage.blob import BlobClient
+from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.local_processes.azurite import Azurite
 
 HOUR = timedelta(hours=1)
@@ -23,6 +26,34 @@ def test_a_leased_blob_with_snapshots_is_deleted(azurite: Azurite) -> None:
         client.acquire_lease(-1)
     account.container.delete("name")
     assert account.container.properties("name") is None
+
+
+def test_a_storage_that_was_emptied_while_it_is_used_is_made_anew_and_said(azurite: Azurite) -> None:
+    """Without anybody who asks for a check."""
+    account, other = (AzureAccount(azurite.connection_string, "emptied") for _ in range(2))
+    tables = [one.table("emptied") for one in (account, other)]
+    with capture_logs() as logs:
+        account.check()
+    assert not logs, "the first start makes them"
+    acts: list[Callable[[], object]] = [
+        lambda: account.table("emptied").insert("p", "k", {}),
+        lambda: account.container.put("name", b"content", "text/plain", None),
+    ]
+    for act in acts:
+        other.empty()
+        with capture_logs() as logs, pytest.raises(ServiceUnavailable):
+            act()
+        act()
+        tables[0].get("p", "k")
+        assert logs == [
+            {
+                "event": "storage-emptied",
+                "log_level": "error",
+                "missing": ["emptied-artifacts", "emptied"],
+                "why": "it is made anew, and what was in it is lost",
+            }
+        ]
+    assert account.warning().startswith("The storage was emptied before 20")
 
 
 @pytest.mark.parametrize(
