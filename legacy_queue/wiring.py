@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -102,6 +102,7 @@ def build(
 
 def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storage | None) -> Server:
     """A server with control: a reset replaces everything behind its application."""
+    queues: dict[str, Mapping[str, str]] = {}
 
     def reset() -> None:
         """Raises RequestConflict. Raises ServiceUnavailable: no request is served until a reset succeeds."""
@@ -114,11 +115,15 @@ def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storag
 
     def rebuilt() -> WsgiApp:
         was_running = server.background.is_running
+        with suppress(ServiceUnavailable):  # closed by a reset that failed half-way, which knows them
+            queues.update(server.storage.account.queues(f"{settings.queue_prefix}-"))
         server.background.abandon()
         server.storage.account.close()  # requests under way write nothing any more
         new = make(None, reset)
         new.storage.account.empty()
         new.storage.account.check()
+        for name, metadata in queues.items():  # old workers fetch no new URLs where theirs are refused
+            new.storage.account.queue(name).create(metadata)
         if was_running:
             new.background.start()
         server.storage = new.storage

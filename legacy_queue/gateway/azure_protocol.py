@@ -338,8 +338,10 @@ def _request_id() -> str:
 def _with_common_headers(response: Response) -> Response:
     """As each answer of Azure has them; the server adds Date. Any other error becomes one of Azure."""
     if response.status_code >= 400 and "x-ms-error-code" not in response.headers:
-        code = _INJECTED.get(str(response.status_code), "InternalError")
-        response = _error(response.status_code, code, "The server could not answer; its log says why.")
+        ours = response.get_json(silent=True) or {}
+        code = _INJECTED.get(str(response.status_code)) or ours.get("code", "InternalError")
+        message = ours.get("message", "The server failed.").partition("\n")[0]
+        response = _error(response.status_code, code, message)
     response.headers["Cache-Control"] = "no-store"  # the answer is for the holder of a signed URL
     response.headers["x-ms-request-id"] = _request_id()
     response.headers["x-ms-version"] = g.get("azure_version") or _DEFAULT_VERSION

@@ -38,11 +38,14 @@ def get(http: Client, host: str, path: str = "/v1/ping") -> TestResponse:
 def test_on_loopback_a_foreign_host_is_refused_on_every_path(path: str) -> None:
     answer = get(client(), FOREIGN, path)
     assert answer.status_code == 421
-    assert answer.get_json()["code"] == "MisdirectedRequest"
-    assert answer.get_json()["message"] == (
+    message = (
         f"the host is '{FOREIGN}': addresses, localhost, queue.test are accepted; "
         "the setting allowed-hosts adds others"
     )
+    if path.startswith("/azure"):
+        assert f"<Code>MisdirectedRequest</Code><Message>{message}\n" in answer.text
+    else:
+        assert (answer.get_json()["code"], answer.get_json()["message"]) == ("MisdirectedRequest", message)
 
 
 def test_under_a_foreign_host_valid_credentials_change_nothing(queue: Queue) -> None:
