@@ -103,7 +103,7 @@ class Report:
                 yield from ("", f"BROKEN {each.rule.id}, which a worker {each.rule.demand} keep:")
                 said = f'"{each.rule.sentence}" ({each.rule.source})'
                 yield textwrap.indent(textwrap.fill(said, 98), "  ")
-                yield from (f"  {situation}: {_words(request)}" for situation, request in each.evidence)
+                yield from (f"  {_words(*shown)}" for shown in each.evidence)
                 yield f"  Instead: {each.rule.instead}"
         yield from ("", *self.troubles, self.summary)
 
@@ -127,7 +127,7 @@ class Report:
         for each in self.verdicts:
             case = etree.SubElement(suite, "testcase", classname=each.rule.source, name=each.rule.id)
             if each.is_broken:
-                lines = [f"{situation}: {_words(request)}" for situation, request in each.evidence]
+                lines = [_words(*shown) for shown in each.evidence]
                 failure = etree.SubElement(case, "failure", message=each.rule.instead)
                 failure.text = "\n".join([each.rule.sentence, *lines])
             elif each.verdict == NOT_SHOWN:
@@ -151,11 +151,13 @@ def written(reports: Sequence[Report], suffix: str) -> str:
     return etree.tostring(suites if len(suites) > 1 else suites[0], pretty_print=True, encoding="unicode")
 
 
-def _words(request: Request) -> str:
-    """``12:34:56.789 claimTask of run 0: 503``"""
+def _words(situation: str, request: Request) -> str:
+    """``idle: 12:34:56.789 claimTask of <taskId>/0: 503``, without the situation of an observed worker."""
+    where = f"{situation}: " if situation else ""
     run = f" of {request.run[0]}/{request.run[1]}" if request.run else ""
     queue = f" of the queue {request.wire['priority']}" if "priority" in request.wire and not run else ""
-    return f"{request.wire['time'][11:23]} {request.call}{run}{queue}: {request.status or 'no answer'}"
+    time, answer = request.wire["time"][11:23], request.status or "no answer"
+    return f"{where}{time} {request.call}{run}{queue}: {answer}"
 
 
 def judge(

@@ -741,5 +741,5 @@ def upload_before_the_report(log: Log) -> Findings:
     for report in log.of("reportCompleted", "reportFailed"):
         uploads = log.about(report.run, "createArtifact", UPLOAD)
         if uploads and report.was_done:
-            late = [upload for upload in uploads if upload.follows(report)]
+            late = [upload for upload in uploads if upload.begun > report.begun]
             yield not late, [*uploads[:1], report, *late[:1]]

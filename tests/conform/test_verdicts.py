@@ -262,6 +262,12 @@ def test_after_a_409_one_call_of_another_thread_is_forgiven_and_no_further_step(
     assert (rules["stop-on-a-409"] == "broken") == is_broken
 
 
+def test_an_upload_that_begins_while_the_report_is_under_way_comes_too_late() -> None:
+    upload, report = about(2.1, "upload"), about(2.2, "reportCompleted", ms=500)
+    assert verdict("upload-before-the-report", TASK, upload, report) == "broken"
+    assert verdict("upload-before-the-report", TASK, about(1.6, "upload"), report) == "held"
+
+
 def test_a_worker_that_is_busy_with_its_script_need_not_ask_for_work() -> None:
     deleted = [received(0), claimed(1, 600), about(2, "azure.delete", 400)]
     rule = "go-on-after-a-failed-delete"
