@@ -133,8 +133,9 @@ def canceled_task(queue: ObservedQueue) -> None:
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
 def deadline(queue: ObservedQueue) -> None:
     """The deadline of a task passes while it runs."""
+    queue.start().until(lambda log: log.requests)  # before the start of a slow worker it would pass unseen
     queue.new_task("runs", _LOST * queue.claim_period, deadline=queue.claim_period / 2)
-    queue.start().until(_has_lost_its_claim, claims=2)
+    queue.until(_has_lost_its_claim, claims=2)
 
 
 def _has_lost_its_claim(log: Log) -> bool:
