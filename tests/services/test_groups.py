@@ -1,5 +1,6 @@
 """Task groups: each has one scheduler, and is resolved when its last active task is."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -91,14 +92,27 @@ def test_a_create_that_stood_still_while_its_group_was_sealed_and_canceled_is_ca
     assert slow.tasks.create(slugid(), task_body(taskGroupId=GROUP)).runs[-1].reason_resolved == "canceled"
 
 
-def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(harness: Harness) -> None:
+@pytest.mark.parametrize("fault", [None, ServiceUnavailable("away"), Crash()], ids=repr)
+def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
+    harness: Harness, fault: BaseException | None
+) -> None:
     task_id, body = slugid(), task_body(taskGroupId=GROUP)
     with pytest.raises(Crash):
         harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    leave = FaultAt(0, of="leave", before=lambda: harness.services.tasks.create(task_id, body))
-    harness.run_timers(16 * SECOND, services=harness.replica(leave))
+    leave = FaultAt(
+        0,
+        of="leave",
+        before=lambda: harness.services.tasks.create(task_id, body),
+        after=failing(fault) if fault else None,
+    )
+    leaving = harness.replica(leave)
+    with suppress(Crash):
+        harness.run_timers(16 * SECOND, services=leaving)
+        harness.run_timers(3 * SECOND, services=leaving)
     assert leave.happened
+    harness.run_timers(16 * SECOND)
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
+    assert active(harness) == 1
 
 
 # The founder: the task whose taskId is the taskGroupId

@@ -129,6 +129,9 @@ class Advance:
     def _repeat_on_others(self, task: Task, since: datetime, task_group_id: str) -> None:
         if task_group_id not in ("", task.definition.task_group_id):
             self._groups.leave(task.task_id, task_group_id)  # its createTask was refused
+        elif task_group_id and not task.is_resolved and not task.activation(len(task.runs) - 1):
+            # who did not find the task may have ended its membership, and died before it joined again
+            self._groups.join_again(task.task_id, task.definition)
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
                 continue
