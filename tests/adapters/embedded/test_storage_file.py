@@ -131,7 +131,7 @@ def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(file:
     file.prepare()
     opened = account(file)
     opened.check()
-    with closing(connect(file.path)) as newer:
+    with closing(connect(file.path, busy_timeout=5000)) as newer:  # the upkeep writes beside it
         create_tables(newer, STEPS[:1])
 
     def is_refused() -> bool:
