@@ -27,6 +27,7 @@ from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
+from legacy_queue.gateway.azure_protocol import API_PATH
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, create_app
 from legacy_queue.http.browser_guard import ANY
@@ -53,7 +54,6 @@ from legacy_queue.stores import Storage
 if TYPE_CHECKING:
     from legacy_queue.adapters.azure import AzureAccount
 
-_AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 _GATEWAY = "gateway"  # its account name
 MAX_TO_STORAGE = 128  # connections of a process to a service of Azure that are kept
 _MAX_STREAMS = 500  # event streams of a process
@@ -198,7 +198,7 @@ def _build(
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):
-            app.register_blueprint(api, url_prefix=_AZURE_API_PATH)
+            app.register_blueprint(api, url_prefix=API_PATH)
     return Server(app, storage, services, background, metrics)
 
 
@@ -283,7 +283,7 @@ def check_account(settings: Settings) -> None:
 
 def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) -> StorageAccount:
     if settings.is_embedded:
-        own = root_url + _AZURE_API_PATH
+        own = root_url + API_PATH
         queue_url = settings.public_queue_url or own
         blob_url = settings.public_blob_url or own
         file = storage_file(settings)
@@ -330,7 +330,7 @@ def _own_key(settings: Settings) -> bytes:
 
 def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
     """The gateway before an Azure account."""
-    url = f"{root_url}{_AZURE_API_PATH}/{_GATEWAY}"
+    url = f"{root_url}{API_PATH}/{_GATEWAY}"
     return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode(), is_own=True)
 
 

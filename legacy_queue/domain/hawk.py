@@ -18,7 +18,8 @@ from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
 MAX_SKEW = timedelta(minutes=15)  # exactly so much is accepted
-MAX_LENGTH = 65_536  # of a header or a bewit; a certificate has every scope of its task
+# of a header or a bewit: of a task with 30 KiB of scopes, which are encoded twice in a bewit
+MAX_LENGTH = 72 * 1024
 
 # names in a header, and in Signature
 _FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}

@@ -29,6 +29,8 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import parse_time
 from legacy_queue.ports.queue import QueuedMessage
 
+API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
+
 # the fields that are signed after the resource, in this order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
 _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
@@ -296,14 +298,17 @@ def element(tag: str, **texts: str) -> etree._Element:
     return parent
 
 
+def _document(root: etree._Element) -> bytes:
+    return _PROLOGUE + etree.tostring(root, encoding="utf-8").replace(b"/>", b" />")
+
+
 def answer(status: int, root: etree._Element | None = None) -> Response:
     """An answer with XML as Azure writes it, without line breaks and with ``<a />``, or without a body."""
     if root is None:
         response = Response(status=status)
         del response.headers["Content-Type"]
         return response
-    body = _PROLOGUE + etree.tostring(root, encoding="utf-8").replace(b"/>", b" />")
-    return Response(body, status, content_type="application/xml")
+    return Response(_document(root), status, content_type="application/xml")
 
 
 def _injected(error: InjectedError) -> Response:
@@ -319,13 +324,29 @@ def _error(
     elements: Mapping[str, str] = MappingProxyType({}),
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
-    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f0Z")
-    message = f"{message}\nRequestId:{_request_id()}\nTime:{time}"
-    response = answer(status, element("Error", Code=code, Message=message, **elements))
+    response = answer(status, _error_element(code, message, _request_id(), elements))
     response.headers.update({"x-ms-error-code": code, **headers})
     if status == 503:
         response.headers["Retry-After"] = "5"  # seconds
     return response
+
+
+def _error_element(
+    code: str, message: str, request_id: str, elements: Mapping[str, str] = MappingProxyType({})
+) -> etree._Element:
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f0Z")
+    return element("Error", Code=code, Message=f"{message}\nRequestId:{request_id}\nTime:{time}", **elements)
+
+
+def bare_error(code: str, message: str, request_id: str) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of an error whose request no application has seen."""
+    headers = {
+        "Content-Type": "application/xml",
+        "x-ms-error-code": code,
+        "x-ms-request-id": request_id,
+        "x-ms-version": _DEFAULT_VERSION,
+    }
+    return headers, _document(_error_element(code, message, request_id))
 
 
 def _request_id() -> str:

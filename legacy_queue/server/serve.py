@@ -27,6 +27,7 @@ from legacy_queue.http.browser_guard import ANY
 from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.listener import listen
+from legacy_queue.server.refusals import MAX_HEAD
 from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
 
@@ -173,8 +174,7 @@ class _Application(BaseApplication):
             "timeout": 60,
             "graceful_timeout": _GRACEFUL_TIMEOUT,
             "http_parser": http_parser(installed_c_parser()),
-            "limit_request_line": 8190,
-            "limit_request_field_size": 65536,  # a Hawk header may hold a certificate with many scopes
+            "limit_request_field_size": MAX_HEAD,
             "forwarded_allow_ips": "",  # http.client_connection reads these headers
             "errorlog": None,  # gunicorn's warnings go to the root logger instead
             "loglevel": "warning",

@@ -31,12 +31,12 @@ from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.server.client_socket import PIECE, ClientSocket, shut
+from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE, PlainHttp, new_request_id, refusal_of
 from legacy_queue.server.tls_socket import TlsSocket
 
 log = structlog.get_logger()
 
 WORKER_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_MAX_HEADERS = 64 * 1024  # bytes: a certificate with 30 KiB of scopes fits
 _MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
 # bytes of a body in each second of waiting for it: 16 uploads of a worker need an uplink of half a Mbit/s
 _MIN_RATE = 4096
@@ -61,21 +61,6 @@ def http_parser(c_parser: str | None) -> str:
     return "auto" if numbers >= [0, 6, 10] else "python"
 
 
-class PlainHttp(Exception):
-    """The client speaks HTTP without TLS."""
-
-
-# the answers to requests that cannot be passed to the application
-_ANSWERS: tuple[tuple[type[BaseException], int, str], ...] = (
-    (PlainHttp, 400, "Bad Request: this port speaks https"),
-    (gevent.Timeout, 408, "Request Timeout"),
-    (errors.LimitRequestLine, 414, "URI Too Long"),
-    (errors.LimitRequestHeaders, 431, "Request Header Fields Too Large"),
-    (errors.ParseException, 400, "Bad Request"),
-    (Exception, 500, "Internal Server Error"),
-)
-
-
 class _SettingsReadOnce:
     """gunicorn's settings, each looked up once: a request needs thirty, which cost more than parsing it."""
 
@@ -90,7 +75,16 @@ class _SettingsReadOnce:
 
 
 class _BoundedRequest(Request):
-    max_buffer_headers: Any = property(lambda _: _MAX_HEADERS, lambda *_: None)  # gunicorn sets 6.5 MB
+    # gunicorn allows 8,190 bytes for the line, and 6.5 MB for the headers
+    limit_request_line: Any = property(lambda _: MAX_LINE, lambda *_: None)
+    _fast_limit_request_line: Any = property(lambda _: MAX_LINE, lambda *_: None)
+    max_buffer_headers: Any = property(lambda self: MAX_HEAD - self._line_length, lambda *_: None)
+
+    @property
+    def _line_length(self) -> int:
+        """The C parser counts the longest line until it has parsed the head."""
+        uri: Any = self.uri
+        return MAX_LINE if uri is None else len(uri)
 
     def _peer_is_trusted_proxy(self) -> bool:
         return False  # http.client_connection knows the proxies: no address needs to be looked at here
@@ -143,17 +137,20 @@ class Reader(SocketUnreader):
         self._waiting = waiting
         self._body_timeout = body_timeout
         self._left = 0.0  # seconds of waiting; the bytes of a body add to them
+        self.begin = b""  # of the last request, as far as it came at once
 
     def wait_for_request(self, timeout: float) -> None:
         """Wait for the first bytes of a request. Raises StopIteration if none come in time."""
         if self.buf.tell():
+            self.begin = self.buf.getvalue()
             gevent.sleep(0)  # requests that were sent together do not delay other connections
         else:
             self._left = timeout
             try:
-                self.unread(self.chunk())
+                self.begin = self.chunk()
             except TimeoutError:
                 raise StopIteration from None
+            self.unread(self.begin)
         self._left = self._body_timeout
 
     def chunk(self, size_hint: int | None = None) -> bytes:
@@ -278,8 +275,12 @@ class GunicornWorker(GeventWorker):
         parser.unreader = reader = Reader(client, self._waiting, self.body_timeout)
         while True:
             reader.wait_for_request(self.idle_timeout)
-            with gevent.Timeout(self.head_timeout):
-                req = next(parser)
+            try:
+                with gevent.Timeout(self.head_timeout):
+                    req = next(parser)
+            except (errors.ParseException, gevent.Timeout) as error:
+                self._refuse(client, error, reader.begin)
+                return
             self._active[connection] = req
             try:
                 self.handle_request(name, req, client, addr)
@@ -320,14 +321,17 @@ class GunicornWorker(GeventWorker):
             req.force_close()
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
-        """Answer a request that cannot be passed to the application. Only the type of the error is logged."""
-        status, reason = next((code, text) for kind, code, text in _ANSWERS if isinstance(exc, kind))
-        write = log.info if status < 500 else log.error
-        write("connection-aborted", status=status, error=type(exc).__name__)
-        head = "".join(f"{name}: {value}\r\n" for name, value in self._app.headers)
-        start = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Length: 0\r\n"
+        """Answer a request that the application has failed to answer."""
+        self._refuse(client, exc, f"{req.method} {req.uri}".encode("latin-1") if req else b"")
+
+    def _refuse(self, client: Any, error: BaseException, begin: bytes) -> None:
+        """Answer a request that the application does not. Only the type of the error is logged."""
+        refusal = refusal_of(error)
+        request_id = new_request_id()
+        write = log.error if refusal.status == 500 else log.info
+        write("connection-aborted", status=refusal.status, error=type(error).__name__, request_id=request_id)
         with suppress(OSError), gevent.Timeout(_LINGER_TIMEOUT, TimeoutError):
-            client.sendall(f"{start}{head}\r\n".encode())
+            client.sendall(refusal.answer(begin, request_id, self._app.headers))
             client.shutdown(socket.SHUT_WR)
             while client.recv(_DISCARDED):  # a client may read no answer before it has sent all
                 gevent.sleep(0)

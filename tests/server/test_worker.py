@@ -3,6 +3,7 @@
 Each test runs with and without TLS, and over each parser of HTTP.
 """
 
+import json
 import os
 import socket
 import ssl
@@ -22,10 +23,12 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
 from gunicorn.glogging import Logger
 from gunicorn.sock import TCPSocket
+from lxml import etree
 
 from legacy_queue.config import Settings
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
+from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE
 from legacy_queue.server.tls import ServerTls
 from legacy_queue.server.worker import GunicornWorker, Reader, http_parser
 from tests.parsers import PARSERS
@@ -144,8 +147,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     application = Application(TLS[0])
     config = Config()
     config.set("worker_connections", worker_connections)
-    config.set("limit_request_line", 8190)
-    config.set("limit_request_field_size", 65536)
+    config.set("limit_request_field_size", MAX_HEAD)
     config.set("http_parser", PARSER[0])
     logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -216,6 +218,11 @@ def head_of(length: int) -> bytes:
     return head + b"\r\n"
 
 
+def line_of(length: int) -> bytes:
+    """A request with a request line of ``length`` bytes."""
+    return closing(b"GET /".ljust(length - 9, b"a") + b" HTTP/1.1\r\nHost: x\r\n")
+
+
 def chunked(body: bytes) -> bytes:
     return closing(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n") + body
 
@@ -223,10 +230,11 @@ def chunked(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        (head_of(64 * 1024), 200),
-        (head_of(80 * 1024)[:-2], 431),
-        (closing(b"GET /" + b"a" * 8170 + b" HTTP/1.1\r\nHost: x\r\n"), 200),
-        (closing(b"GET /" + b"a" * 8180 + b" HTTP/1.1\r\nHost: x\r\n"), 414),
+        (head_of(MAX_HEAD - 1024), 200),
+        (head_of(MAX_HEAD + 16 * 1024)[:-2], 431),
+        (line_of(MAX_LINE), 200),
+        (line_of(MAX_LINE + 1), 414),
+        (line_of(MAX_LINE)[:-2] + b"X: " + b"a" * 16 * 1024, 431),
         (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
@@ -235,7 +243,7 @@ def chunked(body: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: x\r\n\n", 400),
         (closing(b"GET / HTTP/1.1\r\nHost: x\r\nX: y\r\n z\r\n"), 400),
         (chunked(b"1;" + b"a" * 20_000), 400),
-        (chunked(b"0\r\nX: " + b"a" * 80_000), 431),
+        (chunked(b"0\r\nX: " + b"a" * 90_000), 431),
         (chunked(b"1\r\nx\r\n" * 20_001), 400),
         (chunked(b"1;a=b\r\nx\r\n" * 1000 + b"0\r\nX-Trailer: y\r\n\r\n"), 200),
     ],
@@ -245,6 +253,30 @@ def test_heads_and_the_framing_of_chunks_are_bounded(served: Served, sent: bytes
     received = read_all(served.connect(sent))
     assert int(received.split()[1]) == expected
     assert expected == 200 or b"\r\nx-of-each-answer: yes\r\n" in received
+
+
+def test_a_refusal_below_the_application_has_the_form_of_its_errors(served: Served) -> None:
+    for sent, code, said in (
+        (line_of(MAX_LINE + 1), "InputTooLarge", f"expected at most {MAX_LINE} bytes"),
+        (head_of(MAX_HEAD + 16 * 1024)[:-2], "InputTooLarge", "the headers are too long"),
+        (b"GET / HTTP/1.1\r\n\r\n", "InvalidRequestArguments", "expected HTTP/1.1"),
+        (b"\x00\xff azure/ nothing\r\n\r\n", "InvalidRequestArguments", "expected HTTP/1.1"),
+    ):
+        head, _, body = read_all(served.connect(sent)).partition(b"\r\n\r\n")
+        assert b"\r\nContent-Type: application/json\r\n" in head
+        error = json.loads(body)
+        assert (error["code"], said in error["message"]) == (code, True)
+        assert error["requestInfo"]["requestId"].encode() in head
+
+
+def test_a_refusal_of_a_signed_url_below_the_application_is_one_of_azure(served: Served) -> None:
+    head, _, body = read_all(served.connect(line_of(MAX_LINE + 1).replace(b"aa", b"azure/", 1))).partition(
+        b"\r\n\r\n"
+    )
+    assert b"\r\nx-ms-error-code: RequestUrlFailedToParse\r\n" in head
+    root = etree.fromstring(body)
+    assert (root.tag, root.findtext("Code")) == ("Error", "RequestUrlFailedToParse")
+    assert "\nRequestId:" in root.findtext("Message", "")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +298,7 @@ def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
                 received = connection.recv(65536)
             except TimeoutError:
                 continue
-        assert received.split()[1] == b"408"
+        assert received.split()[1] == b"503", "a worker keeps its message and calls again"
 
 
 def test_a_new_connection_replaces_the_oldest_idle_connection() -> None:
@@ -409,9 +441,14 @@ def test_a_failure_of_the_application_is_500_and_logged_without_its_text() -> No
     with serving() as served, structlog.testing.capture_logs() as logged:
         served.application.failure = RuntimeError("secret")
         assert read_all(served.connect(GET + b"\r\n")).split()[1] == b"500"
-    assert logged == [
-        {"event": "connection-aborted", "status": 500, "error": "RuntimeError", "log_level": "error"}
-    ]
+    [line] = logged
+    assert line.pop("request_id")
+    assert line == {
+        "event": "connection-aborted",
+        "status": 500,
+        "error": "RuntimeError",
+        "log_level": "error",
+    }
 
 
 def test_at_the_end_active_requests_are_answered_and_idle_connections_closed() -> None:
