@@ -37,7 +37,7 @@ def _legacy_queue_servers() -> Iterator[Servers]:
     """The server with these settings, started when it is first asked for."""
     from contextlib import ExitStack
 
-    from legacy_queue.testing import LegacyQueue
+    from legacy_queue.testing import LegacyQueue, ServerFailed
 
     running: dict[str, LegacyQueue] = {}
     with ExitStack() as stack:
@@ -45,7 +45,10 @@ def _legacy_queue_servers() -> Iterator[Servers]:
         def server(settings: Mapping[str, Any]) -> LegacyQueue:
             name = repr(sorted(settings.items()))
             if name not in running:
-                running[name] = stack.enter_context(LegacyQueue(**settings))
+                try:
+                    running[name] = stack.enter_context(LegacyQueue(**settings))
+                except ServerFailed as failed:  # a wrong setting, mostly: no line of code says more
+                    pytest.fail(str(failed), pytrace=False)
             return running[name]
 
         yield server

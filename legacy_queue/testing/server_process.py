@@ -30,6 +30,7 @@ _PYTHON = f"{_PREFIX}PYTHON"  # the Python of the server, by default that of thi
 _START_TIMEOUT = 60.0  # seconds: of an Azurite too
 _STOP_TIMEOUT = 10.0  # seconds
 _LAST_LINES = 20
+_ERROR = "Error: "  # begins the sentence with which a command ends
 _WARNING_LEVELS = ("warning", "error", "critical")
 
 
@@ -101,6 +102,9 @@ class ServerProcess:
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
+            refusal = self._log_lines()[-1:]
+            if refusal and refusal[0].startswith(_ERROR):
+                raise ServerFailed(f"the server did not start: {refusal[0].removeprefix(_ERROR)}")
             raise self._failed(f"the server did not start: its exit code is {self._process.returncode}")
         ready: Mapping[str, Any] = json.loads(line)
         return ready
