@@ -21,6 +21,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
     read_only,
     version_of,
 )
+from legacy_queue.adapters.embedded.wal import read_wal, readable_frames
 from legacy_queue.ports import Progress
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import (
@@ -147,8 +148,11 @@ class StorageFile:
                 self._check_wal()
                 # Without a WAL even a reader would make one, and change the file of another program; beside
                 # one, the file alone would be read as it was before its last changes.
-                with closing(read_only(self.path, alone=not self.wal.exists())) as connection:
+                has_wal = self.wal.exists()
+                with closing(read_only(self.path, alone=not has_wal)) as connection:
                     self._check(connection)
+                    if has_wal:
+                        self._say_what_was_dropped(connection)
             # SQLite gives its other files this mode
             os.close(private_opener(str(self.path), os.O_CREAT | os.O_RDWR))
             tighten(self.path)
@@ -315,6 +319,26 @@ class StorageFile:
             )
         if _IS_BACKUP in names and self.wal.exists() and self.wal.stat().st_size:
             raise UnusableStorage(f"{self.wal} is of another file than the backup beside it: {_RESTORE}")
+
+    def _say_what_was_dropped(self, connection: sqlite3.Connection) -> None:
+        """Log it where SQLite cannot read all of the WAL that a killed server has left.
+
+        ``connection`` has read: what SQLite takes from the WAL is in the shared memory.
+        """
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        wal = read_wal(self.wal, page_size)
+        readable = readable_frames(self._shm)
+        # a resolver that still runs may begin a new one meanwhile
+        is_same = read_wal(self.wal, page_size).head == wal.head
+        if is_same and (dropped := wal.dropped(readable)):
+            log.error(
+                "storage-wal-damaged",
+                path=str(self.wal),
+                lost_changes=dropped,
+                frames=len(wal.frames),
+                readable_frames=readable,
+                why=f"the last changes cannot be read, and are lost: go on without them, or {_RESTORE}",
+            )
 
     def _check(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         instead = _instead(path)

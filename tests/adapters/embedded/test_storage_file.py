@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.schema import FIRST_VERSION
@@ -267,8 +268,30 @@ def test_a_file_whose_wal_was_removed_is_refused(file: StorageFile, tmp_path: Pa
     assert not has_row(left)
 
 
-def test_a_file_that_was_killed_goes_on_with_its_wal(file: StorageFile, tmp_path: Path) -> None:
-    assert has_row(killed(file, tmp_path / "left"))
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_file_that_was_killed_goes_on_with_its_wal(file: StorageFile, tmp_path: Path, cut: int) -> None:
+    """A kill may cut the last frame off: it was not acknowledged."""
+    left = killed(file, tmp_path / "left")
+    os.truncate(left.wal, left.wal.stat().st_size - cut)
+    with capture_logs() as logs:
+        assert has_row(left) == (not cut)
+    assert logs == []
+
+
+@pytest.mark.parametrize(("at", "lost"), [(17, 3), (100, 3), (-1, 1)], ids=["head", "first", "last"])
+def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(
+    file: StorageFile, tmp_path: Path, at: int, lost: int
+) -> None:
+    """SQLite drops all behind the first frame that it cannot read."""
+    left = killed(file, tmp_path / "left")
+    content = bytearray(left.wal.read_bytes())
+    content[at] ^= 1
+    left.wal.write_bytes(content)
+    with capture_logs() as logs:
+        assert not has_row(left)
+    [line] = logs
+    assert line["event"] == "storage-wal-damaged"
+    assert line["lost_changes"] == lost
 
 
 def test_a_file_whose_wal_another_program_has_written_back_goes_on(file: StorageFile, tmp_path: Path) -> None:
