@@ -132,6 +132,8 @@ class Report:
                 failure.text = "\n".join([each.rule.sentence, *lines])
             elif each.verdict == NOT_SHOWN:
                 etree.SubElement(case, "skipped")
+        if self.troubles:
+            etree.SubElement(suite, "system-out").text = _printable("\n".join(self.troubles))
         return suite
 
 
@@ -151,13 +153,18 @@ def written(reports: Sequence[Report], suffix: str) -> str:
     return etree.tostring(suites if len(suites) > 1 else suites[0], pretty_print=True, encoding="unicode")
 
 
+def _printable(text: str) -> str:
+    """The text without the characters that XML cannot have."""
+    return "".join(each if each.isprintable() or each in "\t\n" else "\ufffd" for each in text)
+
+
 def _words(situation: str, request: Request) -> str:
-    """``idle: 12:34:56.789 claimTask of <taskId>/0: 503``, without the situation of an observed worker."""
-    where = f"{situation}: " if situation else ""
+    """``idle: 12:34:56.789 claimTask of <taskId>/0: 503``; an observed worker has a date for a situation."""
+    where = f"{situation}:" if situation else request.wire["time"][:10]
     run = f" of {request.run[0]}/{request.run[1]}" if request.run else ""
     queue = f" of the queue {request.wire['priority']}" if "priority" in request.wire and not run else ""
     time, answer = request.wire["time"][11:23], request.status or "no answer"
-    return f"{where}{time} {request.call}{run}{queue}: {answer}"
+    return f"{where} {time} {request.call}{run}{queue}: {answer}"
 
 
 def judge(

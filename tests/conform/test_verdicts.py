@@ -370,9 +370,11 @@ def test_the_last_lines_of_a_crash_are_the_frames_of_the_worker_and_the_error() 
     assert last_lines([*map(str, range(20))]) == [*map(str, range(5, 20))]
 
 
-def test_a_report_has_the_verdicts_before_the_output_of_the_worker() -> None:
-    report = replace(judge("draft", [Log([], BEGIN)], RULES), troubles=["idle: it has ended\n  KeyError: 1"])
-    page = written([report], ".html")
+@pytest.mark.parametrize("form", [".html", ".xml", "text"])
+def test_a_report_has_the_verdicts_before_the_output_of_the_worker(form: str) -> None:
+    trouble = "idle: it has ended\n  \x1bKeyError: 1"
+    report = replace(judge("draft", [Log([], BEGIN)], RULES), troubles=[trouble])
+    page = str(report) if form == "text" else written([report], form)
     assert page.index("poll-in-order") < page.index("idle: it has ended") < page.index("KeyError: 1")
 
 
