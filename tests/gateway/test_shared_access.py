@@ -147,11 +147,6 @@ def test_a_sas_with_another_resource_key_or_time_is_refused(
     assert get(sas(storage, **change)) == UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("permission", ["r", "a", "u", "rau"])
-def test_a_sas_without_the_process_permission_is_refused(storage: Storage, get: Get, permission: str) -> None:
-    assert get(sas(storage, permission=permission)) == (403, "AuthorizationPermissionMismatch")
-
-
 def test_a_sas_of_the_whole_account_is_refused(storage: Storage, get: Get) -> None:
     token = generate_account_sas(
         storage.account.public_queues.account,
