@@ -62,6 +62,8 @@ _OF_EACH_BLOB = {  # headers of reads: there are no other blobs, no leases, and 
     "x-ms-server-encrypted": "true",
 }
 _MAX_METADATA = 8 * 1024  # bytes of names and values
+_PART_MD5 = "x-ms-range-get-content-md5"
+_MAX_PART_WITH_MD5 = 4 * 1024 * 1024  # bytes
 _META = "x-ms-meta-"
 _CRC64 = "x-ms-content-crc64"
 _CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
@@ -98,6 +100,8 @@ def azure_blob_api(
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:
                 return _read(container, name)
+            case "GET" | "HEAD", "metadata":
+                return _read_metadata(container, name)
             case "PUT", "metadata" | "properties" as comp:
                 return _describe(container, name, is_metadata=comp == "metadata")
             case "PUT", None | "block" | "blocklist":
@@ -149,9 +153,23 @@ def _read(container: BlobContainer, name: str) -> Response:
         response.make_conditional(environ, accept_ranges=has_range, complete_length=length)
     except RequestedRangeNotSatisfiable:
         raise AzureError("InvalidRange", headers={"Content-Range": f"bytes */{length}"}) from None
+    is_part = response.status_code == 206
     if properties.md5:  # Content-MD5 is that of the body
-        is_part = response.status_code == 206
         response.headers["x-ms-blob-content-md5" if is_part else "Content-MD5"] = properties.md5
+    if request.headers.get(_PART_MD5) == "true":
+        if not is_part or response.content_length > _MAX_PART_WITH_MD5:
+            raise _invalid_header(_PART_MD5, f"expected a range of at most {_MAX_PART_WITH_MD5} bytes")
+        md5 = hashlib.md5(response.get_data(), usedforsecurity=False)
+        response.headers["Content-MD5"] = base64.b64encode(md5.digest()).decode()
+    return response
+
+
+def _read_metadata(container: BlobContainer, name: str) -> Response:
+    properties = container.properties(name)
+    if properties is None:
+        raise AzureError("BlobNotFound")
+    response = _with_version(answer(200), Written(properties.etag, properties.modified))
+    response.headers.update({f"{_META}{key}": text for key, text in properties.metadata.items()})
     return response
 
 
