@@ -12,6 +12,7 @@ from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import Condition
+from legacy_queue.services.recovery.jobs import PAGE
 from legacy_queue.services.tasks.lost_messages import LostMessages
 from tests.services.harness import (
     CLAIM_TIMEOUT,
@@ -57,7 +58,7 @@ def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(har
 def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
     harness: Harness, shows: bool
 ) -> None:
-    tasks = {harness.create() for _ in range(3)}
+    tasks = {harness.create() for _ in range(PAGE + 1)}
     lost = harness.receive(1)[0]
     harness.delete(lost)
     account = harness.account if shows else cast(StorageAccount, HidesMessages(harness.account))
