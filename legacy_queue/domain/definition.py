@@ -5,19 +5,19 @@ Source: docs/explanation/http-contract.md#task-definition.
 The JSON schema checks types, patterns and lengths; the rules between fields are here.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time, given, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
 MAX_DEADLINE = timedelta(days=5)
-MAX_SCOPES = 30 * 1024  # bytes of JSON: the claim's certificate lists them, and must fit a header
-MAX_DEFINITION = 900 * 1024  # bytes of JSON: with its runs it must fit an entity of 1 MiB
+MAX_SCOPES = 30 * 1024  # bytes of compact JSON: the claim's certificate lists them, and must fit a header
+MAX_DEFINITION = 900 * 1024  # bytes of compact JSON: with its runs it must fit an entity of 1 MiB
 
 NO_PROJECT = "none"  # the projectId of a task without a project
 _TIMES = ("created", "deadline", "expires")
@@ -75,7 +75,7 @@ class TaskDefinition:
     def check_same(self, given: "TaskDefinition", task_id: str) -> None:
         """Raise RequestConflict for another definition of the task, as JSON: in Python, 1 equals true."""
         mine, theirs = (
-            {name: json.dumps(value, sort_keys=True) for name, value in definition.wire.items()}
+            {name: to_json(value, is_sorted=True) for name, value in definition.wire.items()}
             for definition in (self, given)
         )
         different = [name for name in sorted({*mine, *theirs}) if theirs.get(name) != mine.get(name)]
@@ -161,6 +161,6 @@ def _check_times(created: datetime, deadline: datetime, expires: datetime, now: 
 
 
 def _check_size(what: str, value: Any, max_size: int) -> None:
-    size = len(json.dumps(value))
+    size = len(to_json(value))
     if size > max_size:
         raise InputTooLarge(f"{what} {size} bytes as JSON; at most {max_size} are accepted")

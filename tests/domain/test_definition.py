@@ -1,6 +1,5 @@
 """The rules between the fields of a task definition: docs/explanation/http-contract.md#task-definition."""
 
-import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from legacy_queue.domain.definition import MAX_DEFINITION, MAX_SCOPES, TaskDefinition
 from legacy_queue.domain.errors import InputError, InputTooLarge
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, definition, task_body
 
@@ -113,7 +113,7 @@ def test_a_scope_that_ends_in_two_stars_is_refused() -> None:
 
 
 def test_a_definition_that_does_not_fit_a_row_is_too_large() -> None:
-    empty = len(json.dumps(definition(payload={"long": ""}).wire))
+    empty = len(to_json(definition(payload={"long": ""}).wire))
     definition(payload={"long": "x" * (MAX_DEFINITION - empty)})
     with pytest.raises(InputTooLarge) as error:
         definition(payload={"long": "x" * (MAX_DEFINITION - empty + 1)})
