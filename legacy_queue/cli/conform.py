@@ -38,7 +38,8 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
     if value:
         is_new = not os.path.lexists(value)
         try:
-            value.open("a").close()
+            # a pipe without a reader would block
+            os.close(os.open(value, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))
         except OSError as error:
             raise click.BadParameter(f"{str(value)!r} cannot be written: {error.strerror}") from None
         if is_new:

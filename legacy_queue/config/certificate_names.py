@@ -10,6 +10,8 @@ def names_in(path: Path) -> tuple[str, ...]:
     """
     from cryptography import x509  # here, since it takes long to import, and many servers have no certificate
 
+    if not path.is_file():  # a pipe would block
+        raise ValueError(f"{path} is no file")
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -1,7 +1,9 @@
 """The server's certificate, made here or configured, and its renewal while the server runs."""
 
+import errno
 import ipaddress
 import ssl
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -60,6 +62,8 @@ class ServerTls:
         if self.authority:
             self.authority.ensure(self._now())
         files = (self._certificate, self._key)
+        if not all(stat.S_ISREG(path.stat().st_mode) for path in files):  # a pipe would block
+            raise OSError(errno.EINVAL, "both are files")
         versions = [(status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files)]
         if versions != self._loaded:
             for context in (_context(), self.context):  # a bad file fails on the first context

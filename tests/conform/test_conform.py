@@ -233,6 +233,7 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
         (["--observe", "--", "true"], "give the command of a worker behind --, or --observe"),
         ([], "give the command of a worker behind --, or --observe"),
         (["--report", "no-such-folder/a.html", "--", "true"], "cannot be written: No such file or directory"),
+        (["--report", "{pipe}", "--", "true"], "cannot be written: No such device or address"),
         (["--rule", "no-such-rule", "--", "true"], "there is no protocol or rule 'no-such-rule'"),
         (["--torture", "1", "--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
         (
@@ -246,8 +247,11 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
         ),
     ],
 )
-def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(words: list[str], said: str) -> None:
-    ended = run(*words)
+def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.html")
+    ended = run(*[word.replace("{pipe}", str(pipe)) for word in words])
     assert ended.returncode == 2
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr

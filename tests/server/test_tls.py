@@ -1,9 +1,10 @@
 """TLS as the worker serves it: handshakes, ends, and the answer to a client without TLS."""
 
+import os
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -150,12 +151,25 @@ def test_a_configured_certificate_that_is_replaced_is_loaded(tmp_path: Path) -> 
     assert shown(server) != before
 
 
-@pytest.mark.parametrize("text", [None, "no certificate", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"])
-def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: None,
+        os.mkfifo,
+        lambda path: path.write_text("no certificate"),
+        lambda path: path.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n"),
+    ],
+    ids=["missing", "a pipe", "text", "encrypted"],
+)
+def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
     settings = configured(tmp_path)
     assert settings.tls_cert
-    settings.tls_cert.unlink() if text is None else settings.tls_cert.write_text(text)
-    with pytest.raises(SettingsError, match=r"server\.pem cannot be used: .*(No such file|not encrypted$)"):
+    settings.tls_cert.unlink()
+    make(settings.tls_cert)
+    said = r"server\.pem cannot be used: .*(No such file|both are files|not encrypted$)"
+    with pytest.raises(SettingsError, match=said):
         opened(settings)
 
 

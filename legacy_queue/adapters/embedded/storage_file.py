@@ -244,9 +244,11 @@ class StorageFile:
 
         Returns how many artifacts are missing. Raises UnusableStorage, and then the file is as it was.
         """
+        with self._translated(source):
+            _check_backup(source)
         self.lock()
         source = source.resolve()
-        alone = not source.with_name(f"{source.name}-wal").exists()
+        alone = not _wal_of(source).exists()
         new = self.path.with_name(f"{self.path.name}.new")
         with (
             self._translated(source),
@@ -261,11 +263,14 @@ class StorageFile:
                 new.unlink(missing_ok=True)
                 os.close(private_opener(str(new), os.O_CREAT | os.O_EXCL | os.O_RDWR))
                 names = _copy(file, new, show)
+                if not self.artifacts.exists():  # of an earlier start, a later one would say
+                    undo.callback(shutil.rmtree, self.artifacts, ignore_errors=True)
                 make_private(self.artifacts)
                 _copy_artifacts(names - _names(self.artifacts), artifacts_of(source), self.artifacts, show)
                 # A crash behind this line leaves the new file beside the WAL of the old one, which SQLite
                 # would take for its own: by the mark of a backup a start refuses that.
                 new.replace(self.path)
+                undo.pop_all()
                 for path in (self.wal, self._shm, self._journal):
                     path.unlink(missing_ok=True)
         found = _names(self.artifacts)
@@ -428,6 +433,18 @@ def _copy(file: sqlite3.Connection, target: Path, show: Progress) -> set[str]:
         _begin(copy)
         copy.execute("INSERT INTO meta VALUES (?, 1)", [_IS_BACKUP])
         return {name for (name,) in copy.execute("SELECT file FROM contents WHERE file IS NOT NULL")}
+
+
+def _check_backup(path: Path) -> None:
+    """Raises OSError for what another user may have written, and for what is no file."""
+    for file in (path, _wal_of(path.resolve())):
+        check_file(file)
+    with suppress(FileNotFoundError):
+        check_folder(artifacts_of(path.resolve()))
+
+
+def _wal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The file of embedded storage: what a start accepts, and the sentence for what it does not."""
 
+import errno
 import os
 import re
 import secrets
@@ -484,6 +485,7 @@ def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path:
         connection.execute("CREATE TABLE theirs (x)")
     (tmp_path / "empty").touch()
     (tmp_path / "text").write_text("something else" * 1000)
+    os.mkfifo(tmp_path / "pipe")
     for name, change in (("newer", f"PRAGMA user_version = {VERSION + 1}"), ("keyless", "DELETE FROM meta")):
         shutil.copy(file.path, tmp_path / name)
         with closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as connection:
@@ -491,7 +493,9 @@ def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path:
             connection.execute(change)
     whole = file.path.read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    for name in ("foreign", "empty", "text", "missing", "newer", "keyless", "cut"):
+    shutil.copy(file.path, tmp_path / "theirs")
+    give_away(tmp_path / "theirs")
+    for name in ("foreign", "empty", "text", "missing", "newer", "keyless", "cut", "pipe", "theirs"):
         with pytest.raises(
             UnusableStorage, match=rf"{tmp_path / name} .*: .*name another( backup)?$"
         ) as refused:
@@ -543,6 +547,25 @@ def test_a_link_in_the_folder_of_artifacts_leads_to_no_artifact(file: StorageFil
     opened.close()
     with pytest.raises(UnusableStorage, match="it is a link"):
         StorageFile(tmp_path / "new").restore(tmp_path / "monday")
+
+
+def test_a_restore_that_fails_in_a_new_folder_leaves_no_mark_of_an_earlier_start(
+    file: StorageFile, tmp_path: Path
+) -> None:
+    file.prepare()
+    new = StorageFile(tmp_path / "new")
+
+    def fail(*_: object) -> None:
+        if new.artifacts.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    opened = account(file)
+    opened.container.put("n", b"." * 70_000, "text/plain", None)
+    file.back_up(tmp_path / "monday")
+    opened.close()
+    with pytest.raises(UnusableStorage, match="No space left"):
+        new.restore(tmp_path / "monday", fail)
+    assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "storage.lock"]
 
 
 def test_a_storage_that_is_served_is_not_replaced(file: StorageFile, tmp_path: Path) -> None:
