@@ -18,8 +18,32 @@ fail() {
     exit 1
 }
 
+installing="" # the process group of the command that installs
+
+# npm, uv and apt-get end late at Ctrl-C, or as if they had failed. What is killed has no stamp yet: it is made anew.
+interrupted() {
+    [[ -z "$installing" ]] || kill -KILL -- "-$installing" 2>/dev/null || :
+    say "Interrupted. The next start installs what is not complete."
+    exit 130
+}
+trap interrupted INT TERM HUP
+
+# interruptible COMMAND...: in a process group of its own, which Ctrl-C ends at once
+interruptible() {
+    local status=0
+    set -m
+    "$@" </dev/null &
+    set +m
+    installing=$!
+    wait "$installing" || status=$?
+    installing=""
+    return "$status"
+}
+
+locked() { (flock 9 && "$@" 9>&-) 9>"$root/.setup.lock"; }
+
 # alone COMMAND...: one at a time, of scripts that run beside each other, as under tox
-alone() { (flock 9 && "$@" 9>&-) 9>"$root/.setup.lock"; }
+alone() { interruptible locked "$@"; }
 
 fingerprint() { cat "$@" | sha256sum; }
 
@@ -245,17 +269,19 @@ make_debian_image() {
 # Of Debian's prometheus only promtool, in newer Debians a package of its own: installing prometheus would start a server.
 install_promtool() {
     local home="$root/.promtool"
-    PATH="$PATH:$home/usr/bin" type -P promtool >/dev/null && return
+    type -P promtool >/dev/null || [[ -e "$home/.installed" ]] && return
     say "Getting promtool, which checks deploy/monitoring ..."
     rm -rf "$home" && mkdir "$home"
     { apt-get -qq update && (cd "$home" && { apt-get -qq download promtool 2>/dev/null || apt-get -qq download prometheus; } &&
-        dpkg-deb --extract prom*.deb . && rm -rf prom*.deb usr/share usr/bin/prometheus); } >&2 </dev/null ||
+        dpkg-deb --extract prom*.deb . && rm -rf prom*.deb usr/share usr/bin/prometheus && touch .installed); } >&2 </dev/null ||
         fail "promtool is needed, which checks deploy/monitoring; on Debian it is in the package promtool or prometheus"
 }
 
+# Beside legacy-queue, which looks there too: each start in this environment finds it.
 install_azurite() {
     has_node || install_node
     install_js Azurite azurite
+    ln -sf ../../azurite/node_modules/.bin/azurite "$venv/bin/azurite"
 }
 
 alone install "${requirements:-run}"

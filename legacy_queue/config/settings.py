@@ -259,18 +259,17 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple
     """
     options = {wire_name(name): value for name, value in options.items()}
     given = {name for name, value in options.items() if value is not None}
-    _refuse_unknown(given - {CONFIG}, lambda name: f"--{name}")
+    _refuse_unknown(given, lambda name: f"--{name}", {CONFIG})
     variables = {
         wire_name(name.removeprefix(PREFIX).lower()): value
         for name, value in environ.items()
         if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")
     }
-    _refuse_unknown(
-        variables.keys() - _CLIENT_VARIABLES - {CONFIG}, lambda name: PREFIX + name.replace("-", "_").upper()
-    )
+    others = {CONFIG, *_CLIENT_VARIABLES}
+    _refuse_unknown(variables, lambda name: PREFIX + name.replace("-", "_").upper(), others)
     file = options.get(CONFIG) or variables.get(CONFIG)
     from_file = _read(Path(file)) if file else {}
-    _refuse_unknown(from_file.keys(), str)
+    _refuse_unknown(from_file, str, set())
     found: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for setting in DECLARED:
@@ -307,8 +306,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
 
 
-def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
-    known = [wire_name(setting.name) for setting in DECLARED]
+def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str], others: set[str]) -> None:
+    """Raises SettingsError for a name that is neither a setting nor one of the ``others``."""
+    known = [*(wire_name(setting.name) for setting in DECLARED), *sorted(others)]
     for name in sorted(set(names) - set(known)):
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")

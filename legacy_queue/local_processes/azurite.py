@@ -13,6 +13,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import weakref
 from contextlib import suppress
@@ -74,7 +75,8 @@ DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's defaults, which its tool
 class Azurite:
     """An Azurite over a folder, on ports that stay the same as long as they are free: signed URLs stay valid.
 
-    It is the one of ``azurite_dir``, a folder with node_modules, by default that on PATH. The ``preferred``
+    It is the one of ``azurite_dir``, a folder with node_modules, by default that on PATH or beside
+    this Python. The ``preferred``
     ports, as far as they are free, are for a folder that was never served. The key of its account is random
     and stays the same for the folder, or is the documented one with ``has_default_key``. ``is_open``: it
     listens on all addresses of this machine. The folder is created where it is missing, and is private with
@@ -249,6 +251,7 @@ class Azurite:
         listen += [f"--{service}Host={self._listen_on}" for service in ports._fields]
         # not the user's own accounts
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURITE_")}
+        environment["PATH"] = _search_path()
         environment["AZURITE_ACCOUNTS"] = f"{ACCOUNT}:{self._key}"  # a command line is read by everybody
         preload = str(_PRELOAD.resolve()).replace("\\", "\\\\").replace('"', '\\"')
         environment["NODE_OPTIONS"] = f'{environment.get("NODE_OPTIONS", "")} --require "{preload}"'
@@ -264,7 +267,7 @@ class Azurite:
                     "where it has a lock."
                 )
             return program
-        on_path = shutil.which("azurite")
+        on_path = shutil.which("azurite", path=_search_path())
         if not on_path:
             raise UnusableStorage(
                 f"There is no azurite on PATH: {_GET_ONE}. --azurite-dir names a folder whose node_modules "
@@ -310,6 +313,11 @@ def find_running(folder: Path) -> str:
         raise UnusableStorage(
             f"no Azurite over {folder} can be found: {error.strerror}; start `legacy-queue serve` first."
         ) from None
+
+
+def _search_path() -> str:
+    """PATH, and the folder of this Python, where scripts/up puts azurite, and node where PATH has none."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
 
 
 def _known_flags(program: Path) -> list[str]:

@@ -116,6 +116,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
     message = why_refused({"config": file(tmp_path, f'"{name}" = "S3CRET"')})
     assert f"there is no setting {name}" in message
     assert f"the nearest is {nearest}" in message
+    assert "the nearest is LEGACY_QUEUE_ROOT_URL" in why_refused(environ={"LEGACY_QUEUE_ROOT_URI": "S3CRET"})
 
 
 @pytest.mark.parametrize("text", [b"port = ", f'x = "{KEY}'.encode(), b'a = "\xff"'])

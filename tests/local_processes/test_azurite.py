@@ -212,3 +212,18 @@ def test_a_save_that_fails_is_tried_again_and_nothing_is_acknowledged_meanwhile(
     queue(azurite).delete_queue()
     unwritable.mkdir()
     assert not azurite.stop(), "the last save has failed"
+
+
+def test_an_azurite_beside_this_python_is_found_that_is_not_on_path(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    fake = tmp_path / "azurite"
+    fake.write_text("#!/bin/sh\necho 'an error of the one beside Python'\nexit 1\n")
+    fake.chmod(0o700)
+    program = "from pathlib import Path; from legacy_queue.local_processes.azurite import Azurite; "
+    program += f"Azurite(Path({str(tmp_path / 'data')!r})).start()"
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    said = subprocess.run([python, "-c", program], env=env, capture_output=True, text=True).stderr
+    assert (
+        "UnusableStorage: Azurite ended while it started; it said 'an error of the one beside Python'" in said
+    )
