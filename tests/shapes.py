@@ -40,6 +40,10 @@ def _read(lines: list[str], found: dict[str, Schema]) -> None:
         depth = (len(line) - len(line.lstrip())) // 2
         name, _, said = line.strip().partition(":")
         del above[depth:]
+        if said.strip() == "gone":
+            del above[-1]["properties"][name]
+            above[-1]["required"].remove(name)
+            continue
         if said.strip() != "closed":
             _add(above[-1], name, _schema(said.strip()))
             continue

@@ -41,7 +41,7 @@ from legacy_queue.http.schemas import SCHEMAS, message_schema
 from legacy_queue.testing import LegacyQueue
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
-BARE = (events_endpoint(PROJECT, SystemClock(), Event()), migration)
+BARE = (events_endpoint(PROJECT, SystemClock(), Event(), lambda _: None), migration)
 SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
 # the titles of the groups of settings, by the first of each

@@ -23,7 +23,8 @@ _TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sen
 @click.option("--routing-key", default="#", help="A pattern, as in a binding of a queue.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
 def events(root_url: str | None, exchange: str | None, routing_key: str, as_json: bool) -> None:
-    """Print events as they happen, until SIGTERM or Ctrl-C. Needs no credentials, and no RabbitMQ.
+    """Print events as they happen, until SIGTERM or Ctrl-C. Needs no RabbitMQ, and no credentials while
+    anonymous-scopes has queue:events.
 
     When the queue is back after an interruption, the events since then are printed, if it still has them.
     """

@@ -159,8 +159,8 @@ class Settings:
     anonymous_scopes: tuple[str, ...] = _setting(
         values.anonymous_scopes,
         "reads",
-        "What any caller may read, also without credentials: reads (all that needed no scope in 2018), none, "
-        "or scopes; may be repeated.",
+        "What any caller may read, also without credentials: reads (/events, and all that needed no scope in "
+        "2018), none, or scopes; may be repeated.",
         multiple=True,
     )
     signing_secrets: tuple[str, ...] = _setting(

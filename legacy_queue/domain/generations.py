@@ -22,7 +22,7 @@ _OF_A_WORKER = dict.fromkeys(("taskQueueId", "lastDateActive", "quarantineDetail
 _EVENT = {"status": _STATUS, "task": None}
 # both redirect to other places, as a reference does
 _OF_AN_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}, "contentLength": None}
-_NO_ACTIONS: Difference = {"actions": []}
+_NO_ACTIONS: Difference = {"actions": None}
 
 SINCE_2018: Mapping[str, Difference] = {
     # by the schema of the answer
@@ -44,7 +44,7 @@ SINCE_2018: Mapping[str, Difference] = {
     **dict.fromkeys(("task-defined", "task-pending", "task-running"), _EVENT),
     **dict.fromkeys(("task-completed", "task-failed", "task-exception"), _EVENT),
 }
-# by the schema of the answer: the provisioners of today have none
+# by the schema of the answer: today's queue has no actions, and its schemas allow no other property
 TODAY: Mapping[str, Difference] = {
     **dict.fromkeys(("provisioner-response", "workertype-response", "worker-response"), _NO_ACTIONS),
     "list-provisioners-response": {"provisioners": _NO_ACTIONS},

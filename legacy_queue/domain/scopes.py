@@ -20,7 +20,7 @@ OPEN_READS = (
     *("queue:get-task:*", "queue:status:*", "queue:list-task-group:*", "queue:list-dependent-tasks:*"),
     *("queue:list-artifacts:*", "queue:get-artifact:public/*", "queue:pending-count:*"),
     *("queue:list-provisioners", "queue:get-provisioner:*", "queue:list-worker-types:*"),
-    *("queue:get-worker-type:*", "queue:list-workers:*", "queue:get-worker:*"),
+    *("queue:get-worker-type:*", "queue:list-workers:*", "queue:get-worker:*", "queue:events"),
 )
 # all that can be read; the wider scopes cover those above
 READS = (

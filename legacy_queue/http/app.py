@@ -117,7 +117,7 @@ def create_app(
     """
     # its templates and static files are of the page
     app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
-    events = events_endpoint(project, services.clock, services.stopping)
+    events = events_endpoint(project, services.clock, services.stopping, sign_in.identity)
     pages = Pages(sign_in, services.clock, control, root_url).endpoints
     bare = (events, migration, *pages, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
     excluded = {*NOT_IN_JOURNAL, *(page.name for page in pages)}

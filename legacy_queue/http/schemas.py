@@ -47,7 +47,7 @@ _TAGS = object_of("tags")
 _QUARANTINE = "quarantineUntil quarantineDetails"
 _DECLARED = "description stability expires"
 _ACTIVE = f"{_DECLARED} lastDateActive"
-_PROVISIONER = object_of(f"provisionerId {_ACTIVE} actions")
+_PROVISIONER = object_of(f"provisionerId {_ACTIVE}", "actions")
 _TASK_QUEUE = object_of(f"taskQueueId {_ACTIVE}")
 _COUNTS = object_of(f"{NAMED_POOL} pendingTasks claimedTasks")
 _OF_TASK = "taskId runId task"
@@ -285,9 +285,9 @@ SCHEMAS: dict[str, Schema] = {
     "taskqueue-response": _TASK_QUEUE,
     "list-taskqueues-response": page_of("taskQueues", _TASK_QUEUE),
     "provisioner-response": _PROVISIONER,
-    "workertype-response": object_of(f"{POOL} {_ACTIVE} actions", "taskQueueId"),
+    "workertype-response": object_of(f"{POOL} {_ACTIVE}", "taskQueueId actions"),
     "worker-response": object_of(
-        f"{POOL} {_SEEN} expires recentTasks actions", f"taskQueueId lastDateActive {_QUARANTINE}"
+        f"{POOL} {_SEEN} expires recentTasks", f"taskQueueId lastDateActive {_QUARANTINE} actions"
     ),
     "update-provisioner-request": object_of("", f"{_DECLARED} actions"),
     "update-workertype-request": object_of("", _DECLARED),

@@ -95,7 +95,7 @@ class QueueHttp:
         (monotonic), and ends when the server ends the stream.
         """
         options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
-        with self.send("GET", f"{self._root_url}/events", **options) as answer:
+        with self.send("GET", f"{self._root_url}/events", self._credentials.sign, **options) as answer:
             events = parse_events(_lines(answer, deadline))
             yield (
                 {"id": event.get("id", ""), **json.loads(event["data"])}

@@ -11,12 +11,25 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from legacy_queue.domain.authentication import Client as ConfiguredClient
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, group_resolved
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
 from legacy_queue.testing.queue_http import parse_events
-from tests.http.calls import GROUP_ID, NOW, ROOT_URL, TASK_ID, Queue, bare_client, refused, succeeded
+from tests.http.calls import (
+    GROUP_ID,
+    NOW,
+    ROOT_URL,
+    TASK_ID,
+    Credentials,
+    Queue,
+    bare_client,
+    hawk,
+    refused,
+    succeeded,
+)
+from tests.http.test_ui import signed_in
 from tests.memory_server import FakeClock
 
 EVENT = group_resolved(GROUP_ID, "a-scheduler")
@@ -172,3 +185,19 @@ def test_a_stream_cannot_begin_while_the_broker_is_away(away: Exception) -> None
     answer = ask(serving(Feed(away)))
     refused(answer, 503, "ServiceUnavailable", "away")
     assert answer.headers["retry-after"] == "2"
+
+
+def test_without_the_anonymous_role_a_stream_needs_a_scope_and_a_page_follows_with_its_cookie() -> None:
+    scopes = ("queue:events",), ("queue:inspect",), ("queue:get-task:*",)
+    clients = [
+        ConfiguredClient(f"c{number}", f"the-access-token-of-client-{number}", held)
+        for number, held in enumerate(scopes)
+    ]
+    queue = Queue(*clients, anonymous_scopes=())
+    target = "/events?follow=false"
+    refused(ask(queue.http, "?follow=false"), 403, "InsufficientScopes", "queue:events")
+    for client, status in zip(clients, (200, 200, 403), strict=True):
+        signed = hawk(Credentials(client.client_id, client.access_token), "GET", ROOT_URL + target, NOW)
+        assert ask(queue.http, "?follow=false", {"Authorization": signed}).status_code == status
+    cookie = {"Cookie": signed_in(queue)}
+    assert ask(Client(queue.server.app, use_cookies=False), "?follow=false", cookie).status_code == 200

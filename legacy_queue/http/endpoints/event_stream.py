@@ -9,11 +9,14 @@ from threading import Event as Flag
 
 from flask import Response
 
+from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.json_bytes import to_json
+from legacy_queue.domain.scopes import AnyOf
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.http.request_log import Environ
 from legacy_queue.ports import BrokerAway, Clock
 from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent
 
@@ -22,10 +25,22 @@ _KEEP_ALIVE = timedelta(seconds=15)
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 
 
-def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
-    """``/events`` with the exchanges of the project. Its streams end once ``stopping`` is set."""
+def events_endpoint(
+    project: str, clock: Clock, stopping: Flag, sign_in: Callable[[Environ], Identity | None]
+) -> Endpoint:
+    """``/events`` with the exchanges of the project. Its streams end once ``stopping`` is set.
 
-    @endpoint("GET", "/events", "Follow Events", query=("exchange", "follow", "lastEventId", "routingKey"))
+    The pages follow them too, with the cookie that ``sign_in`` knows.
+    """
+
+    @endpoint(
+        "GET",
+        "/events",
+        "Follow Events",
+        query=("exchange", "follow", "lastEventId", "routingKey"),
+        scopes=AnyOf(("queue:events", "queue:inspect")),
+        sign_in=sign_in,
+    )
     def events(call: Call[EventFeed]) -> Response:
         """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
         until the client or the server ends it.
