@@ -10,6 +10,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
+    OF_2018,
     POOL,
     TODAY,
     WORKER,
@@ -42,7 +43,8 @@ def action(**changes: Any) -> dict[str, Any]:
 def ask(queue: Queue, name: str, body: Any = None, **changes: Any) -> Any:
     """The body of the answer; about alice unless ``changes`` name another record."""
     params = {param: {**ALICE, **changes}[param] for param in params_of(name)}
-    return succeeded(queue.call(name, body, prefix=TODAY, **params)).get_json()
+    prefix = OF_2018 if "Provisioner" in name else TODAY
+    return succeeded(queue.call(name, body, prefix=prefix, **params)).get_json()
 
 
 def names(page: Any) -> list[str]:

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    InputError,
+    RequestConflict,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL, POLL_TASK_URLS
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
@@ -180,6 +186,26 @@ def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers)
     for days, moved in ((9, 9), (8, 9)):
         workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
         assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
+
+
+def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, workers: Workers) -> None:
+    def expires(record: WorkerRecord) -> bytes:
+        return format_time(record.expires).encode()
+
+    def of_today() -> list[bytes]:
+        return [*workers.provisioners_of_today((), 9, expires).items]
+
+    workers.declare(POOL[:1], {"expires": format_time(NOW + 9 * DAY)})
+    assert of_today() == []
+    with pytest.raises(ResourceNotFound, match="has no task queue now"):
+        workers.provisioner_of_today(POOL[:1])
+    for name, days in (("first", 2), ("last", 3)):
+        workers.declare((PROVISIONER, name), {"expires": format_time(NOW + days * DAY)})
+    assert of_today() == [format_time(NOW + 3 * DAY).encode()]
+    assert workers.provisioner_of_today(POOL[:1]).last_active == NOW
+    harness.clock.advance(3 * DAY)
+    assert of_today() == []
+    assert listed(workers, ()) == [[PROVISIONER]]
 
 
 # --- listed

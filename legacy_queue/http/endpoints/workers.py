@@ -48,8 +48,12 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
 def list_provisioners(call: Call[Workers]) -> Reply:
     """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
 
-    If more follow, the page has a continuationToken: send it as a query parameter for the next page.
+    If more follow, the page has a continuationToken: send it as a query parameter for the next page. For
+    today's callers a provisioner ends with its last task queue.
     """
+    if call.is_todays:
+        ask = call.authorize().provisioners_of_today
+        return path_page_answer(call, "provisioners", 1, ask, WorkerRecord.to_wire)
     return _page(call, "provisioners", WorkerRecord.to_wire)
 
 
@@ -60,7 +64,11 @@ def list_provisioners(call: Call[Workers]) -> Reply:
     output="provisioner-response",
 )
 def get_provisioner(call: Call[Workers]) -> Reply:
-    """The record of a provisioner. lastDateActive may be half an hour old."""
+    """The record of a provisioner. lastDateActive may be half an hour old. For today's callers it ends with
+    its last task queue.
+    """
+    if call.is_todays:
+        return call.authorize().provisioner_of_today(_path(call)).to_wire()
     return _get(call)
 
 

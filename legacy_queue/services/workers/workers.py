@@ -5,6 +5,7 @@ A failure to write a call never fails the call: in the original it failed claims
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial, reduce
 from threading import Lock
@@ -29,7 +30,7 @@ from legacy_queue.domain.worker_record import (
     with_polls,
 )
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
-from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.pages import Page, read_page, read_rows
 from legacy_queue.stores import StoredWorkerRecord, WorkerStore
 from legacy_queue.stores.lru_cache import SharedLruCache
 
@@ -225,13 +226,45 @@ class Workers:
         ``is_quarantined`` selects the quarantined workers, or the others. A page that is not the last may be
         shorter than ``limit``.
         """
-        return self._page(partial(self._store.list, parent), after, limit, render, is_quarantined)
+
+        def selected(record: WorkerRecord, now: datetime) -> WorkerRecord | None:
+            return record if is_quarantined in (None, record.is_quarantined(now)) else None
+
+        return self._page(partial(self._store.list, parent), after, limit, render, selected)
 
     def task_queues(
         self, after: RecordPath, limit: int, render: Callable[[WorkerRecord], bytes]
     ) -> Page[RecordPath]:
         """As ``list``, for the pools of all provisioners."""
-        return self._page(self._store.worker_types, after, limit, render)
+        return self._page(self._store.worker_types, after, limit, render, lambda record, _: record)
+
+    def provisioners_of_today(
+        self, after: RecordPath, limit: int, render: Callable[[WorkerRecord], bytes]
+    ) -> Page[RecordPath]:
+        """As ``list``, for the provisioners as ``provisioner_of_today`` returns them."""
+        return self._page(partial(self._store.list, ()), after, limit, render, self._of_its_pools)
+
+    def provisioner_of_today(self, path: RecordPath) -> WorkerRecord:
+        """The provisioner as today's queue has it: what its pools make it, which ends with the last of them.
+
+        Raises ResourceNotFound, also if it has no pool.
+        """
+        record = self._of_its_pools(self.load(path), self._clock.now())
+        if record is None:
+            raise ResourceNotFound(f"there is no provisioner {path[0]}: it has no task queue now")
+        return record
+
+    def _of_its_pools(self, record: WorkerRecord, now: datetime) -> WorkerRecord | None:
+        begin: RecordPath = ()
+
+        def read(after: RecordPath, count: int) -> Sequence[WorkerRecord]:
+            return self._store.list(record.path, after, count, now)
+
+        pools = [*read_rows(read, lambda pool: pool.path, begin)]
+        if not pools:
+            return None
+        expires = max(pool.expires for pool in pools)
+        return replace(record, expires=expires, last_active=max(pool.last_active for pool in pools))
 
     def _page(
         self,
@@ -239,7 +272,7 @@ class Workers:
         after: RecordPath,
         limit: int,
         render: Callable[[WorkerRecord], bytes],
-        is_quarantined: bool | None = None,
+        selected: Callable[[WorkerRecord, datetime], WorkerRecord | None],
     ) -> Page[RecordPath]:
         self.flush()
         now = self._clock.now()
@@ -248,8 +281,8 @@ class Workers:
             return ask(behind, count, now)
 
         def item(record: WorkerRecord) -> bytes | None:
-            is_selected = is_quarantined in (None, record.is_quarantined(now))
-            return render(record.as_of(now)) if is_selected else None
+            shown = selected(record, now)
+            return render(shown.as_of(now)) if shown else None
 
         return read_page(read, lambda record: record.path, after, limit, item)
 
