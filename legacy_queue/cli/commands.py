@@ -1,5 +1,6 @@
 """The subcommands of ``legacy-queue``. The module of each is imported when it is called, and no other."""
 
+import errno
 import importlib
 from difflib import get_close_matches
 from typing import Any
@@ -66,15 +67,17 @@ _MODULES = {
 
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Storage, and a file or folder, that cannot be used ends it with a sentence."""
+        """Run the command. Storage, a file or a stream that cannot be used ends it with a sentence."""
         try:
             return super().invoke(ctx)
         except UnusableStorage as error:
             raise click.ClickException(str(error)) from None
         except OSError as error:
-            if error.filename is None:  # click handles a closed standard output; any other is a bug
+            has_url = error.errno is None and type(error) is not OSError  # of requests: it may be signed
+            if has_url or error.errno == errno.EPIPE:  # click ends a command whose output is closed
                 raise
-            raise click.ClickException(f"{error.filename} cannot be used: {error.strerror}") from None
+            what = f"{error.filename} cannot be used: " if error.filename is not None else ""
+            raise click.ClickException(f"{what}{error.strerror or error}") from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

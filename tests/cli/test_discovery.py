@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from legacy_queue.cli.commands import commands
 from legacy_queue.cli.queue_options import local_server
 from legacy_queue.config import SERVER_FILE
-from tests.other_user import OTHER, as_other_user, give_away
+from tests.other_user import OTHER, give_away
 
 READY = {"rootUrl": "http://127.0.0.1:1", "pid": os.getpid()}
 
@@ -87,23 +85,3 @@ def test_it_is_not_followed_where_another_user_may_have_written_it(
     spoil(planted(folder))
     assert local_server() == {}
     assert "is not followed: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("command", "why"),
-    [
-        ("up", "{data} cannot be used: Permission denied"),
-        ("ca", "{data} cannot be used: Permission denied"),
-        ("resolve", "{data}/storage.sqlite cannot be written and read: Permission denied"),
-        ("env", "{data} is not followed: Permission denied"),
-    ],
-)
-def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence(
-    command: str, why: str
-) -> None:
-    with as_other_user() as folder:
-        data = folder / "private" / "data"
-        data.parent.mkdir(0o000)
-        done = CliRunner().invoke(commands, [command], env={"LEGACY_QUEUE_DATA_DIR": str(data)})
-    assert why.format(data=data) in done.output
-    assert (done.exit_code in (1, 2), isinstance(done.exception, SystemExit)) == (True, True)

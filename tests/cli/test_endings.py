@@ -1,0 +1,34 @@
+"""A command that cannot do its work ends with a sentence, and not with a traceback."""
+
+import pytest
+from click.testing import CliRunner
+
+from legacy_queue.cli.commands import commands
+from tests.other_user import as_other_user
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("up", "{data} cannot be used: Permission denied"),
+        ("ca", "{data} cannot be used: Permission denied"),
+        ("resolve", "{data}/storage.sqlite cannot be written and read: Permission denied"),
+        ("env", "{data} is not followed: Permission denied"),
+    ],
+)
+def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence(
+    command: str, why: str
+) -> None:
+    with as_other_user() as folder:
+        data = folder / "private" / "data"
+        data.parent.mkdir(0o000)
+        done = CliRunner().invoke(commands, [command], env={"LEGACY_QUEUE_DATA_DIR": str(data)})
+    assert why.format(data=data) in done.output
+    assert (done.exit_code in (1, 2), isinstance(done.exception, SystemExit)) == (True, True)
+
+
+def test_a_bundle_of_certificates_that_is_missing_ends_a_command_with_a_sentence() -> None:
+    env = {"LEGACY_QUEUE_ROOT_URL": "https://127.0.0.1:9", "REQUESTS_CA_BUNDLE": "/nonexistent"}
+    done = CliRunner().invoke(commands, ["events"], env=env)
+    said = "Could not find a suitable TLS CA certificate bundle, invalid path: /nonexistent"
+    assert (done.exit_code, done.output) == (1, f"Error: {said}\n")
