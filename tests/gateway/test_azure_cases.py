@@ -107,22 +107,20 @@ class Scene:
         changes = dict(self.case["sas"])
         for name in changes.keys() & {"start", "expiry"}:
             changes[name] = self.now + timedelta(seconds=changes[name])
-        is_blob = "{blob}" in self.case["request"]
-        account, _, name = (self.blob if is_blob else f"{self.queue}/").rsplit("/", 2)
         common = {
-            "account_name": account.rpartition("/")[2],
             "account_key": self.key,
             "start": self.now - HALF_HOUR,
             "expiry": self.now + HALF_HOUR,
             "protocol": "https,http",
         }
-        if is_blob:
-            container = self.storage.account.container.name
-            common["account_name"] = self.storage.account.public_blobs.account
+        account = self.storage.account
+        if "{blob}" in self.case["request"]:
+            container = account.container.name
             own = {"container_name": container, "blob_name": self.blob_name, "permission": "r"}
+            own["account_name"] = account.public_blobs.account
             return generate_blob_sas(**{**common, **own, **changes})
-        common["account_name"] = self.storage.account.public_queues.account
         own = {"queue_name": self.queue.rpartition("/")[2], "permission": "p"}
+        own["account_name"] = account.public_queues.account
         return generate_queue_sas(**{**common, **own, **changes})
 
     @cached_property
