@@ -82,6 +82,7 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     with served_file(settings):
         account = build(settings, "http://h:1").storage.account
         account.check()
+        account.container.put("name", bytes(70_000), "text/plain", None)
         (settings.data_dir / "server.json").write_text('{"file": "/data/storage.sqlite"}')
         after = replace(settings, data_dir=tmp_path / "after")
         after.data_dir.mkdir()
@@ -98,6 +99,7 @@ def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path:
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
     os.close(lock_private(tmp_path / "storage.lock"))
     os.close(lock_private(tmp_path / "azurite" / "lock"))
+    (tmp_path / "artifacts").mkdir()  # a disk of its own
     (tmp_path / "development.json").touch()  # of a server with another storage
     with served_file(settings):
         assert (tmp_path / "storage.sqlite").exists()

@@ -85,6 +85,10 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
         assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
         for task_id in acknowledged:
             assert queue.status(task_id)["state"] == "pending"
+        os.kill(max(processes_of(server.data_dir)), signal.SIGKILL)
+        fill(seen / "ballast")
+        assert queue.status(acknowledged[0])["state"] == "pending", "the next process serves reads"
+        assert (create(), server.ready()) == (503, 503)
         with (seen / "ballast").open("r+b") as ballast:
             ballast.truncate(ballast.seek(0, os.SEEK_END) - 2 * MIB)
         wait_until(lambda: server.ready() == 200)

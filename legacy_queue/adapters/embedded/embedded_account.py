@@ -11,7 +11,7 @@ from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedMessages, EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.storage_file import StorageFile
-from legacy_queue.adapters.embedded.upkeep import LAST_TIME, free_space
+from legacy_queue.adapters.embedded.upkeep import LAST_TIME, least_space
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.ports import Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
@@ -71,13 +71,14 @@ class EmbeddedAccount(StorageAccount):
 
     def check(self) -> None:
         self._database.check()
+        self.container.check()
 
     def warning(self) -> str:
         file = self._database.file
         if file is None:
             return ""
-        free, is_low = free_space(file.path.parent)
-        return f"The disk is almost full: {free >> 20} MiB are left in {file.path.parent}." if is_low else ""
+        folder, free, is_low = least_space(file)
+        return f"The disk is almost full: {free >> 20} MiB are left in {folder}." if is_low else ""
 
     def empty(self) -> None:
         """Remove all rows, queues, messages and blobs. The key stays."""

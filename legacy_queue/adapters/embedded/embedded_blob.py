@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
+
+import structlog
 
 from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.sqlite_connection import error_name
 from legacy_queue.adapters.embedded.storage_file import artifact_path
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -35,6 +39,8 @@ from legacy_queue.ports.blob import (
     Written,
 )
 from legacy_queue.private_folder import make_private, private_opener
+
+log = structlog.get_logger()
 
 _MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
 _CHUNK = 256 * 1024  # bytes read at once
@@ -274,11 +280,21 @@ class EmbeddedBlobContainer(BlobContainer):
         uploaded = self._database.transaction(lambda db: db.execute(sql, values).fetchall()[0][0])
         if folder and file:  # its row is there: a crash from here on leaves no file for long
             path = folder / file
-            try:
-                outside_loop(lambda: _write(path, content))
-            except OSError as error:
-                raise ServiceUnavailable("the artifact cannot be written now, try again") from error
+            self._outside_loop(lambda: _write(path, content))
         return int(uploaded)
+
+    def check(self) -> None:
+        """Return if the folder of artifacts takes another: it may be a disk of its own."""
+        if self._database.file:
+            folder = self._database.file.artifacts
+            self._outside_loop(lambda: _try_to_write(folder))
+
+    def _outside_loop(self, write: Callable[[], None]) -> None:
+        try:
+            outside_loop(write)
+        except OSError as error:
+            log.error("storage-failed", error=error_name(error), what="artifacts")
+            raise ServiceUnavailable("artifacts cannot be written now, try again") from error
 
     def _assign(self, db: sqlite3.Connection, uploaded: int, block_id: str, until: int | None) -> None:
         sql = "UPDATE contents SET id = ?, until = ? WHERE content = ?"
@@ -319,10 +335,21 @@ def _new_etag() -> str:
     return f'"0x{uuid.uuid4().hex[:15].upper()}"'
 
 
+def _try_to_write(folder: Path) -> None:
+    """Write the shortest content that is a file, to one without a name, which no crash leaves."""
+    _make(folder)
+    with TemporaryFile(dir=folder) as file:
+        file.write(bytes(_MAX_INSIDE + 1))
+
+
+def _make(folder: Path) -> None:
+    if not folder.exists():
+        make_private(folder)
+
+
 def _write(path: Path, content: bytes) -> None:
     """Return once the new file is on the disk, with its name."""
-    if not path.parent.exists():
-        make_private(path.parent)
+    _make(path.parent)
     try:
         with open(path, "xb", opener=private_opener) as file:
             file.write(content)

@@ -1,5 +1,6 @@
 """A connection to the file or to memory, and its tables."""
 
+import errno
 import os
 import secrets
 import sqlite3
@@ -30,10 +31,12 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
         name, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
+        connection.execute("PRAGMA busy_timeout = 5000")
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
         for pragma in (
-            "busy_timeout = 5000",
-            f"page_size = {_PAGE_SIZE}",
-            "auto_vacuum = INCREMENTAL",
+            # These are for a new file. In any other they change nothing, but auto_vacuum writes: on a full
+            # disk there would be no connection, and so no reads.
+            *(() if pages else (f"page_size = {_PAGE_SIZE}", "auto_vacuum = INCREMENTAL")),
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE}",
@@ -93,7 +96,8 @@ def error_code(error: Exception) -> int:
 
 def error_name(error: Exception) -> str:
     """For the log: the message may hold what a user has sent."""
-    return str(getattr(error, "sqlite_errorname", type(error).__name__))
+    name = errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
+    return str(getattr(error, "sqlite_errorname", name))
 
 
 def in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]) -> Result:

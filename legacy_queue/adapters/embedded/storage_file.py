@@ -122,7 +122,10 @@ class StorageFile:
         with self._translated():
             make_private(self._folder)
             self._check_owner()
-            left = [path.name for path in (self.wal, self._shm, self.artifacts) if path.exists()]
+            left = [path.name for path in (self.wal, self._shm) if path.exists()]
+            with suppress(OSError):  # an empty folder may be a disk that was mounted for the first start
+                has_artifacts = any(path.is_file() for path in self.artifacts.iterdir())
+                left += [self.artifacts.name] if has_artifacts else []
             with suppress(OSError):
                 left += [self._lock_path.name] if _SERVED in read_private(self._lock_path) else []
             try:

@@ -172,8 +172,7 @@ class Upkeep:
             raise
 
     def _look_at_space(self) -> None:
-        folder = self._file.path.parent
-        free, is_low = free_space(folder)
+        folder, free, is_low = least_space(self._file)
         self._warn("storage-space-low", is_low, free_bytes=free, path=str(folder))
         length = _length(self._file.wal)
         self._due_at = length + (_SHORT_WAL_GROWTH if is_low else _WAL_GROWTH)
@@ -221,9 +220,14 @@ def _length(path: Path) -> int:
     return 0
 
 
-def free_space(folder: Path) -> tuple[int, bool]:
-    """How many bytes are left on the disk, and whether they are few; not if that is unknown."""
-    free = _LOW_SPACE
-    with suppress(OSError):
-        free = shutil.disk_usage(folder).free
-    return free, free < _LOW_SPACE
+def least_space(file: StorageFile) -> tuple[Path, int, bool]:
+    """The folder of the file or of its artifacts, whichever has fewer bytes left, how many, and whether they
+    are few; not if that is unknown.
+    """
+    free = {}
+    for folder in (file.path.parent, file.artifacts):
+        with suppress(OSError):
+            free[folder] = shutil.disk_usage(folder).free
+    folder = min(free, key=lambda one: free[one], default=file.path.parent)
+    left = free.get(folder, _LOW_SPACE)
+    return folder, left, left < _LOW_SPACE

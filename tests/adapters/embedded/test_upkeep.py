@@ -197,6 +197,20 @@ def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads
     table.put("p", "00000", {})
 
 
+def test_a_storage_whose_folder_takes_no_artifacts_is_not_ready_and_says_so(
+    account: EmbeddedAccount, file: StorageFile
+) -> None:
+    file.artifacts.rmdir()
+    file.artifacts.touch()
+    for act in (account.check, lambda: account.container.put("name", LARGE, "text/plain", None)):
+        with capture_logs() as logs, pytest.raises(ServiceUnavailable, match="artifacts cannot be written"):
+            act()
+        assert [(line["event"], line["error"]) for line in logs] == [("storage-failed", "ENOTDIR")]
+    file.artifacts.unlink()
+    account.check()
+    assert stored(file) == []
+
+
 def test_a_clock_that_is_set_back_is_logged_once(account: EmbeddedAccount, clock: FakeClock) -> None:
     with capture_logs() as logged:
         account.check()
