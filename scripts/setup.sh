@@ -22,8 +22,10 @@ installing="" # the process group of the command that installs
 
 # npm, uv and apt-get end late at Ctrl-C, or as if they had failed. What is killed has no stamp yet: it is made anew.
 interrupted() {
-    [[ -z "$installing" ]] || kill -KILL -- "-$installing" 2>/dev/null || :
-    say "Interrupted. The next start installs what is not complete."
+    if [[ -n "$installing" ]]; then
+        kill -KILL -- "-$installing" 2>/dev/null || :
+        say "Interrupted. The next start installs what is not complete."
+    fi
     exit 130
 }
 trap interrupted INT TERM HUP
