@@ -78,7 +78,7 @@ WAIT_SITUATIONS: Mapping[WaitSituation, tuple[str, str]] = {
         "the sweeper has offered the run again; on Azure, if other runs have no message too many",
     ),
     "not-shown": (
-        "Storage does not show its message: Azure shows only the first 32 visible ones of a queue.",
+        "Storage does not show its message: Azure shows the first 32 visible ones of a queue, a file 5,000.",
         "",
     ),
     "polled": ("Which worker or client asked for work of its pool last, and when.", ""),

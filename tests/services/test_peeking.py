@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.inspection.peeking import Peeking
 from tests.memory_server import FakeClock, memory_storage
 
@@ -28,3 +29,12 @@ def test_messages_of_all_priorities_are_shown_with_when_they_are_visible() -> No
         ("lowest", (TASK_ID, 3), NO_TIME, 0, begun),
     ]
     assert peeked.hidden == 0
+
+
+def test_a_queue_with_as_many_messages_as_are_shown_may_have_more() -> None:
+    clock = FakeClock()
+    queues = memory_storage(clock).work_queues
+    for number in range(MAX_COUNT + 1):
+        queues.put(LOWEST, str(number), HOUR, NO_TIME)
+    peeked = Peeking(queues, clock).messages("provisioner", "type")
+    assert (len(peeked.messages), peeked.hidden) == (MAX_COUNT, 1)

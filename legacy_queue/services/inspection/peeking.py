@@ -7,7 +7,7 @@ from legacy_queue.domain.fault import RunKey
 from legacy_queue.domain.messages import Peeked, PeekedMessage, read_message
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock
-from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.ports.queue import MAX_COUNT, QueuedMessage
 from legacy_queue.stores import WorkQueues
 
 
@@ -26,9 +26,12 @@ class Peeking:
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
         """The messages of all priorities. Raises ServiceUnavailable."""
         queues = work_queues(provisioner_id, worker_type, self._queues.shards)
-        messages = [message for queue in queues for message in self._peek(queue)]
+        shown = [[*self._peek(queue)] for queue in queues]
+        messages = [message for of_queue in shown for message in of_queue]
         count = sum(map(self._queues.count, queues))
-        return Peeked(messages, max(0, count - len(messages)))
+        # what a queue has beyond it is neither shown nor counted
+        may_be_cut = any(len(of_queue) >= MAX_COUNT for of_queue in shown)
+        return Peeked(messages, max(int(may_be_cut), count - len(messages)))
 
     def _peek(self, queue: WorkQueue) -> Iterator[PeekedMessage]:
         for message in self._queues.peek(queue):
