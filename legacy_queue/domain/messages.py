@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.json_bytes import to_json
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def signature_is_valid(signature: str, task_id: str, run_id: int, secrets: Seque
 def message_text(task_id: str, run_id: int, secret: bytes) -> str:
     """``MessageText``: base64 of the JSON ``{"taskId", "runId", "signature"}``."""
     wire = {"taskId": task_id, "runId": run_id, "signature": message_signature(task_id, run_id, secret)}
-    return base64.b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode()
+    return base64.b64encode(to_json(wire)).decode()
 
 
 def read_message(text: str) -> tuple[str, int, str]:

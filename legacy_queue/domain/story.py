@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from itertools import groupby, zip_longest
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from legacy_queue.domain.fault import DELETE, RECEIVE
-from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time, parse_time
+
+if TYPE_CHECKING:  # the test kit imports this module, and nothing that it does not need
+    from legacy_queue.domain.task import Run, Task
 
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 _FIRST, _LAST = 20, 130  # moments of a long story that are shown
@@ -43,7 +45,7 @@ class Moment(NamedTuple):
 
 
 def story(
-    task: Task,
+    task: "Task",
     requests: Iterable[Mapping[str, Any]] = (),
     events: Iterable[Moment] = (),
     clock_moves: Sequence[Moment] = (),
@@ -126,7 +128,7 @@ def _has_made(request: Moment, change: Moment) -> bool:
     return called.get("endpoint") in change.causes and called["status"] < 400 and is_of_run
 
 
-def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
+def _moment_of(request: Mapping[str, Any], task: "Task") -> Moment:
     """A request, which may be about other tasks too. A message of an earlier run means nothing any more."""
     time = parse_time(request["time"])
     run_id = max((run.run_id for run in task.runs if run.scheduled <= time), default=0)
@@ -153,7 +155,7 @@ def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
     return Moment(at, request_words(request), kind, facts)
 
 
-def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:
+def _moments(task: "Task", *, sees_polls: bool) -> Iterator[Moment]:
     visible = {"message": "visible"} if sees_polls else {}
     wire = task.definition.wire
     pool = f"{wire['provisionerId']}/{wire['workerType']}"
@@ -171,7 +173,7 @@ def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:
         yield from _moments_of(run, visible, is_retried=after is not None and after.is_retry)
 
 
-def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> Iterator[Moment]:
+def _moments_of(run: "Run", visible: Mapping[str, str], *, is_retried: bool) -> Iterator[Moment]:
     def moment(time: datetime, what: str, state: str, causes: Sequence[str], **facts: Any) -> Moment:
         facts = {"runId": run.run_id, "state": state, **facts}
         return Moment(format_time(time), what, facts=facts, causes=causes)
