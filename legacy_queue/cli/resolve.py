@@ -52,11 +52,11 @@ def resolve(stop_with_stdin: bool, **options: str | None) -> None:
             "use --storage embedded, azurite or azure"
         )
     if file := storage_file(settings):
-        file.require()  # before credentials are made in a folder without it
-    settings = complete(settings)
+        file.require()
     if settings.storage == "azurite":
         settings = replace(settings, connection_string=find_running(settings.data_dir / "azurite"))
     check_account(settings)
+    settings = complete(settings)
     server = build(settings, settings.public_url or "http://127.0.0.1")
     server.wait_for_storage()  # a signal ends the process at once: nothing has started
     signals = stop_signals()

@@ -218,10 +218,15 @@ def test_the_log_holds_no_secret_of_a_request_that_is_no_http(server: Server, wo
 
 
 @pytest.mark.parametrize(
-    "options", [("azurite", "--azurite-dir=nowhere"), ("azure", "--connection-string=no=string", "--control")]
+    "command",
+    [
+        ("serve", "--port=0", "--storage=azurite", "--azurite-dir=nowhere"),
+        ("serve", "--port=0", "--storage=azure", "--connection-string=no=string", "--control"),
+        ("resolve", "--storage=azurite"),
+    ],
 )
-def test_a_start_whose_storage_does_not_work_writes_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_start_whose_storage_does_not_work_writes_nothing(tmp_path: Path, command: tuple[str, ...]) -> None:
     data = tmp_path / "data"
-    with run(tmp_path / "run", "serve", "--port=0", f"--data-dir={data}", "--storage", *options) as server:
+    with run(tmp_path / "run", *command, f"--data-dir={data}") as server:
         assert server.wait() == 1, server.errors
     assert not data.exists(), server.errors
