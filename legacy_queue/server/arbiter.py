@@ -58,6 +58,10 @@ class Arbiter(arbiter.Arbiter):
         signal.pthread_sigmask(signal.SIG_BLOCK, WORKER_SIGNALS)
         try:
             pid = super().spawn_worker()
+        except SystemExit as end:  # of the new process; by this code it would end the others too
+            if end.code == self.WORKER_BOOT_ERROR and self.WORKERS:
+                raise SystemExit(1) from None
+            raise
         except OSError as error:
             if os.getpid() != arbiter_pid:
                 raise

@@ -14,6 +14,26 @@ class Application(BaseApplication):
     def load(self) -> Any: ...
 
 
+@pytest.mark.parametrize(("others", "code"), [({}, Arbiter.WORKER_BOOT_ERROR), ({2: None}, 1)])
+def test_a_process_that_cannot_begin_ends_the_server_only_if_it_is_the_first(
+    others: dict[int, Any], code: int
+) -> None:
+    def fail(_arbiter: object, worker: Any) -> None:
+        worker.tmp.close()
+        raise SystemExit(Arbiter.WORKER_BOOT_ERROR)  # as in the new process
+
+    class Parent(Arbiter):
+        WORKERS = others
+
+    application = Application()
+    application.cfg.set("pre_fork", fail)
+    arbiter = Parent(application, None, in_memory=False)
+    arbiter.pid = 1
+    with pytest.raises(SystemExit) as ended:
+        arbiter.spawn_worker()
+    assert ended.value.code == code
+
+
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_where_the_system_has_no_room_for_a_process_the_server_goes_on(in_memory: bool) -> None:
     def refuse(_arbiter: object, worker: Any) -> None:
