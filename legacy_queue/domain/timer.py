@@ -24,8 +24,6 @@ class Timer:
     since: datetime | None = None
     # the group that a task joins while it is created
     task_group_id: str = ""
-    # artifact-created of some of its artifacts may be missing
-    has_artifacts: bool = False
 
     def plus(self, other: "Timer | None") -> "Timer":
         """The timer with the missing effects of both.
@@ -39,7 +37,6 @@ class Timer:
             # the earlier: repeating effects that were applied is harmless
             since=min(self.since or other.since, other.since),
             task_group_id=self.task_group_id or other.task_group_id,
-            has_artifacts=self.has_artifacts or other.has_artifacts,
         )
 
     def includes(self, other: "Timer") -> bool:

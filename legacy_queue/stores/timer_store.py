@@ -175,15 +175,14 @@ def _by_partition(
 def _values(timer: Timer, skew: timedelta, now: datetime) -> dict[str, Value]:
     since: dict[str, Value] = {"since": timer.since} if timer.since else {}
     times = {"inserted": now, "due": timer.due + skew}
-    return {**times, **since, "taskGroupId": timer.task_group_id, "hasArtifacts": timer.has_artifacts}
+    # hasArtifacts is what 0.1.0 reads: whether to publish artifact-created, too
+    return {**times, **since, "taskGroupId": timer.task_group_id, "hasArtifacts": True}
 
 
 def stored(row: Row) -> tuple[TimerRow, timedelta]:
     """The row, and how old it is when its time has come."""
-    inserted, due, group, has_artifacts = properties(
-        row, inserted=datetime, due=datetime, taskGroupId=str, hasArtifacts=bool
-    )
+    inserted, due, group = properties(row, inserted=datetime, due=datetime, taskGroupId=str)
     since = properties(row, since=datetime)[0] if "since" in row.values else None
     group = slugid_in(group) if group else ""
-    timer = Timer(slugid_in(row.key.partition(".")[0]), due, since, group, has_artifacts)
+    timer = Timer(slugid_in(row.key.partition(".")[0]), due, since, group)
     return TimerRow(row.partition, row.key, timer), due - inserted + (timedelta(0) if since else _GRACE)

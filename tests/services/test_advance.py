@@ -36,11 +36,10 @@ def advance(
     *,
     services: Services | None = None,
     is_published: bool = False,
-    has_artifacts: bool = False,
     group: str = "",
 ) -> Next:
     """On a server that handles no timer."""
-    fired = FiredTimer(task_id, since, is_published, group, has_artifacts, tries=0)
+    fired = FiredTimer(task_id, since, is_published, group, tries=0)
     return (services or harness.replica()).advance.repeat_effects(fired)
 
 

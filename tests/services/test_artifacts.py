@@ -1,6 +1,7 @@
 """Artifacts are created, published, found, listed, and removed after they expired."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.ids import slugid
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create, stored
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, Harness, failing
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create, etag, stored
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
     "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
@@ -87,6 +88,23 @@ def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
     assert list(dict.fromkeys(names)) == ["one", "two"]
     exchanges = list(dict.fromkeys(event.exchange for event in events))
     assert exchanges[-3:] == ["artifact-created", "task-failed", "task-group-resolved"]
+
+
+@pytest.mark.parametrize(("write", "name"), [("artifact.insert", "another"), ("artifact.replace", NAME)])
+def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(write: str, name: str) -> None:
+    harness = Harness()
+    task_id = harness.claimed()
+    with_bytes(harness, task_id, "blob")
+    harness.kill_process()
+    dies = harness.replica(FaultAt(0, of=write, after=failing(Crash())))
+    complete = partial(dies.artifacts.complete, task_id, 0, name, [etag(CONTENT)])
+    call = complete if name == NAME else partial(create, harness, task_id, "s3", name, dies)
+    with pytest.raises(Crash):
+        call()
+    before = len(harness.broker.published)
+    harness.run_timers(30 * SECOND)
+    events = harness.broker.published[before:]
+    assert name in [event.payload["artifact"]["name"] for event in events if "artifact" in event.payload]
 
 
 def test_find_returns_the_artifact_and_its_url() -> None:

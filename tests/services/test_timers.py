@@ -93,7 +93,7 @@ def fired(timers: Timers) -> list[FiredTimer]:
 
 def look(task_id: str = A, **changes: Any) -> FiredTimer:
     """The fired timer of a task without missing effects."""
-    return replace(FiredTimer(task_id, None, True, "", False, 0), **changes)
+    return replace(FiredTimer(task_id, None, True, "", 0), **changes)
 
 
 def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTimer:
@@ -115,10 +115,9 @@ def test_a_call_with_further_effects_is_stored_with_them() -> None:
     """Or its effects would be lost with the process."""
     kept = Kept()
     kept.schedule()
-    kept.schedule(has_artifacts=True)
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(TIMER_LEASE)
-    expected = behind(EVER, has_artifacts=True, task_group_id=GROUP)
+    expected = behind(EVER, task_group_id=GROUP)
     assert kept.received(kept.another()) == [expected]
 
 
@@ -136,11 +135,11 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     kept = Kept()
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(SECOND)
-    kept.schedule(has_artifacts=True)
+    kept.schedule()
     for _ in range(2):
         kept.timers.retry_later(A)
     assert kept.timers.is_unpublished(A)
-    due = behind(task_group_id=GROUP, has_artifacts=True)
+    due = behind(task_group_id=GROUP)
     assert fired(kept.timers) == [due]
     assert kept.timers.is_unpublished(A)
     kept.timers.complete(A, NOW + MINUTE)
@@ -213,11 +212,11 @@ def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
         timers.receive()
 
     timers = kept.another(FaultAt(1, of="put", before=receive))
-    timers.schedule(A, NOW, has_artifacts=True)
+    timers.schedule(A, NOW, GROUP)
     for seconds in (7, 1, 10, 10):
         kept.after(seconds * SECOND, timers)
         assert NOW - HOUR in [timer.since for timer in kept.rows()]
-    assert [(timer.since, timer.has_artifacts) for timer in kept.rows()] == [(NOW - HOUR, True)]
+    assert [(timer.since, timer.task_group_id) for timer in kept.rows()] == [(NOW - HOUR, GROUP)]
 
 
 # of other processes
@@ -225,12 +224,12 @@ def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
 
 def test_another_process_takes_missing_effects_of_a_dead_process_after_its_lease() -> None:
     kept = Kept()
-    kept.schedule(task_group_id=GROUP, has_artifacts=True)
+    kept.schedule(task_group_id=GROUP)
     other = kept.another()
     kept.clock.advance(TIMER_LEASE - SECOND)
     assert kept.received(other) == []
     kept.clock.advance(SECOND)
-    due = behind(EVER, task_group_id=GROUP, has_artifacts=True)
+    due = behind(EVER, task_group_id=GROUP)
     assert kept.received(other) == [due]
     assert other.is_unpublished(A)
     other.complete(A, kept.clock.now() + MINUTE)

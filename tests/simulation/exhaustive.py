@@ -178,6 +178,7 @@ LIVES: Mapping[str, Life] = {
     "draft: it is reclaimed": _life("draft", "long"),
     "draft: the worker shuts down": _life("draft", "worker-shutdown", "intermittent-task"),
     "draft: it fails": _life("draft", "failed"),
+    "draft: it has an artifact": _life("draft", "artifact"),
     "a group with dependencies": _dependents,
     "it is canceled and rerun": _canceled,
     "it is scheduled": _scheduled,

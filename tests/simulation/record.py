@@ -18,7 +18,7 @@ from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import parse_time
 from legacy_queue.ports.queue import QueueNotFound
-from legacy_queue.stores.task_store import TaskStore
+from legacy_queue.stores import ArtifactStore, TaskStore
 from tests.simulation.world import PREFIX, World
 
 # in which the work of a killed process goes on elsewhere: 30 s for each of three that are killed one after
@@ -89,6 +89,7 @@ class Record:
     def __init__(self, world: World) -> None:
         self._world = world
         self._tasks = TaskStore(world.account.table(f"{PREFIX}tasks"))
+        self._artifacts = ArtifactStore(world.account.table(f"{PREFIX}artifacts"))
         self._stored: dict[str, Task | None] = {}
         self.known: dict[str, Known] = {}
         self._groups: dict[str, KnownGroup] = defaultdict(KnownGroup)
@@ -399,8 +400,13 @@ class Record:
                 raise Broken("each-event-arrives", task.task_id, f"{name} of {happened} came at {came[name]}")
 
     def _check_artifacts(self, task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
+        """Each artifact that was answered, or is stored, is published."""
         came = [_name(event) for _, event in delivered]
-        for run_id, name in self.known[task.task_id].artifacts:
+        artifacts = set(self.known[task.task_id].artifacts)
+        for run in task.runs:
+            stored = self._artifacts.list(task.task_id, run.run_id, "", 10)
+            artifacts |= {(run.run_id, artifact.name) for artifact in stored}
+        for run_id, name in sorted(artifacts):
             created = ("artifact-created", (run_id, name))
             if created not in came:
                 raise Broken("each-event-arrives", task.task_id, f"{created}")

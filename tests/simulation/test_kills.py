@@ -8,5 +8,5 @@ from tests.simulation.conftest import Simulate
 @pytest.mark.timeout(600)
 def test_a_kill_at_each_call_of_a_life_breaks_no_promise(simulate: Simulate) -> None:
     said = simulate("kills").splitlines()
-    assert len(said) == 12
+    assert len(said) == 13
     assert all(int(line.split()[-2]) > 40 for line in said), said

@@ -317,8 +317,12 @@ class SimulatedWorker(Client):
         run_id = claim["runId"]
         deed = self.deed()
         self.pause(self.random.choice((0.05, 1, 4)))
-        if self.random.random() < 0.25:
-            self._create_artifact(task_id, run_id)
+        if deed == "artifact":
+            self.world.time.sleep(10)  # until no timer of the claim is left
+            self._create_artifact(task_id, run_id, 1)
+            deed = "completed"
+        elif self.random.random() < 0.25:
+            self._create_artifact(task_id, run_id, self.random.choice((1, _TRIES)))
         if deed == "vanish":
             return
         if deed == "late":
@@ -358,7 +362,7 @@ class SimulatedWorker(Client):
             return answer
         return None
 
-    def _create_artifact(self, task_id: str, run_id: int) -> None:
+    def _create_artifact(self, task_id: str, run_id: int, tries: int) -> None:
         name = f"public/{self.random.choice('ab')}"
         body = {
             "storageType": "reference",
@@ -371,6 +375,7 @@ class SimulatedWorker(Client):
                 "createArtifact",
                 f"{task_id}/{run_id}",
                 lambda services: services.artifacts.create(task_id, run_id, name, body),
+                tries,
             )
             self.record.artifact_created(task_id, run_id, name)
 

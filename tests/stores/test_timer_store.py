@@ -50,7 +50,7 @@ def test_any_process_finds_a_timer_as_it_was_inserted_when_it_is_due(
 ) -> None:
     stored = [
         *timers(backend),
-        *timers(backend, task_group_id=slugid(), has_artifacts=True),
+        *timers(backend, task_group_id=slugid()),
         *timers(backend, HOUR, since=None),
     ]
     assert [row.timer for row in storage.timers.put(stored)] == stored
@@ -109,14 +109,14 @@ def test_rows_of_which_another_process_has_taken_one_are_removed_by_halves(
     assert table.page([], "", 10).rows == []
 
 
-GOOD: Mapping[str, Value] = {"taskGroupId": "", "hasArtifacts": False}
+GOOD: Mapping[str, Value] = {"taskGroupId": ""}
 
 
 @pytest.mark.parametrize(
     ("key", "values"),
     [
         ("no-task.0", GOOD),
-        (f"{TASK_ID}.0", {"hasArtifacts": False}),
+        (f"{TASK_ID}.0", {}),
         (f"{TASK_ID}.0", {**GOOD, "taskGroupId": "no group"}),
         (f"{TASK_ID}.0", {**GOOD, "since": "yesterday"}),
         (f"{TASK_ID}.0", {**GOOD, "due": 1}),

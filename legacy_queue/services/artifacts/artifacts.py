@@ -35,6 +35,7 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.object_access import upload_access
+from legacy_queue.domain.task import Task
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
@@ -81,7 +82,8 @@ class Artifacts:
         requested = requested_artifact(stored.task, run_id, name, body, now)
         if "parts" in body:
             self._blobs.check_parts(int(part["size"]) for part in body["parts"])
-        artifact = self._recorded(requested)
+        with self._changes.writing(task_id, now):
+            artifact = self._recorded(requested)
         self._changes.publish_artifact(stored.task, artifact_created(stored.task, artifact))
         return self._answer(artifact, body)
 
@@ -105,7 +107,7 @@ class Artifacts:
                 f"the etags ({len(etags)}) differ from the answers to the uploads of {name!r} ({count}): "
                 "give the etag of each upload, in the order of the requests"
             )
-        self._complete(stored, partial(self._check_blob, artifact))
+        self._complete(artifact, stored, partial(self._check_blob, artifact))
 
     def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
         """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
@@ -119,16 +121,22 @@ class Artifacts:
             raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
-        self._complete(stored, partial(self._mark_complete, artifact))
+        self._complete(artifact, stored, lambda complete: complete())
 
-    def _complete(self, stored: StoredArtifact, mark: Callable[[StoredArtifact], None]) -> None:
-        artifact = stored.artifact
-        stored_task = self._changes.read(artifact.task_id)
-        if not artifact.is_complete:
-            check_open(stored_task.task, artifact.run_id, self._clock.now())
-            mark(stored)
-        created = artifact_created(stored_task.task, replace(artifact, is_complete=True))
-        self._changes.publish_artifact(stored_task.task, created)
+    def _complete(
+        self,
+        artifact: BlobArtifact | ObjectArtifact,
+        stored: StoredArtifact,
+        check: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """``check`` calls what it gets once the content is right, maybe after this call has failed."""
+        task = self._changes.read(artifact.task_id).task
+        complete = partial(self._mark_complete, task, artifact, stored)
+        if artifact.is_complete:
+            complete()
+        else:
+            check_open(task, artifact.run_id, self._clock.now())
+            check(complete)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
         """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""
@@ -224,23 +232,31 @@ class Artifacts:
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
 
-    def _check_blob(self, artifact: BlobArtifact, stored: StoredArtifact) -> None:
-        """Compare the blob with the declared content, and mark it complete. Raises as ``complete``."""
+    def _check_blob(self, artifact: BlobArtifact, complete: Callable[[], None]) -> None:
+        """Compare the blob with the declared content, then ``complete``. Raises as ``complete``."""
         if artifact.part_count:
-            self._checks.check(artifact, lambda: self._mark_complete(artifact, stored))
+            self._checks.check(artifact, complete)
         elif self._blobs.properties(artifact.blob_name):  # its upload was checked
-            self._mark_complete(artifact, stored)
+            complete()
         else:
             raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
 
-    def _mark_complete(self, artifact: UploadedArtifact, stored: StoredArtifact) -> None:
-        while not stored.artifact.is_complete:
-            try:
-                stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
-            except Changed:
-                stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
-                if not _same_bytes(stored.artifact, artifact):
-                    raise RequestConflict(f"artifact {artifact.name!r} was created again meanwhile") from None
+    def _mark_complete(
+        self, task: Task, artifact: BlobArtifact | ObjectArtifact, stored: StoredArtifact
+    ) -> None:
+        """Mark it complete, and publish that."""
+        with self._changes.writing(task.task_id, self._clock.now()):
+            while not stored.artifact.is_complete:
+                try:
+                    stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
+                except Changed:
+                    stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
+                    if not _same_bytes(stored.artifact, artifact):
+                        raise RequestConflict(
+                            f"artifact {artifact.name!r} was created again meanwhile"
+                        ) from None
+        created = artifact_created(task, replace(artifact, is_complete=True))
+        self._changes.publish_artifact(task, created)
 
     def _recorded(self, requested: Artifact) -> Artifact:
         """Store the artifact. Returns it as it is stored now.

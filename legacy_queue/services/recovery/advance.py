@@ -73,7 +73,7 @@ class Advance:
             return Next(exists=False)
         task = stored.task
         if not fired.is_published:
-            task = self._repeat_on_task(stored, since, has_artifacts=fired.has_artifacts)
+            task = self._repeat_on_task(stored, since)
         self._repeat_on_others(task, since, fired.task_group_id)
         return self._end_if_due(task, is_own=stored.is_own or task.runs != stored.task.runs)
 
@@ -115,12 +115,11 @@ class Advance:
                 return recalled
         return self._tasks.load(fired.task_id)
 
-    def _repeat_on_task(self, stored: StoredTask, since: datetime, *, has_artifacts: bool) -> Task:
+    def _repeat_on_task(self, stored: StoredTask, since: datetime) -> Task:
         task = stored.task
-        artifacts = self._artifact_events(task) if has_artifacts else {}
         # marked: another process may have written before, whose timer is not this one
         begin = EVER if task.is_unpublished else since
-        self._publisher.publish(events_since(task, begin, artifacts))
+        self._publisher.publish(events_since(task, begin, self._artifact_events(task)))
         if task.is_unpublished:
             task = self._published(stored)
         self._dependencies.register(task)
@@ -150,6 +149,7 @@ class Advance:
                 )
             ]
             for run in task.runs
+            if run.worker
         }
 
     def _end_if_due(self, task: Task, *, is_own: bool) -> Next:

@@ -49,7 +49,6 @@ class FiredTimer:
     since: datetime | None
     is_published: bool
     task_group_id: str
-    has_artifacts: bool
     tries: int
     due: datetime | None = None
 
@@ -186,14 +185,12 @@ class Timers:
 
     # Calls
 
-    def schedule(
-        self, task_id: str, since: datetime, task_group_id: str = "", *, has_artifacts: bool = False
-    ) -> None:
+    def schedule(self, task_id: str, since: datetime, task_group_id: str = "") -> None:
         """Return once a timer is stored. It fires and repeats the effects of a transition, unless completed.
 
         ``since`` is no later than that transition. Raises ServiceUnavailable: no timer is scheduled.
         """
-        timer = Timer(task_id, since, since, task_group_id, has_artifacts)
+        timer = Timer(task_id, since, since, task_group_id)
         with self._lock:
             entry = self._entries.get(task_id)
             # After a pause of this process, others may have taken its row. On a row that does not name the
@@ -212,7 +209,7 @@ class Timers:
             self._end(task_id, entry)
 
     def cancel(self, task_id: str) -> None:
-        """The transition was not written, and has no effects."""
+        """What the call has written, if anything, has no effects that are missing, and no other due time."""
         with self._lock:
             self._end(task_id, self._entries[task_id])
 
@@ -407,8 +404,8 @@ class Timers:
             is_published = not entry.is_unpublished
             effects = entry.missing or Timer(task_id, EVER)
             since = EVER if entry.is_taken else effects.since
-            about = effects.task_group_id, effects.has_artifacts
-            return FiredTimer(task_id, since, is_published, *about, entry.tries, entry.due)
+            group = effects.task_group_id
+            return FiredTimer(task_id, since, is_published, group, entry.tries, entry.due)
 
     def _has(self, row: TimerRow) -> bool:
         entry = self._entries.get(row.timer.task_id)

@@ -104,7 +104,8 @@ class Changes:
 
     @contextmanager
     def writing(self, task_id: str, since: datetime, task_group_id: str = "") -> Iterator[None]:
-        """Schedule the timer of the write within. The caller then calls ``finish`` or abandons the timer.
+        """Schedule the timer of the write within. The caller then calls ``finish``, ``publish_artifact``, or
+        abandons the timer.
 
         An error below 500 says that nothing was written. After any other error, the write may have happened.
         """
@@ -205,11 +206,12 @@ class Changes:
                     stored = self._tasks.load(task_id)
 
     def publish_artifact(self, task: Task, created: Event) -> None:
-        """Publish artifact-created; a timer does it later if that fails. Raises ServiceUnavailable."""
+        """Publish artifact-created after the write of an artifact; the timer does it later if that fails."""
         task_id = task.task_id
         missing = events_since(task, EVER) if task.is_unpublished else []  # task-running comes first
-        if not self._publish(task_id, [*missing, created]):
-            self._timers.schedule(task_id, self._clock.now(), has_artifacts=True)
+        if self._publish(task_id, [*missing, created]):
+            self._timers.cancel(task_id)
+        else:
             self._timers.retry_later(task_id)
 
     def _repeat(self, stored: StoredTask, outcome: Outcome) -> None:
