@@ -232,6 +232,14 @@ def test_a_file_that_was_replaced_is_not_written_to_at_the_end(file: StorageFile
     assert file.path.read_bytes() == content
 
 
+def test_a_connection_that_only_reads_writes_nothing(file: StorageFile) -> None:
+    """On a full disk it could not."""
+    file.prepare()
+    with closing(connect(file.path)) as connection:
+        connection.execute("SELECT * FROM rows").fetchall()
+        assert file.wal.stat().st_size == 0
+
+
 # --- a file without its WAL
 
 
