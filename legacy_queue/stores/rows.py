@@ -27,10 +27,19 @@ Kind = TypeVar("Kind")
 
 _UNREADABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _MAX_PAGE = 1000
+_MOMENT = 0.000_001  # seconds
 _YIELD_AFTER = 50  # rows: a task of a few KiB takes up to 100 µs
 _CHUNK = 64 * 1024  # bytes: Azure's limit for a property
 _CHUNKS = "chunks"
 KEYS_ONLY: Sequence[str] = ()  # no properties of a row
+
+
+def let_others_run() -> None:
+    """Other requests of the process go on, also those that wait for their clients.
+
+    gevent looks what has arrived only in every fiftieth sleep of no time, which may be a second later.
+    """
+    time.sleep(_MOMENT)
 
 
 def yielding(items: Iterable[Item], count: int) -> Iterator[Item]:
@@ -38,7 +47,7 @@ def yielding(items: Iterable[Item], count: int) -> Iterator[Item]:
     for number, item in enumerate(items, 1):
         yield item
         if not number % count:
-            time.sleep(0)
+            let_others_run()
 
 
 def page(
@@ -98,9 +107,9 @@ def read(row: Row, convert: Callable[[Row], Item]) -> Item:
     try:
         if row.values.get(_CHUNKS, 1) == 1:
             return convert(row)
-        time.sleep(0)  # a row of a megabyte takes 20 ms: other requests go on before it and behind it
+        let_others_run()  # a row of a megabyte takes 20 ms
         item = convert(row)
-        time.sleep(0)
+        let_others_run()
         return item
     except _UNREADABLE as error:
         _log_once(row.partition, row.key, row.etag, type(error).__name__)

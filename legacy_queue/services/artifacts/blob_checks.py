@@ -1,7 +1,6 @@
 """Checks the content of blobs that came in parts, however long that takes."""
 
 import hashlib
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -12,6 +11,7 @@ import structlog
 from legacy_queue.domain.artifact import BlobArtifact
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.stores import Blobs
+from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 
@@ -97,7 +97,7 @@ class BlobChecks:
         for chunk in self._blobs.read(name):
             length += len(chunk)
             sha256.update(chunk)
-            time.sleep(0)  # lets other greenlets run if reading never waits
+            let_others_run()  # reading may never wait
         found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
         wanted = {"transferLength": artifact.transfer_length, "transferSha256": artifact.transfer_sha256}
         if found != wanted:

@@ -1,7 +1,6 @@
 """Handles fired timers, a few at a time, so that they do not slow calls."""
 
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +14,7 @@ from legacy_queue.services.recovery.advance import Advance
 from legacy_queue.services.recovery.jobs import MAX_RETRY_DELAY, MAX_TRIES, RESOLVERS, RETRY_DELAY
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
+from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Resolver:
                 fired = None if stop.is_set() else self._timers.next_fired(waits=True)
                 if fired:
                     self._handle(fired)
-                    time.sleep(0)  # let other greenlets run
+                    let_others_run()
 
     def wake(self) -> None:
         """End the waits of all threads."""
@@ -51,7 +51,7 @@ class Resolver:
         while fired := self._timers.next_fired(waits=False):
             self._handle(fired)
             count += 1
-            time.sleep(0)
+            let_others_run()
         return count
 
     def _handle(self, fired: FiredTimer) -> None:
