@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import structlog
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential
-from azure.core.exceptions import AzureError
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient, generate_blob_sas
 from azure.storage.queue import QueueServiceClient, generate_queue_sas
@@ -103,7 +102,7 @@ class Renewed:
         self._next_fetch = now + _PAUSE
         try:
             self._value, self._expiry = self.fetch(now)
-        except (AzureError, OSError, ServiceUnavailable) as error:
+        except Exception as error:  # azure-identity raises anything for what it cannot read
             log.error("storage-access-not-renewed", what=self.name, error=type(error).__name__)
             if isinstance(error, StorageRefused) and self._expiry <= time:
                 raise

@@ -174,8 +174,15 @@ def account_of(identity: Identity, stub: Stub, trusting: ssl.SSLContext) -> Azur
 
 @pytest.mark.parametrize(
     "error",
-    [refusal(400), refusal(401), refusal(404), ClientAuthenticationError(SECRET), FileNotFoundError(SECRET)],
-    ids=["400", "401", "404", "no answer", "no file of the workload"],
+    [
+        refusal(400),
+        refusal(401),
+        refusal(404),
+        ClientAuthenticationError(SECRET),
+        FileNotFoundError(SECRET),
+        AttributeError(SECRET),
+    ],
+    ids=["400", "401", "404", "no answer", "no file of the workload", "an answer that cannot be read"],
 )
 def test_without_a_token_storage_is_unavailable(
     serving: ssl.SSLContext, trusting: ssl.SSLContext, error: Exception
