@@ -113,8 +113,7 @@ class Listing:
         """Those that exist, each when it is needed."""
         for task_id in task_ids:
             with suppress(Corrupt):
-                if stored := self._tasks.load(task_id):
-                    yield stored.task
+                yield from [each.task for each in [self._tasks.load(task_id)] if each]
 
     def at_places(
         self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
