@@ -2,14 +2,23 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import requests
 
-from legacy_queue.cli.queue_options import is_url, local_server, no_answer, refused, root_url_option, said_of
+from legacy_queue.cli.queue_options import (
+    client_options,
+    credentials_for,
+    is_url,
+    local_server,
+    no_answer,
+    refused,
+    said_of,
+)
+from legacy_queue.credentials import unsigned
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.queue_http import parse_events
 from legacy_queue.testing.summary import state_words
@@ -18,21 +27,33 @@ _TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sen
 
 
 @click.command()
-@root_url_option
+@client_options
 @click.option("--exchange", help="Such as task-pending.")
 @click.option("--routing-key", default="#", help="A pattern, as in a binding of a queue.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
-def events(root_url: str | None, exchange: str | None, routing_key: str, as_json: bool) -> None:
+def events(
+    root_url: str | None,
+    client_id: str | None,
+    access_token: str | None,
+    certificate: str | None,
+    exchange: str | None,
+    routing_key: str,
+    as_json: bool,
+) -> None:
     """Print events as they happen, until SIGTERM or Ctrl-C. Needs no RabbitMQ, and no credentials while
     anonymous-scopes has queue:events.
 
     When the queue is back after an interruption, the events since then are printed, if it still has them.
     """
-    root_url = root_url or local_server().get("rootUrl", "http://127.0.0.1:8080")
+    local = local_server()
+    root_url = root_url or local.get("rootUrl", "http://127.0.0.1:8080")
     if not is_url(root_url):
         raise click.UsageError(f"{said_of(root_url)}Give the root URL, such as http://127.0.0.1:8080")
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
-    for data in _follow(root_url.rstrip("/"), query):  # a signal ends the process
+    url = f"{root_url.rstrip('/')}/events"
+    credentials = credentials_for(url, local, client_id, access_token, certificate)
+    sign = credentials.sign if credentials else unsigned
+    for data in _follow(url, query, sign):  # a signal ends the process
         click.echo(data if as_json else _line(json.loads(data)))
 
 
@@ -53,17 +74,21 @@ def _line(event: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
+def _follow(
+    url: str, query: Mapping[str, str], sign: Callable[[requests.PreparedRequest], requests.PreparedRequest]
+) -> Iterator[str]:
     """The data of each event, from one stream after the other. If the first is refused, the command ends."""
+    root_url = url.removesuffix("/events")
     last_id = ""
     retry = 2.0
     was_followed = False
     is_followed = False
-    url = f"{root_url}/events"
     while True:
         headers = {"Last-Event-ID": last_id} if last_id else {}
         try:
-            with requests.get(url, query, headers=headers, stream=True, timeout=_TIMEOUTS) as answer:
+            with requests.get(
+                url, query, headers=headers, auth=sign, stream=True, timeout=_TIMEOUTS
+            ) as answer:
                 if answer.status_code == 400 and last_id:
                     click.echo("The queue has lost its earlier events: going on from now.", err=True)
                     last_id = ""

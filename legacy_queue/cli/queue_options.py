@@ -4,7 +4,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -156,9 +156,7 @@ def _option(name: str, *envvar: str, **more: Any) -> Callable[[Any], Any]:
 
 _ROOT_URLS = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
 root_url_option = _option("--root-url", *_ROOT_URLS, help="The queue's root URL.")
-_OPTIONS = (
-    root_url_option,
-    _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."),
+_CLIENT_OPTIONS = (
     _option("--client-id", "TASKCLUSTER_CLIENT_ID"),
     _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment."),
     _option(
@@ -168,6 +166,11 @@ _OPTIONS = (
         show_default="none",
         callback=_certificate,
     ),
+)
+_OPTIONS = (
+    root_url_option,
+    _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."),
+    *_CLIENT_OPTIONS,
 )
 identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -231,14 +234,28 @@ def called_queue(
             "Give the queue's URL: --root-url or --base-url, such as http://127.0.0.1:8080; "
             "or run legacy-queue up or serve in this directory"
         )
+    credentials = credentials_for(url, local, client_id, access_token, certificate)
+    if credentials is None:
+        raise click.UsageError(
+            "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
+            "--access-token"
+        )
+    return CalledQueue(url, credentials)
+
+
+def credentials_for(
+    url: str,
+    local: Mapping[str, Any],
+    client_id: str | None,
+    access_token: str | None,
+    certificate: str | None,
+) -> Credentials | None:
+    """The given credentials, else those of the local server if the URL is below its root URL, else None."""
     if client_id and access_token:
-        return CalledQueue(url, Credentials(client_id, access_token, certificate))
+        return Credentials(client_id, access_token, certificate)
     if "credentials" in local and url.startswith(f"{local['rootUrl']}/"):
-        return CalledQueue(url, replace(Credentials.from_wire(local["credentials"]), certificate=certificate))
-    raise click.UsageError(
-        "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
-        "--access-token"
-    )
+        return replace(Credentials.from_wire(local["credentials"]), certificate=certificate)
+    return None
 
 
 def is_url(text: str) -> bool:
@@ -282,9 +299,18 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
             given["base_url"] = None  # an option wins over a variable
         command(queue=called_queue(**given), **options)
 
-    for option in reversed(_OPTIONS):
-        with_queue = option(with_queue)
-    return with_queue
+    return _with_options(with_queue, _OPTIONS)
+
+
+def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--root-url`` and the options of credentials to a command that may also call without any."""
+    return _with_options(command, (root_url_option, *_CLIENT_OPTIONS))
+
+
+def _with_options(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def reporting(command: Callable[..., Report]) -> Callable[..., None]:

@@ -3,7 +3,7 @@
 import json
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,21 +16,25 @@ from tests.docs.terminal import free_port
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue, definition
-from tests.system.processes import Running, Server, run, serve, wait_until
+from tests.system.processes import Running, Server, client_env, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("server"), *MEMORY) as server:
+    env = {"LEGACY_QUEUE_ANONYMOUS_SCOPES": "none"}
+    with serve(tmp_path_factory.mktemp("server"), *MEMORY, env=env) as server:
         yield server
 
 
 @contextmanager
-def following(folder: Path, server: Server, *options: str) -> Iterator[Running]:
+def following(
+    folder: Path, server: Server, *options: str, env: Mapping[str, str] | None = None
+) -> Iterator[Running]:
     """The command, once it follows the events."""
-    with run(folder / "events", "events", "--root-url", f"{server.root_url}/", *options) as running:
+    words = "events", "--root-url", f"{server.root_url}/", *options
+    with run(folder / "events", *words, env=env) as running:
         wait_until(lambda: "is being followed" in running.errors or running.process.poll() is not None)
         yield running
         assert running.end(signal.SIGINT) == 0, running.errors
@@ -47,8 +51,11 @@ def failed(queue: Queue, task_id: str) -> None:
 
 
 def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Server) -> None:
+    """Events that anonymous clients may not read are asked for with credentials."""
     queue, task_id = Queue(server), slugid()
-    with following(tmp_path, server, "--routing-key", f"primary.*.*.*.*.*.*.*.{task_id}.#") as running:
+    env = client_env(server.root_url, server.credentials)
+    words = "--routing-key", f"primary.*.*.*.*.*.*.*.{task_id}.#"
+    with following(tmp_path, server, *words, env=env) as running:
         failed(queue, task_id)
         # a task-group-resolved may come a little later, by the resolver
         printed = [re.sub(" +", " ", line) for line in running.lines(6)][:6]

@@ -18,7 +18,7 @@ from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.schema import FIRST_VERSION
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION, connect, create_tables, version_of
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
-from legacy_queue.adapters.embedded.upkeep import remove_expired
+from legacy_queue.adapters.embedded.upkeep import LAST_TIME, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from tests.memory_server import FakeClock
@@ -248,11 +248,17 @@ def killed(file: StorageFile, target: Path) -> StorageFile:
     file.prepare()
     opened = account(file)
     opened.check()
-    wait_until(lambda: NEEDS_WAL.encode() in file.path.read_bytes())
-    opened.table("t").insert("p", "k", {"text": "acknowledged"})
-    target.mkdir()
-    for path in file.path.parent.glob("storage.sqlite*"):
-        shutil.copy(path, target)
+    with closing(connect(file.path)) as reader:
+        marks = "SELECT name FROM meta WHERE name IN (?, ?)"
+        # the last write of the first round of its upkeep
+        wait_until(lambda: reader.execute(marks, [LAST_TIME, NEEDS_WAL]).fetchall() == [(LAST_TIME,)])
+        assert NEEDS_WAL.encode() in file.path.read_bytes()
+        reader.execute("BEGIN")  # no checkpoint takes the row out of the WAL, however long the copy takes
+        reader.execute("SELECT * FROM rows").fetchall()
+        opened.table("t").insert("p", "k", {"text": "acknowledged"})
+        target.mkdir()
+        for path in file.path.parent.glob("storage.sqlite*"):
+            shutil.copy(path, target)
     opened.close()
     return StorageFile(target)
 
@@ -287,20 +293,25 @@ def test_a_file_that_was_killed_goes_on_with_its_wal(file: StorageFile, tmp_path
     assert logs == []
 
 
-@pytest.mark.parametrize(("at", "lost"), [(17, 3), (100, 3), (-1, 1)], ids=["head", "first", "last"])
+@pytest.mark.parametrize(
+    ("at", "are_all_lost"), [(17, True), (100, True), (-1, False)], ids=["head", "first", "last"]
+)
 def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(
-    file: StorageFile, tmp_path: Path, at: int, lost: int
+    file: StorageFile, tmp_path: Path, at: int, are_all_lost: bool
 ) -> None:
     """SQLite drops all behind the first frame that it cannot read."""
     left = killed(file, tmp_path / "left")
     content = bytearray(left.wal.read_bytes())
+    page_size = int.from_bytes(left.path.read_bytes()[16:18])
+    frames = range(32, len(content), 24 + page_size)
+    changes = sum(any(content[frame + 4 : frame + 8]) for frame in frames)
     content[at] ^= 1
     left.wal.write_bytes(content)
     with capture_logs() as logs:
         assert not has_row(left)
     [line] = logs
     assert line["event"] == "storage-wal-damaged"
-    assert line["lost_changes"] == lost
+    assert line["lost_changes"] == (changes if are_all_lost else 1)
 
 
 def test_a_file_whose_wal_another_program_has_written_back_goes_on(file: StorageFile, tmp_path: Path) -> None:
