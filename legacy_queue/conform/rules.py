@@ -116,9 +116,14 @@ def late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
     return late, is_decided or len(late) > 1
 
 
-def _has_paused(begin: Request, following: Request) -> bool:
-    """Whether a second or so is between the begins of two rounds. A slow answer is part of its round."""
-    return following.begun - begin.begun >= _A_SECOND_OR_SO
+def _paused(begin: Request, last: Request, following: Request) -> Findings:
+    """Broken if less than a second or so is between the begins of two rounds, kept if it is between them.
+
+    A round that takes long by itself, on a slow machine, shows nothing.
+    """
+    has_paused = following.begun - last.ended >= _A_SECOND_OR_SO
+    if has_paused or following.begun - begin.begun < _A_SECOND_OR_SO:
+        yield has_paused, [last, following]
 
 
 def _asks_again(log: Log, request: Request) -> Findings:
@@ -185,7 +190,7 @@ def poll_after_a_pause(log: Log) -> Findings:
         begin = begin or poll
         is_over = _place(poll) == _LAST and not poll.messages
         if is_over and poll in judged:
-            yield _has_paused(begin, following), [poll, following]
+            yield from _paused(begin, poll, following)
         if is_over or _place(following) < _place(poll):
             begin = None
 
@@ -477,7 +482,7 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
     """
     for claim, following in pairwise(log.of("claimWork")):
         if claim.was_done and not claim.claims and claim.wire["ms"] < _BRIEFLY:
-            yield _has_paused(claim, following), [claim, following]
+            yield from _paused(claim, claim, following)
 
 
 # A claimed run

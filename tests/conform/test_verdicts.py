@@ -311,7 +311,7 @@ def test_pauses_on_a_slow_machine_are_longer_and_never_shorter() -> None:
     assert found(0, 9, 11, 15, 23) == "not shown", "the first pause of one second took nine"
 
 
-def test_a_pause_is_the_time_between_the_begins_of_two_rounds() -> None:
+def test_a_round_that_takes_long_shows_no_pause_and_accuses_nobody() -> None:
     """generic-worker begins a round at most once a second, however long its polls take."""
 
     def found(begin: float, *, polls_take: float) -> str:
@@ -319,11 +319,18 @@ def test_a_pause_is_the_time_between_the_begins_of_two_rounds() -> None:
         polls = [poll((8 - queue) * polls_take, queue, ms=1000 * polls_take) for queue in range(7, 0, -1)]
         return verdict("poll-after-a-pause", *polls, again)
 
-    assert (found(1, polls_take=0.12), found(0.1, polls_take=0.01)) == ("held", "broken")
-    asks = [asked(0.4, ms=400), asked(1.4, ms=400)]
-    assert verdict("pause-after-an-empty-answer", *asks) == "held"
+    assert (found(1, polls_take=0.01), found(0.1, polls_take=0.01)) == ("held", "broken")
+    assert found(1, polls_take=0.12) == "not shown"
+    assert found(0.85, polls_take=0.12) == "not shown", "a worker without a pause looks the same"
     received_last = [poll(0, 2), received(0.1), claimed(0.2, 600), poll(0.3, 1), poll(1.1, 7)]
     assert verdict("poll-after-a-pause", *received_last) == "held"
+
+
+def test_a_slow_empty_answer_shows_no_pause() -> None:
+    def found(begin: float) -> str:
+        return verdict("pause-after-an-empty-answer", asked(0.4, ms=400), asked(begin + 0.4, ms=400))
+
+    assert (found(1), found(0.52), found(0.42)) == ("held", "not shown", "broken")
 
 
 def test_a_worker_that_was_stopped_may_leave_before_the_answer() -> None:
