@@ -13,6 +13,7 @@ from typing import Any
 
 import gevent
 from gunicorn.http import errors
+from werkzeug.http import http_date
 
 from legacy_queue.domain.errors import RETRY_AFTER
 from legacy_queue.domain.hawk import MAX_LENGTH
@@ -22,7 +23,7 @@ from legacy_queue.gateway.azure_protocol import API_PATH, bare_error
 MAX_LINE = MAX_LENGTH + 4 * 1024  # bytes: a bewit behind the longest name of an artifact
 MAX_HEAD = MAX_LINE + 4 * 1024  # bytes, with the request line: each connection may hold so many
 
-_OF_AZURE = re.compile(rb"[A-Z]+ (?:https?://[^/ ]*)?/*%b/" % API_PATH.encode())
+_OF_AZURE = re.compile(rb"[A-Za-z]+ (?:https?://[^/ ]*)?/*%b/" % API_PATH.encode())
 
 
 class PlainHttp(Exception):
@@ -50,6 +51,7 @@ class Refusal:
             own = {"Content-Type": "application/json", "x-request-id": request_id}
         if self.status == 503:
             own["Retry-After"] = str(whole_seconds(RETRY_AFTER))
+        own["Date"] = http_date(datetime.now(UTC))
         lines = [f"HTTP/1.1 {self.status} {self.phrase}", "Connection: close", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in (*own.items(), *headers)]
         return "\r\n".join([*lines, "", ""]).encode() + body

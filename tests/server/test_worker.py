@@ -270,13 +270,17 @@ def test_a_refusal_below_the_application_has_the_form_of_its_errors(served: Serv
 
 
 def test_a_refusal_of_a_signed_url_below_the_application_is_one_of_azure(served: Served) -> None:
-    head, _, body = read_all(served.connect(line_of(MAX_LINE + 1).replace(b"aa", b"azure/", 1))).partition(
-        b"\r\n\r\n"
-    )
-    assert b"\r\nx-ms-error-code: RequestUrlFailedToParse\r\n" in head
-    root = etree.fromstring(body)
-    assert (root.tag, root.findtext("Code")) == ("Error", "RequestUrlFailedToParse")
-    assert "\nRequestId:" in root.findtext("Message", "")
+    for sent, code in (
+        (line_of(MAX_LINE + 1).replace(b"aa", b"azure/", 1), "RequestUrlFailedToParse"),
+        (b"get /azure/ HTTP/1.1\r\n\r\n", "InvalidInput"),
+    ):
+        head, _, body = read_all(served.connect(sent)).partition(b"\r\n\r\n")
+        assert f"\r\nx-ms-error-code: {code}\r\n".encode() in head
+        for name in (b"Date", b"x-ms-request-id", b"x-ms-version"):
+            assert b"\r\n%b: " % name in head
+        root = etree.fromstring(body)
+        assert (root.tag, root.findtext("Code")) == ("Error", code)
+        assert "\nRequestId:" in root.findtext("Message", "")
 
 
 @pytest.mark.parametrize(
