@@ -365,7 +365,8 @@ def azure() -> str:
     count = (
         f"There are {len(content['case'])} requests. Each answer also has `x-ms-version`, `x-ms-request-id` "
         "and `Date`, each error the time and its request id in its message. Where the column *Azurite* "
-        "is empty, Azurite answers the same.\n"
+        "is empty, Azurite answers the same. Where the source begins with *chosen here*, no page of Azure "
+        "says it.\n"
     )
     return "\n".join([count, _table(["", "stands for"], placeholders), *sections])
 
