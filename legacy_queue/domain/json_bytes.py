@@ -22,3 +22,8 @@ def to_json(value: Any, *, is_sorted: bool = False, default: Callable[[Any], str
             value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted, default=default
         )
         return text.encode(errors="surrogatepass")
+
+
+def from_json(content: bytes) -> Any:
+    """The inverse of ``to_json`` for what a body may hold; raises ValueError."""
+    return orjson.loads(content)

@@ -17,6 +17,7 @@ import jsonschema_rs
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.outside_loop import outside_loop
+from legacy_queue.stores.rows import yielding
 
 Result = TypeVar("Result")
 
@@ -27,10 +28,16 @@ _SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate", "token")
 _MAX_INTEGER = 2**63
 _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
-_TOO_DEEP = f"the body is nested too deeply: {_MAX_DEPTH} arrays and objects within each other are accepted"
+# arrays and objects: a collection of Python looks at all that are in use, and holds up all threads meanwhile
+_MAX_NESTED = 20_000
+_TOO_NESTED = (
+    f"the body is nested too much: expected at most {_MAX_DEPTH} arrays and objects within each other, and "
+    f"{_MAX_NESTED} in all. Send more as a string"
+)
 _MAX_ERRORS = 20
 _LARGE = 32 * 1024  # bytes of a body that is parsed beside the loop, and of whose errors one is shown
 _OUTLINE = 5000  # values of a large body among which that error is searched for
+_PARTS_AT_ONCE = 100  # of indented JSON: one that is nested deeply takes 70 µs
 _MAX_FORM = 64 * 1024  # bytes
 _MAX_FIELDS = 10
 
@@ -55,20 +62,23 @@ def parse(body: bytes, content_type: str) -> Any:
     """The JSON value of a body, and None for an empty one.
 
     Raises MalformedPayload for a body that is not JSON, or that two parsers could read differently: NaN,
-    numbers out of range, doubled keys, lone surrogates, too deep nesting.
+    numbers out of range, doubled keys, lone surrogates, too deep or too much nesting.
     """
     if not body:
         return None
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise MalformedPayload(f"the body's content-type is {content_type[:100]!r}: send application/json")
+    brackets = _brackets(body)
+    if brackets > _MAX_NESTED and _brackets(_without_strings(body)) > _MAX_NESTED:
+        raise MalformedPayload(_TOO_NESTED)
     try:
         value = _decode(body.decode("utf-8"))
-        if body.count(b"{") + body.count(b"[") > _MAX_DEPTH:
+        if brackets > _MAX_DEPTH:
             _check_depth(value)
         if b"\\u" in body:  # only escapes make surrogates: UTF-8 has none
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
-        raise MalformedPayload(_TOO_DEEP) from None
+        raise MalformedPayload(_TOO_NESTED) from None
     except UnicodeError:
         raise MalformedPayload("the body is not UTF-8, or holds half a surrogate pair") from None
     except ValueError as error:
@@ -141,7 +151,8 @@ def indented(value: Any, max_length: int) -> str:
     Two megabytes of nested arrays would be indented to hundreds.
     """
     text = StringIO()
-    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+    parts = json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value)
+    for part in yielding(parts, _PARTS_AT_ONCE):
         text.write(part)
         if text.tell() > max_length:
             break
@@ -157,6 +168,16 @@ def _without_secrets(value: Any) -> Any:
         name: "(hidden)" if name in _SECRET_FIELDS else _without_secrets(inner)
         for name, inner in value.items()
     }
+
+
+def _brackets(body: bytes) -> int:
+    """How many arrays and objects begin in the body, and how many such brackets its strings have."""
+    return body.count(b"{") + body.count(b"[")
+
+
+def _without_strings(body: bytes) -> bytes:
+    """The JSON without the content of its strings: only these have escapes."""
+    return b"".join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
 
 
 def _check_depth(value: Any) -> None:

@@ -3,7 +3,6 @@
 A corrupt row is logged once and left out.
 """
 
-import json
 import re
 import time
 from collections import defaultdict
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from legacy_queue.domain.ids import TASK_ID
-from legacy_queue.domain.json_bytes import to_json
+from legacy_queue.domain.json_bytes import from_json, to_json
 from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Table, Value
 
@@ -154,7 +153,7 @@ def json_in(name: str, row: Row) -> dict[str, Any]:
     """The inverse of ``json_values``."""
     (count,) = properties(row, **{_CHUNKS: int})
     content = b"".join(of_kind(bytes, row.values[f"{name}{number}"]) for number in range(count))
-    return of_kind(dict, json.loads(content))
+    return of_kind(dict, from_json(content))
 
 
 class ExpiringRows:

@@ -134,7 +134,7 @@ LARGE = {
     "many texts": task_body(routes=["\U0001f600" * 250 for _ in range(64)]),
     "many properties": {f"\u00e4{number}" * 10: 1 for number in range(5_000)},
     "a long name": {"\U0001f600" * 50_000: 1},
-    "a list": [[number] for number in range(50_000)],
+    "a list": [[number] for number in range(19_000)],
 }
 
 

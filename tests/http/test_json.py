@@ -124,6 +124,15 @@ def test_a_body_nested_more_deeply_than_the_limit_is_refused(
         refused(answer, 400, "MalformedPayload", f"{MAX_DEPTH} arrays and objects")
 
 
+@pytest.mark.parametrize("nested", ["[]", '{"":1}', r'["\\", "\"[{"]'])
+def test_a_body_has_at_most_20_000_arrays_and_objects_outside_of_its_strings(nested: str) -> None:
+    def array(count: int) -> bytes:
+        return f"[{','.join([nested] * count)}]".encode()
+
+    parse(array(19_999), "application/json")
+    malformed(array(20_000), "20000 in all")
+
+
 def test_an_unusual_payload_comes_back_unchanged(queue: Queue) -> None:
     numbers = [0, -(2**63), 2**63 - 1, 0.1, -1e-7, 1e300, 5e-324, True, None]
     payload = {"": {"": []}, "numbers": numbers, "text": "\x00\x1f\x7f\u2028\ufffe\U0001f600"}
