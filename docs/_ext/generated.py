@@ -359,14 +359,15 @@ def azure() -> str:
     tables: dict[str, list[list[str]]] = {name: [] for name in (*_OPERATIONS.values(), _OTHER_REQUESTS)}
     for case in content["case"]:
         tables[_operation(case["request"])].append(_azure_row(case))
-    heads = ["", "request", "answer", "Azurite", "source"]
+    heads = ["", "request", "answer", "Azurite"]
     placeholders = [[f"`{{{name}}}`", meaning] for name, meaning in content["placeholders"].items()]
     sections = [f"## {name}\n\n{_table(heads, rows)}" for name, rows in tables.items() if rows]
     count = (
-        f"There are {len(content['case'])} requests. Each answer also has `x-ms-version`, `x-ms-request-id` "
-        "and `Date`, each error the time and its request id in its message. Where the column *Azurite* "
-        "is empty, Azurite answers the same. Where the source begins with *chosen here*, no page of Azure "
-        "says it.\n"
+        f"There are {len(content['case'])} requests. Each links to the page of Azure that says how it is "
+        "answered, or says below its name where else that was read or seen; *chosen here* where no page of "
+        "Azure says it. Each answer also has `x-ms-version`, `x-ms-request-id` and `Date`, each error the "
+        "time and its request id in its message. Where the column *Azurite* is empty, Azurite answers the "
+        "same.\n"
     )
     return "\n".join([count, _table(["", "stands for"], placeholders), *sections])
 
@@ -388,11 +389,10 @@ def _azure_row(case: Mapping[str, Any]) -> list[str]:
     source = case["source"]
     is_page = re.fullmatch("[a-z0-9-]+", source)
     return [
-        case["name"],
+        f"[{case['name']}]({_AZURE_PAGES}{source})" if is_page else f"{case['name']}<br>*{escape(source)}*",
         "<br>".join(asked),
         _azure_answer(case),
         _azure_answer(of_azurite) if of_azurite else "",
-        f"[{source}]({_AZURE_PAGES}{source})" if is_page else source,
     ]
 
 
