@@ -44,6 +44,8 @@ class VirtualTime:
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._numbers = itertools.count()
         self._hub: Any = gevent.get_hub()
+        self._watchers = self._hub.loop.activecnt  # while no greenlet sleeps
+        gevent.setswitchinterval(60)  # a slow machine must not let one that slept go first
 
     def after(self, seconds: float, act: Callable[[], object]) -> Alarm:
         """Call ``act`` then, between the steps of all greenlets: it must not wait."""
@@ -83,9 +85,11 @@ class VirtualTime:
                 self._run_greenlets()
 
     def _run_greenlets(self) -> None:
-        """Return when each greenlet waits."""
+        """Return when each greenlet waits for another, or for a time of the world."""
         gevent.idle()
-        while self._hub.loop._callbacks:  # noqa: SLF001 - the hub pauses after some milliseconds
+        loop = self._hub.loop
+        # ``let_others_run`` sleeps for a moment of real time
+        while loop._callbacks or loop.activecnt > self._watchers:  # noqa: SLF001
             gevent.idle()
 
 
