@@ -109,7 +109,7 @@ class Services:
             self.workers,
         )
 
-        lost_messages = LostMessages(storage.work_queues, self.task_queues, settings.secrets)
+        lost_messages = LostMessages(storage.work_queues, self.task_queues, settings.secrets, clock)
         self.peeking = Peeking(storage.work_queues, clock)
         self.inspection = Inspection(
             self.tasks,

@@ -49,12 +49,11 @@ class UncachedTasks(DelegatingTasks):
         """None: the task must be read."""
 
 
-class HidesMessages:
-    """The account, but it does not show all messages, as Azure does not."""
+class ShowsMessages:
+    """The account, but it shows its messages in another way, or not, as Azure does not."""
 
-    shown_messages = None
-
-    def __init__(self, account: StorageAccount) -> None:
+    def __init__(self, account: StorageAccount, shown_messages: object = None) -> None:
+        self.shown_messages = shown_messages
         self._account = account
 
     def __getattr__(self, name: str) -> Any:

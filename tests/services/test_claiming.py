@@ -31,7 +31,7 @@ from tests.services.harness import (
     Harness,
     failing,
 )
-from tests.services.ports import HidesMessages
+from tests.services.ports import ShowsMessages
 
 MS = timedelta(milliseconds=1)
 NO_PROOF = ClaimProof()
@@ -152,7 +152,7 @@ def test_a_claim_with_a_message_that_is_no_work_message_is_refused() -> None:
 
 def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took() -> None:
     harness = Harness()
-    services = harness.replica(account=cast(StorageAccount, HidesMessages(harness.account)))
+    services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
     task_id, other_id = harness.create(), harness.create()
     own, other = harness.receive()
     proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)

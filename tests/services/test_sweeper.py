@@ -1,7 +1,7 @@
 """The sweeper repairs tasks whose messages or timers were lost: docs/explanation/recovery.md#sweeper."""
 
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -12,8 +12,9 @@ from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import Condition
-from legacy_queue.services.recovery.jobs import PAGE
+from legacy_queue.services.recovery.jobs import JOB_LEASE, PAGE
 from legacy_queue.services.tasks.lost_messages import LostMessages
+from legacy_queue.stores import JobLease
 from tests.services.harness import (
     CLAIM_TIMEOUT,
     HIGH,
@@ -31,7 +32,7 @@ from tests.services.harness import (
     failing,
     task_body,
 )
-from tests.services.ports import HidesMessages
+from tests.services.ports import ShowsMessages
 
 DAY = 24 * HOUR
 
@@ -61,7 +62,7 @@ def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
     tasks = {harness.create() for _ in range(PAGE + 1)}
     lost = harness.receive(1)[0]
     harness.delete(lost)
-    account = harness.account if shows else cast(StorageAccount, HidesMessages(harness.account))
+    account = harness.account if shows else cast(StorageAccount, ShowsMessages(harness.account))
     harness.sweep(11 * MINUTE, harness.replica(account=account))
     offered = Counter(Message.read(message).task_id for message in harness.messages())
     assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
@@ -70,15 +71,12 @@ def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
 def test_a_claim_up_to_its_deadline_is_not_taken_for_a_lost_message(harness: Harness) -> None:
     harness.claimed(deadline=format_time(NOW + 15 * MINUTE))
     harness.create()
-    account = cast(StorageAccount, HidesMessages(harness.account))
+    account = cast(StorageAccount, ShowsMessages(harness.account))
     harness.sweep(11 * MINUTE, harness.replica(account=account))
     assert len(harness.messages()) == 1
 
 
-@pytest.mark.parametrize("max_kept", [1, 2, 100])
-def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(
-    harness: Harness, max_kept: int
-) -> None:
+def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(harness: Harness) -> None:
     tasks = sorted(harness.create() for _ in range(7))
     own, next_run, another_run, forged, misplaced, unreadable, _missing = tasks
     lose_messages(harness)
@@ -92,9 +90,43 @@ def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(
         (QUEUE, unreadable),
     ):
         queues.put(queue, text, HOUR, 0 * MINUTE)
-    lost = LostMessages(queues, harness.services.task_queues, [SECRET, OLD_SECRET], max_kept)
+    lost = LostMessages(queues, harness.services.task_queues, [SECRET, OLD_SECRET], harness.clock)
     found = [lost.has_none(harness.task(task_id)) for task_id in tasks]
     assert found == [False, False, True, True, True, True, True]
+
+
+def test_a_sweep_goes_on_though_reading_all_messages_outlasts_its_lease(harness: Harness) -> None:
+    shown = harness.account.shown_messages
+    assert shown
+
+    class Slow:
+        def page(self, after: str, limit: int) -> tuple[Sequence[tuple[str, str]], str | None]:
+            harness.clock.advance(JOB_LEASE)
+            taken_over = harness.storage.leases.acquire("sweep-tasks", harness.clock.now() + JOB_LEASE)
+            assert isinstance(taken_over, JobLease)
+            return shown.page(after, limit)
+
+    tasks = {harness.create() for _ in range(PAGE + 1)}
+    while harness.messages():
+        lose_messages(harness)
+    services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account, Slow())))
+    for wait in (11 * MINUTE, JOB_LEASE):
+        harness.sweep(wait, services)
+    offered = Counter(Message.read(message).task_id for message in harness.messages())
+    assert offered == dict.fromkeys(tasks, 1)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows: bool) -> None:
+    tasks = {harness.create() for _ in range(2)}
+    lose_messages(harness)
+    fails = FaultAt(1, of="put", before=failing(ServiceUnavailable("away")))
+    account = harness.account if shows else cast(StorageAccount, ShowsMessages(harness.account))
+    services = harness.replica(fails, account=account)
+    with pytest.raises(ServiceUnavailable):
+        harness.sweep(11 * MINUTE, services)
+    harness.sweep(JOB_LEASE, services)
+    assert Counter(message.task_id for message in harness.receive()) == dict.fromkeys(tasks, 1)
 
 
 def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: Harness) -> None:

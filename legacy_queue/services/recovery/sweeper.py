@@ -43,13 +43,9 @@ class Sweeper:
         self._lost_messages = lost_messages
         self._advance = advance
         self._clock = clock
-        self._last_pass: datetime | None = None  # before the pass that ``_lost_messages`` looks for
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
-        if not after or self._last_pass != last_pass:
-            self._last_pass = last_pass
-            self._lost_messages.begin_pass()
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
             with _logging_failures(task_id=stored.task.task_id):
@@ -78,6 +74,8 @@ class Sweeper:
             self._advance.end_if_due(task.task_id)
         elif waits and (run is None or self._lost_messages.has_none(task)):
             self._advance.offer_again(task.task_id)
+            if run:
+                self._lost_messages.note_offer(task)
 
     def _check_active(self, active: ActiveTask) -> None:
         """A timer ends the membership of a resolved task: a crash here must not lose the end of the group."""

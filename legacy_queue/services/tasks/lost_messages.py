@@ -3,12 +3,15 @@
 Where storage shows its messages, each is looked for. Elsewhere only their number can tell, for a whole pool.
 """
 
-import heapq
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, MutableSequence, Sequence
+from datetime import datetime
 
 from legacy_queue.domain.messages import lacks_messages, read_message, signature_is_valid
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Task
+from legacy_queue.domain.timer import FIRST_LOOK
+from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.stores import WorkQueues
@@ -16,47 +19,53 @@ from legacy_queue.stores.rows import yielding
 
 _YIELD_AFTER = 250  # messages: each takes 10 µs
 _AHEAD = 3  # a message of the run, or of one or two after it, which a claim left: see ``transitions.claim``
+# How long what was read is used. A run that has been pending for FIRST_LOOK had its message before.
+# Reading a million messages may outlast the lease of the sweeper. Then another process takes the page over,
+# and this one does it without another reading when it has the lease again.
+_MAX_AGE = FIRST_LOOK / 2
+_PARTS = 4096  # of the hashes, since each look-up searches one from its begin
+_ANY = ""  # queue, of a run that was offered since
 
 _Message = tuple[str, int, str]  # the taskId and run that it is for, and the name of its queue
 
 
 class LostMessages:
-    """Looks at tasks in the order of their ids: ``begin_pass``, then each task.
-
-    It keeps up to ``max_kept`` messages in memory: those of the tasks that come next.
-    """
+    """Keeps 8 bytes of each message in memory: its hash."""
 
     def __init__(
-        self,
-        queues: WorkQueues,
-        task_queues: TaskQueues,
-        secrets: Sequence[bytes],
-        max_kept: int = 50_000,
+        self, queues: WorkQueues, task_queues: TaskQueues, secrets: Sequence[bytes], clock: Clock
     ) -> None:
         self._queues = queues
         self._task_queues = task_queues
         self._secrets = secrets
-        self._max_kept = max_kept
-        self.begin_pass()
-
-    def begin_pass(self) -> None:
-        """Forget what was read for the pass before."""
+        self._clock = clock
+        self._began: datetime | None = None  # the reading of what follows
         self._lacking: dict[str, bool] = {}  # by taskQueueId
-        self._kept: set[_Message] = set()
-        # the messages of the taskIds from the first on, up to but not with the end, are kept; "" for no end
-        self._first = ""
-        self._end: str | None = None
+        self._hashes: Sequence[MutableSequence[int]] = []  # of messages
 
     def has_none(self, task: Task) -> bool:
-        """Whether the pending run of the task may have no message. Raises ServiceUnavailable."""
+        """Whether a run that has been pending for ``FIRST_LOOK`` may have no message.
+
+        The caller then offers it, and says so to ``note_offer``. Raises ServiceUnavailable.
+        """
+        now = self._clock.now()
+        if self._began is None or abs(now - self._began) > _MAX_AGE:
+            self._read()
+            self._began = now
+        first = len(task.runs) - 1
+        if self._has((task.task_id, first, _ANY)):
+            return False
         if not self._queues.shows_messages:
             return self._is_lacking(task)
-        if self._end is None or task.task_id < self._first or (self._end and self._end <= task.task_id):
-            self._read(task.task_id)
-        names = self._queues.names(task.work_queue)
-        first = len(task.runs) - 1
-        wanted = {(task.task_id, run_id, name) for run_id in range(first, first + _AHEAD) for name in names}
-        return wanted.isdisjoint(self._kept)
+        return not any(
+            self._has((task.task_id, run_id, name))
+            for run_id in range(first, first + _AHEAD)
+            for name in self._queues.names(task.work_queue)
+        )
+
+    def note_offer(self, task: Task) -> None:
+        """Its pending run has a message since: a page of the sweep that is done again does not offer it."""
+        self._add((task.task_id, len(task.runs) - 1, _ANY))
 
     def messages_needed(self, task_queue_id: str) -> int | None:
         """How many tasks need a message; None where it is not their number that tells."""
@@ -73,18 +82,25 @@ class LostMessages:
             self._lacking[task_queue_id] = lacks_messages(min(needed, MAX_COUNT), messages)
         return self._lacking[task_queue_id]
 
-    def _read(self, first: str) -> None:
-        """Keep the messages of the tasks from ``first`` on."""
-        kept = heapq.nsmallest(self._max_kept, self._messages(first))
-        self._kept = set(kept)
-        self._first = first
-        self._end = kept[-1][0] if len(kept) == self._max_kept else ""
+    def _read(self) -> None:
+        self._lacking = {}
+        self._hashes = [array("q") for _ in range(_PARTS)]
+        for message in self._messages():
+            self._add(message)
 
-    def _messages(self, first: str) -> Iterator[_Message]:
+    def _add(self, message: _Message) -> None:
+        number = hash(message)
+        self._hashes[number % _PARTS].append(number)
+
+    def _has(self, message: _Message) -> bool:
+        number = hash(message)
+        return number in self._hashes[number % _PARTS]
+
+    def _messages(self) -> Iterator[_Message]:
         for name, text in yielding(self._queues.texts(), _YIELD_AFTER):
             try:
                 task_id, run_id, signature = read_message(text)
             except ValueError:
                 continue
-            if first <= task_id and signature_is_valid(signature, task_id, run_id, self._secrets):
+            if signature_is_valid(signature, task_id, run_id, self._secrets):
                 yield task_id, run_id, name
