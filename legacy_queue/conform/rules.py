@@ -46,7 +46,7 @@ _NOT_ENCODED = "Invalid pop receipt format"  # what Azure says of a receipt whos
 _REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
 WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
 _BRIEFLY = 500  # milliseconds: it did
-_GROWING = 1.5  # the fourth pause in relation to the first
+_GROWING = 1.5  # the third and the fourth pause in relation to the first
 _FAILURES = 4  # in a row show whether pauses grow
 
 
@@ -630,8 +630,8 @@ def repeat_after_growing_pauses(log: Log) -> Findings:
         calls = [first, *log.again(first)][: _FAILURES + 1]
         if len(calls) > _FAILURES and all(call.status >= 500 for call in calls[:-1]):
             pauses = [following.begun - call.ended for call, following in pairwise(calls)]
-            grows = pauses[-1] > _GROWING * pauses[0]
-            # a slow machine makes a pause longer, never shorter
+            # a slow machine makes a pause longer, never shorter; one alone that is long may be its doing
+            grows = min(pauses[-2:]) > _GROWING * pauses[0]
             if grows or pauses[-1] <= _GROWING * min(pauses):
                 yield grows, calls
 

@@ -309,6 +309,7 @@ def test_pauses_on_a_slow_machine_are_longer_and_never_shorter() -> None:
     assert found(0, 1, 3, 7, 15) == "held"
     assert found(0, 2, 4, 6, 8) == "broken"
     assert found(0, 9, 11, 15, 23) == "not shown", "the first pause of one second took nine"
+    assert found(0, 2, 4, 6, 15) == "not shown", "the last pause of two seconds took nine"
 
 
 def test_a_round_that_takes_long_shows_no_pause_and_accuses_nobody() -> None:
