@@ -74,7 +74,6 @@ MessageNotFound 404 The specified message does not exist.
 MetadataTooLarge 400 The size of the specified metadata exceeds the maximum size permitted.
 MissingContentLengthHeader 411 The Content-Length header was not specified.
 MissingRequiredHeader 400 An HTTP header that's mandatory for this request is not specified.
-MissingRequiredQueryParameter 400 A query parameter that's mandatory for this request is not specified.
 OutOfRangeQueryParameterValue 400 One of the query parameters specified in the request URI is outside the \
 permissible range.
 QueueNotFound 404 The specified queue does not exist.
