@@ -237,11 +237,12 @@ def served_file(settings: Settings) -> Iterator[None]:
         return
     owner = os.getpid()
     azurite = settings.data_dir / "azurite"
-    if (azurite / CONNECTION_STRING).exists() and not file.path.exists():  # it began to serve
-        raise UnusableStorage(
-            f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
-            "with another --data-dir"
-        )
+    with suppress(PermissionError):  # the lock says that better
+        if (azurite / CONNECTION_STRING).exists() and not file.path.exists():  # it began to serve
+            raise UnusableStorage(
+                f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
+                "with another --data-dir"
+            )
     left = file.lock()
     with suppress(OSError, ValueError, AttributeError):  # a server without a file writes one too
         ready = json.loads(read_private(settings.data_dir / SERVER_FILE))

@@ -15,6 +15,7 @@ from legacy_queue.domain.authentication import Client as HawkClient
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import lock_private
 from legacy_queue.wiring import build, served_file
+from tests.other_user import as_other_user
 
 SETTINGS = Settings(
     storage="memory",
@@ -110,3 +111,11 @@ def test_beside_an_azurite_that_has_served_no_file_is_begun(tmp_path: Path) -> N
     (tmp_path / "azurite" / "connection-string").touch()
     with pytest.raises(UnusableStorage, match="azurite holds the tasks of an earlier start"):
         served_file(replace(SETTINGS, storage="embedded", data_dir=tmp_path)).__enter__()
+
+
+def test_a_data_directory_of_another_user_is_named_with_what_to_do() -> None:
+    with as_other_user() as folder:
+        (folder / "data").mkdir(0o000)
+        settings = replace(SETTINGS, storage="embedded", data_dir=folder / "data")
+        with pytest.raises(UnusableStorage, match="Permission denied; use another --data-dir"):
+            served_file(settings).__enter__()
