@@ -11,7 +11,7 @@ BY_PATH = "by-path"  # 2018 under /v1, else today
 SHAPES = ("2018", "today")
 MAX_DEPENDENCIES = 10_000  # of a task
 MAX_DEPENDENCIES_2018 = 100
-# by property: what differs in its value, a list that replaces it, None to leave it out
+# by property: what differs in its value, None to leave it out
 Difference = Mapping[str, Any]
 
 _OF_A_POOL = dict.fromkeys(("taskQueueId",))
@@ -53,10 +53,8 @@ TODAY: Mapping[str, Difference] = {
 
 def reshaped(value: Any, difference: Any) -> Any:
     """The value as the other generation has it; a text may be another text."""
-    match value, difference:
-        case _, list():
-            return difference
-        case dict(), _:
+    match value:
+        case dict():
             other = {**value}
             for name, change in difference.items():
                 if name in value and change is None:
@@ -64,6 +62,6 @@ def reshaped(value: Any, difference: Any) -> Any:
                 elif name in value:
                     other[name] = reshaped(value[name], change)
             return other
-        case list(), _:
+        case list():
             return [reshaped(item, difference) for item in value]
     return difference.get(value, value)
