@@ -119,8 +119,10 @@ def _read_header(header: str, target: str) -> Signature:
 
 def _read_bewit(bewit: str, target: str) -> Signature:
     """Base64 of the id, the end, the MAC and ext, which may be empty, with a backslash between them."""
+    if len(bewit) > MAX_LENGTH:
+        raise _malformed(f"the bewit is longer than {MAX_LENGTH} characters")
     try:
-        text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
+        text = decode_base64(unquote(bewit)).decode("ascii")
         client_id, expires, mac, ext = text.split("\\")
     except ValueError:
         raise _malformed(_MALFORMED_BEWIT) from None

@@ -136,6 +136,11 @@ def test_a_bewit_has_room_for_all_scopes_that_a_task_may_have() -> None:
     assert verify(with_bewit(ext=ext)).ext == ext
 
 
+def test_the_refusal_of_a_bewit_that_is_too_long_says_so() -> None:
+    target = f"/p?bewit={'x' * (hawk.MAX_LENGTH + 1)}"
+    assert f"longer than {hawk.MAX_LENGTH} characters" in unreadable(replace(with_bewit(), target=target))
+
+
 def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
     bewit = with_bewit("/p", ext="~~~???>>>").target.partition("bewit=")[2]
     assert set("-_") & set(bewit)
