@@ -31,6 +31,7 @@ _START_TIMEOUT = 60.0  # seconds: of an Azurite too
 _STOP_TIMEOUT = 10.0  # seconds
 _LAST_LINES = 20
 _ERROR = "Error: "  # begins the sentence with which a command ends
+_NO_MODULE = "No module named"
 _WARNING_LEVELS = ("warning", "error", "critical")
 
 
@@ -105,6 +106,12 @@ class ServerProcess:
             refusal = self._log_lines()[-1:]
             if refusal and refusal[0].startswith(_ERROR):
                 raise ServerFailed(f"the server did not start: {refusal[0].removeprefix(_ERROR)}")
+            if refusal and _NO_MODULE in refusal[0]:
+                missing = refusal[0][refusal[0].index(_NO_MODULE) :]
+                raise ServerFailed(
+                    f"the server did not start: {_python()[0]} says {missing!r}. Install legacy-queue for it "
+                    f"with all that it requires, or set {_PYTHON} to a Python that has it"
+                )
             raise self._failed(f"the server did not start: its exit code is {self._process.returncode}")
         ready: Mapping[str, Any] = json.loads(line)
         return ready

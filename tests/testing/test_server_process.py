@@ -116,18 +116,24 @@ def test_a_suite_needs_nothing_but_requests_if_the_server_runs_in_another_python
 
 
 @pytest.mark.parametrize(
-    ("python", "why"),
+    ("does", "timeout", "why"),
     [
-        ("/nonexistent/python", "LEGACY_QUEUE_PYTHON is '/nonexistent/python': No such file or directory"),
-        ("a-server-that-waits", "the server was not ready within 0.01 s; the last lines of its log:"),
+        (None, 60, "LEGACY_QUEUE_PYTHON is '.*/python': No such file or directory"),
+        ("exec sleep 600", 0.01, "the server was not ready within 0.01 s; the last lines of its log:"),
+        (
+            "echo python: No module named legacy_queue >&2; exit 1",
+            60,
+            "'No module named legacy_queue'. Install legacy-queue for it",
+        ),
     ],
 )
 def test_a_server_that_does_not_start_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: str, why: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str | None, timeout: float, why: str
 ) -> None:
-    waiting = tmp_path / "a-server-that-waits"
-    waiting.write_text("#!/bin/sh\nexec sleep 600\n")
-    waiting.chmod(0o700)
-    monkeypatch.setenv("LEGACY_QUEUE_PYTHON", str(tmp_path / python))
+    python = tmp_path / "python"
+    if does:
+        python.write_text(f"#!/bin/sh\n{does}\n")
+        python.chmod(0o700)
+    monkeypatch.setenv("LEGACY_QUEUE_PYTHON", str(python))
     with pytest.raises(ServerFailed, match=why):
-        ServerProcess({}, start_timeout=0.01)
+        ServerProcess({}, start_timeout=timeout)
