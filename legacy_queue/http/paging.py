@@ -20,6 +20,7 @@ from legacy_queue.services.pages import Page
 
 PAGED = ("continuationToken", "limit")
 _MAX_LIMIT = 1000
+_ONE_LIST = "all"  # the id of the list of an endpoint that has only one
 
 RenderItem = Callable[[Any], bytes]
 ToWire = Callable[[Any], Any]  # a task or the like
@@ -91,9 +92,10 @@ def place_in(call: Call[Any], pattern: str) -> str:
         place = decode_base64(token.partition(".")[0]).decode()
         if token == token_of(call, place) and re.fullmatch(pattern, place):
             return place
+    list_id = _list_id(call)
+    of_list = f" for {list_id}" if list_id != _ONE_LIST else ""
     raise InvalidRequestArguments(
-        f"continuationToken is {token[:300]!r}: "
-        f"send a token that {call.endpoint.name} gave for {_list_id(call)}"
+        f"continuationToken is {token[:300]!r}: expected one that {call.endpoint.name} has returned{of_list}"
     )
 
 
@@ -104,4 +106,4 @@ def _list_id(call: Call[Any]) -> str:
     filters = [
         f"{name}={value}" for name, value in sorted(call.query.items()) if name not in (*PAGED, "part")
     ]
-    return "/".join([*ids, *filters]) or of_body or "all"
+    return "/".join([*ids, *filters]) or of_body or _ONE_LIST
