@@ -1,10 +1,21 @@
 """A command that cannot do its work ends with a sentence, and not with a traceback."""
 
+from collections.abc import Iterator
+
 import pytest
+import structlog
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
 from tests.other_user import as_other_user
+
+
+@pytest.fixture(autouse=True)
+def log_settings() -> Iterator[None]:
+    """The commands run in this process and set its log up: other tests would miss what they log at debug."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.mark.parametrize(
