@@ -231,13 +231,20 @@ def write_sbom(wheel: Path, target: Path, epoch: int) -> None:
 
 def show_bounds(wheel: Path, folder: Path) -> None:
     """It runs a task with the lowest versions that it accepts, and with the newest."""
+    # From setup.cfg: of what a wheel requires uv would take the newest, also with lowest-direct.
+    requirements = "--requirement", ROOT / "setup.cfg", "--extra", "amqp", "--extra", "azure"
+    installed = set()
     for resolution in ("lowest-direct", "highest"):
         python = folder / resolution / "bin/python"
         run(UV, "venv", "--python", sys.executable, folder / resolution)
-        run(UV, "pip", "install", "--python", python, "--resolution", resolution, f"{wheel}[amqp,azure]")
+        run(UV, "pip", "install", "--python", python, "--resolution", resolution, *requirements)
+        run(UV, "pip", "install", "--python", python, "--no-deps", wheel)
+        installed.add(run(UV, "pip", "freeze", "--python", python))
         said = run(python.with_name("legacy-queue"), "up", "--demo", "--data-dir", resolution, cwd=folder)
         if "is completed, run 0" not in said:
             sys.exit(f"no task was completed with the {resolution} versions:\n{said}")
+    if len(installed) == 1:
+        sys.exit("the lowest versions were not installed: both environments have the same")
     say("the wheel completed a task with the lowest and the newest versions of its requirements")
 
 
