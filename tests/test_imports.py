@@ -9,6 +9,10 @@ from legacy_queue.config import Settings
 from legacy_queue.wiring import build
 build(Settings(storage="memory", signing_secrets=("a secret",)), "http://localhost")
 """
+READS = """
+import sys
+sys.addaudithook(lambda event, args: event == "open" and "entry_points" in str(args[0]) and print(args[0]))
+"""
 NOT_OF_EMBEDDED = ("azure", "boto3", "cryptography", "kombu", "requests", "urllib3")
 
 
@@ -29,3 +33,10 @@ def test_help_of_serve_imports_no_server() -> None:
     packages = imported("-m", "legacy_queue", "serve", "--help")
     assert "click" in packages
     assert packages.isdisjoint({"flask", "gevent", "gunicorn", *NOT_OF_EMBEDDED})
+
+
+def test_a_server_reads_the_entry_points_of_each_package_once() -> None:
+    command = [sys.executable, "-c", READS + BUILD]
+    files = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert files
+    assert len(set(files)) == len(files)

@@ -1,8 +1,8 @@
 """What `legacy-queue serve` does: gunicorn with gevent workers on one of the storages."""
 
-from gevent import monkey
+from legacy_queue.server.patching import patch
 
-monkey.patch_all()  # before anything else is imported that holds a lock or a socket
+patch()  # before anything else is imported that holds a lock or a socket
 
 import gc
 import json
