@@ -1,24 +1,22 @@
 import faulthandler
-import importlib
 import os
-import pkgutil
 import signal
 import sys
-import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-import legacy_queue.domain
-import legacy_queue.services
-import legacy_queue.stores
 from legacy_queue.local_processes.azurite import Azurite
 from tests import guard, shapes
 from tests.parsers import PARSERS
 from tests.rabbitmq import RabbitMQ
+
+pytest_plugins = ["tests.times"]
+
+# Fixtures: a real Azurite, a real RabbitMQ.
+SERVICES = {"azurite", "rabbitmq", "rabbitmq_home"}
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     # Some CI, and a script in the background, ignore them; a process inherits that, but not a handler.
@@ -41,26 +39,6 @@ settings.register_profile(
 )
 settings.load_profile("here")
 
-# Folders whose tests alone take every branch of domain and services.
-MEASURED = [Path(__file__).parent / name for name in ("domain", "http", "services", "stores")]
-
-# Files, and folders of files, that take longest.
-LONG = (
-    "simulation",
-    "containers",
-    "docs/test_pages.py",
-    "conform",
-    "system",
-    "services/test_life_machine.py",
-    "local_processes",
-    "cli/test_up.py",
-    "adapters/test_amqp.py",
-    "browser",
-    "examples",
-    "docs",
-    "testing",
-)
-
 # where scripts/install installs programs, for the processes of the tests too
 _AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(_AZURITE), os.environ["PATH"]])
@@ -73,10 +51,18 @@ def pytest_report_header() -> str:
     return f"parsers of HTTP: {', '.join(PARSERS)}{without}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long files first: of several processes, none is left waiting for the last file of another."""
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path, places.get(item.path.parent, len(LONG))))
+    """What needs one of the services is not in the quick tier."""
+    for item in items:
+        if SERVICES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("processes")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Single files run in pytest's own process, which starts at once; two processes share folders."""
+    files = [word for word in config.args if word.partition("::")[0].endswith(".py")]
+    return 0 if files == config.args else 2
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -91,43 +77,6 @@ def _shapes() -> Iterator[None]:
     yield
     if faults := shapes.faults():
         pytest.fail(faults, pytrace=False)
-
-
-@contextmanager
-def untraced() -> Iterator[None]:
-    """Nothing that runs in the context counts towards coverage, which would take processor time."""
-    tracer, tracer_of_threads = sys.gettrace(), threading.gettrace()
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
-        yield
-    finally:
-        if sys.gettrace() is None:  # pytest-cov may have started another tracer meanwhile
-            sys.settrace(tracer)
-            threading.settrace(tracer_of_threads)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Import what is measured, which is traced, and then all else."""
-    for package in (legacy_queue.domain, legacy_queue.services, legacy_queue.stores):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
-    with untraced():
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
-
-    pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
-    """
-    is_measured = any(item.path.is_relative_to(folder) for folder in MEASURED)
-    if is_measured and not item.get_closest_marker("no_cover"):
-        return (yield)
-    with untraced():
-        return (yield)
 
 
 @pytest.fixture(scope="session")

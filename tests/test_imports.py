@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 BUILD = """
 import legacy_queue.server.serve, sys
 from legacy_queue.config import Settings

@@ -4,8 +4,12 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
+import pytest
+
 from legacy_queue.domain.ids import slugid
 from legacy_queue.http.app import ENDPOINTS
+
+pytestmark = pytest.mark.processes
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 CONFIGURATION = (DEPLOY / "nginx/legacy-queue.conf").read_text()

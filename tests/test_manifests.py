@@ -14,6 +14,8 @@ import yaml
 from legacy_queue import __version__
 from legacy_queue.config import load
 
+pytestmark = pytest.mark.processes
+
 FOLDER = Path(__file__).parents[1] / "deploy/kubernetes"
 OBJECTS: list[dict[str, Any]] = [
     manifest

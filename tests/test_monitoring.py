@@ -6,9 +6,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.http.calls import Queue
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy/monitoring"

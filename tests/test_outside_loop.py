@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 SCRIPT = """
 from gevent import monkey
 monkey.patch_all()

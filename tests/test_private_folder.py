@@ -18,6 +18,8 @@ from legacy_queue.private_folder import (
 )
 from tests.other_user import OTHER, as_other_user, give_away
 
+pytestmark = pytest.mark.processes
+
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)

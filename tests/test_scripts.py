@@ -5,6 +5,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 SETUP = Path(__file__).parents[1] / "scripts/setup.sh"
 # ends by no signal of a terminal, as an npm whose reader has ended; its child has the same output
 INSTALLS = """

@@ -14,6 +14,8 @@ import yaml
 
 from legacy_queue import __version__
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 CHECKED = [

@@ -22,6 +22,8 @@ from legacy_queue.server.local_authority import LocalAuthority
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
 from tests.rabbitmq import RabbitMQ
 
+pytestmark = pytest.mark.processes
+
 SHORT = timedelta(seconds=2)
 LONG = timedelta(seconds=30)  # longer than any operation takes
 

@@ -9,6 +9,8 @@ from selenium.webdriver import Chrome
 from tests.browser.chromium import chromium
 from tests.browser.pictures import FOLDER, PICTURES, WORDS
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chrome]:

@@ -25,6 +25,8 @@ from tests.browser.chromium import chromium
 from tests.system.http_queue import Queue, definition, in_time
 from tests.system.processes import LONG, Server, serve
 
+pytestmark = pytest.mark.processes
+
 AXE = (Path(clients.__path__[0]) / "node_modules/axe-core/axe.min.js").read_text()
 ATTACK = "<script>document.title = 'attacked'</script><img src=x onerror=\"document.title='attacked'\">"
 

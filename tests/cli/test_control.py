@@ -40,6 +40,7 @@ def refused(result: Result, exit_code: int = 1) -> str:
     return result.output.splitlines()[-1]
 
 
+@pytest.mark.processes
 def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
     assert re.fullmatch(f"{TIME}\n", printed(ask("clock")))
     assert "advance" in printed(ask("clock", "-h"))
@@ -120,6 +121,7 @@ def test_equal_requests_in_a_row_are_one_line(server: Server, ask: Asking) -> No
     assert [line.partition("(")[2] for line in lines] == ["7 times)", "", "1100 times)"]
 
 
+@pytest.mark.processes
 def test_a_reset_asks_before_it_empties_what_is_kept(tmp_path: Path) -> None:
     with serve(tmp_path, "--control") as server:
         task_id = Queue(server).create(definition("kept"))
@@ -131,6 +133,7 @@ def test_a_reset_asks_before_it_empties_what_is_kept(tmp_path: Path) -> None:
         assert task_id not in printed(ask("tasks"))
 
 
+@pytest.mark.processes
 def test_following_prints_new_requests_across_a_reset_until_a_signal(
     tmp_path: Path, server: Server, ask: Asking
 ) -> None:

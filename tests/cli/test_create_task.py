@@ -31,6 +31,7 @@ def asked(server: Server, path: str) -> Any:
     return requests.get(f"{server.base_url}/task/{path}", timeout=LONG).json()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("options", "payload"),
     [
@@ -56,6 +57,7 @@ def test_the_payload_is_that_of_another_worker_or_of_a_file(
     assert asked(server, made.strip())["payload"] == payload
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("worker_type", "end"), [("failing", "failed"), ("canceled", "exception (canceled)")]
 )
@@ -74,6 +76,7 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
     assert running.errors == ""
 
 
+@pytest.mark.processes
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:
     with answering((200, ""), (0, ""), (503, ""), (404, "")) as url:
         who = ("--root-url", url, "--client-id", "c", "--access-token", "t")

@@ -57,6 +57,7 @@ def test_it_is_not_followed_where_it_is_damaged_or_without_a_living_process(
     assert local_server() == {}
 
 
+@pytest.mark.processes
 def test_it_is_not_followed_to_a_process_of_another_user(folder: Path) -> None:
     path = planted(folder)
     give_away(path)  # only where that can be

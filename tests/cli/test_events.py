@@ -50,6 +50,7 @@ def failed(queue: Queue, task_id: str) -> None:
     assert queue.on_run((task_id, 1), "failed").status_code == 200
 
 
+@pytest.mark.processes
 def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Server) -> None:
     """Events that anonymous clients may not read are asked for with credentials."""
     queue, task_id = Queue(server), slugid()
@@ -92,6 +93,7 @@ def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) ->
     assert {event["payload"]["status"]["taskId"] for event in printed} == {task_id}
 
 
+@pytest.mark.processes
 def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_path: Path) -> None:
     """The server ends in order while the command follows it, and the command finds the next server."""
     port, before, after = str(free_port()), slugid(), slugid()

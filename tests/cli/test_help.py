@@ -12,6 +12,8 @@ from legacy_queue.cli.commands import commands
 from legacy_queue.cli.options import SECTIONS, SettingsCommand
 from legacy_queue.config.settings import DECLARED, wire_name
 
+pytestmark = pytest.mark.processes
+
 WITH_SETTINGS = ("backup", "ca", "config", "queues", "resolve", "restore", "serve", "test", "up")
 
 

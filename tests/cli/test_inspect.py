@@ -30,6 +30,7 @@ def ask(server: Server) -> Asking:
     return asking(server)
 
 
+@pytest.mark.processes
 def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Server, ask: Asking) -> None:
     Queue(server).ask("GET", "/poll-task-url/system/status-worker")
     task_id = Queue(server).create(definition("status-wroker"))
@@ -57,6 +58,7 @@ def test_a_pool_without_workers_is_named_with_the_pool_that_is_meant(ask: Asking
     assert printed(ask("workers", "--pool", "system/wrokers")) == said
 
 
+@pytest.mark.processes
 def test_status_is_printed_again_until_the_task_is_resolved(server: Server, ask: Asking) -> None:
     task_id = Queue(server).create(definition("watched"))
     command = [sys.executable, "-m", "legacy_queue", "status", "--watch", task_id]
@@ -113,6 +115,7 @@ def test_an_id_that_begins_with_a_dash_is_no_option(server: Server, ask: Asking,
     assert "run 0 exception (canceled)" in printed(ask("cancel", task_id))
 
 
+@pytest.mark.processes
 def test_the_log_of_a_task_is_printed(server: Server, ask: Asking) -> None:
     without = Queue(server).create(definition("logged"))
     assert f"task {without} has no log: it has no artifacts" in ask("log", without).output
@@ -147,6 +150,7 @@ def test_commands_find_the_server_of_the_data_directory(server: Server) -> None:
     assert "Give credentials: TASKCLUSTER_CLIENT_ID" in refused.output
 
 
+@pytest.mark.processes
 def test_after_the_end_of_the_server_its_file_is_gone(tmp_path: Path) -> None:
     with serve(tmp_path) as server:
         file = server.data_dir / "server.json"

@@ -16,6 +16,8 @@ from legacy_queue.cli.commands import commands
 from legacy_queue.local_processes.azurite import Azurite
 from tests.system.processes import COMMAND, Running, run
 
+pytestmark = pytest.mark.processes
+
 POOL = "suite/worker"
 SIGNALS = """
 import os, signal, sys

@@ -19,6 +19,8 @@ from legacy_queue.domain.priority import PRIORITIES
 from tests.adapters.amqp_side import consumer
 from tests.system.processes import LONG, wait_until
 
+pytestmark = pytest.mark.processes
+
 COMMAND = [sys.executable, "-m", "legacy_queue"]
 UP = [*COMMAND, "up"]
 WITH_RABBITMQ = [sys.executable, str(Path(__file__).parents[2] / "scripts" / "up_with_rabbitmq.py")]

@@ -16,6 +16,8 @@ from legacy_queue.conform import FORMS, Report, conform, written
 from legacy_queue.conform.rules import RULES
 from legacy_queue.testing import LegacyQueue
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
 NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]
 WORKER = [*PROGRAM, "worker", "--capacity", "2", *NAMES]

@@ -19,7 +19,7 @@ from tests.system.processes import LONG, client_env, run, wait_until
 from .engine import IMAGE, LABELS, ROOT, Services, build_images, podman, said
 
 # the first test waits for the builds; the first on a machine installs everything that the image holds
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.nightly]
 
 POOL = ("system/outside",)
 COMMAND = ["sh", "-c", "echo it ran outside"]

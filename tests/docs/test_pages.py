@@ -9,6 +9,8 @@ from tests.docs.page import Page, read
 from tests.docs.terminal import ROOT, Terminal
 from tests.system.processes import Server, serve
 
+pytestmark = pytest.mark.processes
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

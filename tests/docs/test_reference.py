@@ -13,6 +13,8 @@ from tests.docs.terminal import ROOT
 from tests.system.processes import LONG
 from tests.system.real_clients import python_of_today
 
+pytestmark = pytest.mark.processes
+
 _METHODS = """
 import base64, json
 base64.encodestring = base64.encodebytes

@@ -38,6 +38,7 @@ def headings(page: Path) -> set[str]:
     )
 
 
+@pytest.mark.processes
 def test_each_reference_leads_to_a_page_and_a_heading(texts: dict[Path, str]) -> None:
     references = {
         (str(path.relative_to(ROOT)), *reference)

@@ -19,6 +19,8 @@ from tests.http.calls import Queue as HttpQueue
 from tests.system.http_queue import Queue, definition
 from tests.system.processes import LONG, environment, serve
 
+pytestmark = pytest.mark.processes
+
 PAGE = read(ROOT / "docs/how-to/legacy-workers.md")
 CLIENT = {"clientId": "my-workers", "accessToken": "an-access-token-of-the-workers"}
 # scriptworker's own reading of its file and its own loop; the queue's URL is built in, so that it is replaced

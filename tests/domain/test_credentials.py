@@ -85,6 +85,7 @@ def test_credentials_of_the_python_client_are_accepted_and_equal_to_ours(
     assert same_as(theirs, name, scopes)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("client", ["4", "11"])
 @NAMES
 @LISTS

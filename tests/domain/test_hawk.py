@@ -36,6 +36,7 @@ from tests.domain.signing import (
 HAWKS = pytest.mark.parametrize("version", ["2", "6"])
 
 
+@pytest.mark.processes
 @HAWKS
 def test_a_request_that_hawk_signs_is_accepted(version: str) -> None:
     options = {"timestamp": SECONDS, "nonce": "abcdef", "ext": EXT, "app": "my-app", "dlg": "d"}
@@ -49,6 +50,7 @@ def test_a_request_that_hawk_signs_is_accepted(version: str) -> None:
         refused(replace(REQUEST, authorization=header), key=KEY + "x")
 
 
+@pytest.mark.processes
 @HAWKS
 def test_a_bewit_of_hawk_is_accepted(version: str) -> None:
     for target in (TARGET, "/v1/ping", "/v1/ping?"):

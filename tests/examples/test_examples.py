@@ -11,6 +11,8 @@ import pytest
 
 from tests.system.processes import LONG, environment
 
+pytestmark = pytest.mark.processes
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = Path(sys.executable).parent
 

@@ -189,7 +189,7 @@ def seen(answer: requests.Response, wanted: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-@pytest.mark.parametrize("target", ["embedded", "azurite"])
+@pytest.mark.parametrize("target", ["embedded", pytest.param("azurite", marks=pytest.mark.processes)])
 def test_storage_answers_as_azure_or_as_the_case_says_of_azurite(
     request: pytest.FixtureRequest, http: requests.Session, target: Target, case: Case
 ) -> None:

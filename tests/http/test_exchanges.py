@@ -64,6 +64,7 @@ def named(entries: Any, name: str) -> Any:
     return entry
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_exchanges_have_the_names_of_the_original_queue(client: str) -> None:
     theirs, ours = original(client), exchanges()
@@ -91,6 +92,7 @@ def test_an_exchange_is_described_as_by_the_original_queue(client: str, name: st
         assert our_key["summary"].endswith(".")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_made_from_the_reference_binds_as_the_original_client(client: str) -> None:
     ours = javascript("bindings", client=client, reference=exchanges(), keys=KEYS)

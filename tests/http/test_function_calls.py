@@ -2,9 +2,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CALLS = 3200  # docs/explanation/architecture.md#what-a-call-costs
 
 
+@pytest.mark.processes
 def test_a_task_costs_as_many_function_calls_as_the_documents_say() -> None:
     program = [sys.executable, "-m", "gevent.monkey", "--module", "tests.http.function_calls"]
     environ = {**os.environ, "PYTHONPATH": ""}  # whatever watches servers for tests makes calls, too

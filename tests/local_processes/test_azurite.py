@@ -22,6 +22,8 @@ from legacy_queue.ports.account import UnusableStorage
 from tests.other_user import give_away
 from tests.system.processes import wait_until
 
+pytestmark = pytest.mark.processes
+
 API_VERSION = "2021-12-02"
 ROOT = Path(__file__).parents[2]
 

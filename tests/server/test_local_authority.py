@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
@@ -85,6 +86,7 @@ def test_a_new_name_replaces_the_authority_by_one_for_all_names_and_is_logged(tm
     assert "10.9.8.7" in names_in(authority.server)
 
 
+@pytest.mark.processes
 def test_processes_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
     code = (
         "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
@@ -154,6 +156,7 @@ def verdicts(authority: LocalAuthority, port: int, name: str) -> dict[str, bool]
         return dict(zip(answers, pool.map(lambda ask: ask(), answers.values()), strict=True))
 
 
+@pytest.mark.processes
 def test_clients_of_the_authority_accept_its_names_and_no_other_that_it_has_signed(tmp_path: Path) -> None:
     authority = made(tmp_path, NAME)
     other = "elsewhere.example.com"

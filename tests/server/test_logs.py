@@ -49,6 +49,7 @@ def rendered(event: str, level: str = "info", colours: bool = False, **fields: A
     return Text(colours, lambda: NOW)(None, "", {"event": event, "level": level, **fields})
 
 
+@pytest.mark.processes
 def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
     lines = [json.loads(line) for line in logged().splitlines()]
     assert [(line["level"], line["event"]) for line in lines if line.get("logger") != "py.warnings"] == [

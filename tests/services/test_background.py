@@ -191,6 +191,7 @@ starting.join()
 """
 
 
+@pytest.mark.processes
 def test_a_background_can_be_stopped_while_its_threads_start() -> None:
     """As in ``serve``, with the threads of gevent."""
     subprocess.run([sys.executable, "-c", STOPPED_WHILE_STARTING], check=True, timeout=MAX_WAIT)

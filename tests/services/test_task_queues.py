@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
@@ -206,6 +208,7 @@ for harness, read in (
 """
 
 
+@pytest.mark.processes
 def test_other_requests_go_on_while_rows_are_read() -> None:
     ran = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
     assert all(int(turns) >= 5 for turns in ran.stdout.split()), ran.stdout

@@ -4,6 +4,8 @@ import pytest
 
 from tests.simulation.conftest import Simulate
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.timeout(600)
 def test_a_kill_at_each_call_of_a_life_breaks_no_promise(simulate: Simulate) -> None:

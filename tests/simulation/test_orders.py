@@ -4,6 +4,8 @@ import pytest
 
 from tests.simulation.conftest import Simulate
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.timeout(600)
 def test_each_order_of_two_calls_breaks_no_promise(simulate: Simulate) -> None:

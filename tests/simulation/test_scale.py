@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import cast
 
+import pytest
+
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.ids import slugid
@@ -21,6 +23,8 @@ from tests.services.harness import NOW, SECOND
 from tests.services.test_budget import Metered
 from tests.simulation.counted import TASKS, Workload
 from tests.simulation.world import SETTINGS
+
+pytestmark = pytest.mark.processes
 
 REQUESTS = {
     "get": ("table", "GET"),

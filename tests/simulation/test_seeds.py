@@ -6,6 +6,8 @@ import pytest
 
 from tests.simulation.conftest import Simulate
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.timeout(600)
 def test_no_seed_breaks_a_promise(simulate: Simulate) -> None:

@@ -34,7 +34,7 @@ def backend() -> Backend:
     return in_memory(memory_storage(clock), clock)
 
 
-@pytest.fixture(params=["memory", "azure"])
+@pytest.fixture(params=["memory", pytest.param("azure", marks=pytest.mark.processes)])
 def served(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each storage, for what its signed URLs allow."""
     clock = FakeClock()

@@ -4,6 +4,7 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import requests
 
 from legacy_queue.domain.events import EXCHANGES
@@ -13,6 +14,8 @@ from tests.rabbitmq import RabbitMQ
 from .http_queue import Queue, definition
 from .listeners import Listener
 from .processes import LONG, serve
+
+pytestmark = pytest.mark.processes
 
 
 def test_consumers_can_bind_once_a_server_is_ready_and_a_wrong_url_is_said(

@@ -7,8 +7,12 @@ from contextlib import ExitStack
 from http.client import HTTPResponse
 from pathlib import Path
 
+import pytest
+
 from .http_queue import Json, Queue, definition
 from .processes import LONG, read_all, serve
+
+pytestmark = pytest.mark.processes
 
 FILES = ("sh", "-c", 'ulimit -n 256; exec "$0" "$@"')
 POLLS = 300

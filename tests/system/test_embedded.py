@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
 
 from .http_queue import Queue, definition
 from .processes import COMMAND, environment, processes_of, serve, wait_until
+
+pytestmark = pytest.mark.processes
 
 MIB = 1024 * 1024
 

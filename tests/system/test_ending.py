@@ -11,6 +11,8 @@ import requests
 
 from .processes import LONG, Running, importing, processes_of, run, wait_until
 
+pytestmark = pytest.mark.processes
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # ignores and blocks the signals, as in the background of a script
 IGNORING = """

@@ -13,6 +13,8 @@ from legacy_queue.local_processes.azurite import ACCOUNT
 from tests.cli.test_up import WITH_RABBITMQ, create_task, root_url_in, up
 from tests.system.processes import LONG
 
+pytestmark = pytest.mark.processes
+
 FOREIGN = "queue.evil.example"
 PATHS = ("/events?follow=false", "/v1/ping", "/metrics", "/control/v1/requests", f"/{ACCOUNT}?comp=list")
 

@@ -4,10 +4,13 @@ import hashlib
 import re
 from pathlib import Path
 
+import pytest
 import requests
 
 from .http_queue import Queue, definition
 from .processes import LONG, Server, processes_of, work
+
+pytestmark = pytest.mark.processes
 
 MIB = 1024**2
 SIZE = 128 * MIB

@@ -12,6 +12,8 @@ from .processes import LONG, Server
 from .real_clients import RealClient
 from .uploads import TEXT, Run, body, claimed, of_blob, send
 
+pytestmark = pytest.mark.processes
+
 CONTENT = b"all that the task said\n"
 LARGE = random.Random(2).randbytes(5 * 1024**2)  # larger than an inline upload, and than a block
 

@@ -4,6 +4,7 @@ import base64
 import json
 from urllib.parse import quote
 
+import pytest
 import requests
 from lxml import etree
 
@@ -11,7 +12,7 @@ from .conftest import ON_EACH_STORAGE
 from .http_queue import Message, Queue, definition, delete
 from .processes import LONG
 
-pytestmark = ON_EACH_STORAGE
+pytestmark = [ON_EACH_STORAGE, pytest.mark.processes]
 
 PARTS = [
     "DequeueCount",

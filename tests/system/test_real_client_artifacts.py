@@ -15,6 +15,8 @@ from .processes import LONG
 from .real_clients import RealClient
 from .uploads import TEXT, Run, claimed, of_blob, of_parts, send
 
+pytestmark = pytest.mark.processes
+
 CONTENT = b'{"all": "that the task said, \xc3\xa4"}'
 MIB = 1024**2
 LARGE = random.Random(1).randbytes(11 * MIB)

@@ -1,10 +1,14 @@
 """Unchanged clients of 2015 to 2018 create, claim and report tasks."""
 
+import pytest
+
 from legacy_queue.domain.ids import slugid
 
 from .conftest import EACH_CLIENT
 from .http_queue import Json, Queue, definition
 from .real_clients import RealClient, refusal
+
+pytestmark = pytest.mark.processes
 
 WORKER = {"workerGroup": "group", "workerId": "one"}
 

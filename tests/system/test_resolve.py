@@ -12,6 +12,8 @@ from legacy_queue.domain.ids import slugid
 from .http_queue import Queue, definition
 from .processes import importing, resolve, run, serve, wait_until
 
+pytestmark = pytest.mark.processes
+
 TYPE = "resolved"
 SPLIT = ("--no-resolvers", "--claim-timeout", "6s")
 EXPIRED = [("exception", "claim-expired"), ("pending", None)]

@@ -11,6 +11,8 @@ from legacy_queue.testing import LegacyQueue
 from .http_queue import Queue, definition
 from .processes import LONG, PROTOCOLS, client_env, run, wait_until, work
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("server", ["azurite"], indirect=True)
 @pytest.mark.parametrize("protocol", PROTOCOLS)

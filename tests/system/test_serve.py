@@ -18,6 +18,8 @@ from .http_queue import Queue, definition
 from .processes import LONG, Server, azurite_of, has_ended, processes_of, read_all, run, serve, wait_until
 from .uploads import TEXT, body
 
+pytestmark = pytest.mark.processes
+
 MIB = 1024 * 1024
 
 

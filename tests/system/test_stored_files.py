@@ -16,6 +16,8 @@ from legacy_queue.adapters.embedded.sqlite_connection import VERSION
 from legacy_queue.testing import LegacyQueue
 from tests.stored.make import BEGIN, LARGE, SMALL
 
+pytestmark = pytest.mark.processes
+
 STORED = Path(__file__).parents[1] / "stored"
 
 

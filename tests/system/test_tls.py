@@ -10,6 +10,8 @@ import requests
 from .http_queue import Queue, definition
 from .processes import LONG, Server, serve, work
 
+pytestmark = pytest.mark.processes
+
 NAME = "queue.taskcluster.net"
 OPTIONS = ("--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
 

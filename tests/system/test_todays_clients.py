@@ -1,5 +1,6 @@
 """The newest clients of the queue, unchanged."""
 
+import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
@@ -8,6 +9,8 @@ from .conftest import EACH_NEWEST_CLIENT
 from .http_queue import Json, Queue, definition
 from .processes import LONG, Server
 from .real_clients import RealClient
+
+pytestmark = pytest.mark.processes
 
 WORKER = {"workerGroup": "northamerica-northeast1-a", "workerId": "4611686018427387904"}
 

@@ -6,6 +6,8 @@ from legacy_queue.testing import LegacyQueue, RequestFailed
 
 from .test_queue import PROTOCOLS
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.legacy_queue(storage="azurite")
 def test_azurite_storage_does_all_but_move_the_clock(legacy_queue: LegacyQueue) -> None:

@@ -120,6 +120,7 @@ SAID = (
 )
 
 
+@pytest.mark.processes
 def test_a_suite_of_another_project_gets_fixtures_and_reports(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
 
 
 @pytest.mark.parametrize("option", ["-pno:cacheprovider", "-ocache_dir=test_one.py/cache"])
+@pytest.mark.processes
 def test_a_failed_test_has_its_report_where_no_picture_can_be_written(
     pytester: pytest.Pytester, option: str
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_failed_test_has_its_report_where_no_picture_can_be_written(
     ran.stdout.no_fnmatch_line("*as pictures*")
 
 
+@pytest.mark.processes
 def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
     program = "import sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
     program += "print(sorted(set(sys.modules) - before))"

@@ -17,6 +17,8 @@ from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.server_process import ServerProcess, server_environment
 from tests.system.processes import wait_until
 
+pytestmark = pytest.mark.processes
+
 HOLDS_A_SERVER = """
 import time
 from tests.testing.test_server_process import children

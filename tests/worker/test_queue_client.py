@@ -89,6 +89,7 @@ def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
         server.shutdown()
 
 
+@pytest.mark.processes
 def test_a_refused_request_is_not_repeated_and_its_error_has_the_queues_sentence(
     legacy_queue: LegacyQueue,
 ) -> None:

@@ -19,6 +19,8 @@ from legacy_queue.worker.queue_client import Claim, QueueClient, Refused
 from legacy_queue.worker.task_run import LOG, TaskRun, reclaim_in
 from tests.system.processes import LONG, has_ended, leaks, wait_until
 
+pytestmark = pytest.mark.processes
+
 LONG_COMMAND = f"sleep {2 * LONG}"
 MALFORMED: list[Any] = [
     {},

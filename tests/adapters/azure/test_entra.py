@@ -62,6 +62,7 @@ def account(azurite: SecureAzurite, trusting: ssl.SSLContext) -> AzureAccount:
     return checked(azurite.access(StaticCredential()), trusting)
 
 
+@pytest.mark.processes
 def test_rows_messages_and_blobs_are_reached_with_a_token(account: AzureAccount) -> None:
     account.table("entra").batch(secrets.token_hex(4), [Change("put", "k", {})])
     etag = account.table("entra").put("p", "k", {})

@@ -193,6 +193,7 @@ def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> 
             assert second.result() == b"body"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("is_folder", [False, True], ids=["a file", "a folder"])
 def test_the_ca_bundle_of_requests_is_trusted_and_nothing_sent_without_it(
     serving: ssl.SSLContext,

@@ -51,7 +51,7 @@ def azure_backend(request: pytest.FixtureRequest) -> Backend:
 BACKENDS = {"memory": memory_backend, "embedded": embedded_backend, "azurite": azure_backend}
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["memory", "embedded", pytest.param("azurite", marks=pytest.mark.processes)])
 def backend(request: pytest.FixtureRequest) -> Backend:
     return BACKENDS[request.param](request)
 

@@ -1,0 +1,155 @@
+"""How long the tests of each folder take: pytest's own durations, and the CPU time of its processes.
+
+The CPU time of a process that a test starts counts with the test that ends it. That of a service of the whole
+run has a line of its own, as has what pytest spends before the first test.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START, SERVICES = "start and collection", "services of the whole run"
+SLOWEST = 40
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+TABLE = "<!-- `scripts/test --times` writes this table -->\n", "<!-- end of the table -->\n"
+
+# Seconds of CPU by folder. The last lines of a run name each folder that took more, which fails nothing.
+BUDGETS = {
+    "adapters": 15,
+    "browser": 20,
+    "cli": 15,
+    "config": 2,
+    "conform": 30,
+    "containers": 60,
+    "contracts": 6,
+    "docs": 30,
+    "domain": 8,
+    "examples": 6,
+    "gateway": 6,
+    "http": 25,
+    "local_processes": 15,
+    "server": 5,
+    "services": 20,
+    "simulation": 90,
+    "stores": 4,
+    "system": 45,
+    "testing": 5,
+    "tests": 10,
+    "worker": 2,
+    SERVICES: 30,
+    START: 30,
+}
+
+_last_cpu = pytest.StashKey[float]()
+_is_last = pytest.StashKey[bool]()
+
+
+@dataclass
+class Times:
+    """Of one folder: its tests, and seconds."""
+
+    tests: set[str] = field(default_factory=set)
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = f"print the wall time and CPU of each folder and of the {SLOWEST} slowest tests"
+    parser.addoption("--times", action="store_true", help=text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    item.stash[_is_last] = nextitem is None  # now the services of the whole run end
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell the report its folder, and the CPU time since the last report of this process."""
+    report = yield
+    now = sum(os.times()[:4])
+    stash = item.config.stash
+    words = item.location[0].split(os.sep)
+    folder = words[1] if len(words) > 2 else words[0]
+    measured: dict[str, Any] = {"folder": folder, "cpu": now - stash.get(_last_cpu, now)}
+    if _last_cpu not in stash:
+        measured["start"] = now
+    if call.when == "teardown" and item.stash[_is_last]:
+        measured["folder"] = SERVICES
+    report.__dict__["times"] = measured  # pytest-xdist passes it on
+    stash[_last_cpu] = now
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    reports = [
+        report
+        for named in terminalreporter.stats.values()
+        for report in named
+        if isinstance(report, pytest.TestReport) and hasattr(report, "times")
+    ]
+    folders = _by_folder(reports)
+    if config.getoption("--times"):
+        table = "".join(_table(folders))
+        terminalreporter.section("times by folder, and the slowest tests")
+        terminalreporter.write(f"{table}\n")
+        terminalreporter.write("".join(_slowest(reports)))
+        if "simulation" in folders:  # all tests were run
+            _write(table)
+    for folder, times in folders.items():
+        budget = BUDGETS.get(folder, 0)
+        if times.cpu > budget:
+            terminalreporter.write_line(
+                f"{folder} took {times.cpu:.0f} s of CPU, more than its budget of {budget} s"
+            )
+
+
+def _by_folder(reports: list[pytest.TestReport]) -> dict[str, Times]:
+    """Those that took most CPU first."""
+    found: defaultdict[str, Times] = defaultdict(Times)
+    for report in reports:
+        measured = report.__dict__["times"]
+        times = found[measured["folder"]]
+        times.tests.add(report.nodeid)
+        times.wall += report.duration
+        times.cpu += measured["cpu"]
+        found[START].cpu += measured.get("start", 0.0)
+    found[SERVICES].tests.clear()
+    return dict(sorted(found.items(), key=lambda item: -item[1].cpu))
+
+
+def _table(folders: dict[str, Times]) -> Iterator[str]:
+    yield "| folder | tests | wall, s | CPU, s |\n| --- | ---: | ---: | ---: |\n"
+    whole = Times(set().union(*(times.tests for times in folders.values())))
+    for name, times in folders.items():
+        whole.wall += times.wall
+        whole.cpu += times.cpu
+        yield f"| {name} | {len(times.tests) or ''} | {times.wall:.1f} | {times.cpu:.1f} |\n"
+    yield f"| all | {len(whole.tests)} | {whole.wall:.1f} | {whole.cpu:.1f} |\n"
+
+
+def _slowest(reports: list[pytest.TestReport]) -> Iterator[str]:
+    wall: defaultdict[str, float] = defaultdict(float)
+    cpu: defaultdict[str, float] = defaultdict(float)
+    for report in reports:
+        wall[report.nodeid] += report.duration
+        cpu[report.nodeid] += report.__dict__["times"]["cpu"]
+    yield "wall, s  CPU, s\n"
+    for name in sorted(wall, key=lambda name: -wall[name])[:SLOWEST]:
+        yield f"{wall[name]:7.1f} {cpu[name]:7.1f}  {name}\n"
+
+
+def _write(table: str) -> None:
+    text = PAGE.read_text()
+    before, _, rest = text.partition(TABLE[0])
+    PAGE.write_text(f"{before}{TABLE[0]}{table}{TABLE[1]}{rest.partition(TABLE[1])[2]}")
