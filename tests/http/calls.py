@@ -91,6 +91,7 @@ class Credentials:
 
 
 ROOT = Credentials("root", "the-access-token-of-the-root-client")
+TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
 
 
 def temporary(
@@ -318,6 +319,20 @@ class Queue:
         """Every event so far, oldest first."""
         return [event for _, event in events_in(self.server.services.event_feed)]
 
+    def poll_target(self) -> str:
+        """Where a worker polls: the target of the signed URL of the pool's lowest priority."""
+        return self._signed("signedPollUrl")
+
+    def delete_message(self, message_id: str, receipt: str) -> TestResponse:
+        """As a worker does it, with the receipt URI-encoded."""
+        target = self._signed("signedDeleteUrl").replace("{{messageId}}", message_id)
+        target = target.replace("{{popReceipt}}", quote(receipt, safe=""))
+        return self.send("DELETE", target, credentials=None)
+
+    def _signed(self, name: str) -> str:
+        urls = succeeded(self.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
+        return str(urls[name].removeprefix(ROOT_URL))
+
     def messages(self) -> list[tuple[str, int, str, str, str]]:
         """What a poll receives now: taskId, runId, messageId, receipt and signature of each message."""
         urls = succeeded(self.call("pollTaskUrls", **POOL)).get_json()
@@ -376,6 +391,11 @@ class Queue:
             if serves(endpoint, "", method, path):
                 return endpoint.name
         return endpoint_of(method, path)
+
+
+def holding(*scopes: str, **settings: Any) -> Queue:
+    """A server that knows the client TESTED, with exactly these scopes."""
+    return Queue(Client(TESTED.client_id, TESTED.access_token, scopes), **settings)
 
 
 def bare_client(services: Services, **more: Any) -> TestClient:
@@ -551,10 +571,3 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         "properties": sorted(body or ()),
     }
     return Scene(params_of(name), body, lambda queue: _prepare(queue, name, task), fields)
-
-
-def play(queue: Queue, name: str, credentials: Credentials | None = ROOT, **more: Any) -> TestResponse:
-    """Call an endpoint in a state in which an authorized caller gets a 200."""
-    example = scene(name, more.pop("priority", "lowest"))
-    example.prepare(queue)
-    return queue.call(name, example.body, credentials, **more, **example.params)

@@ -12,17 +12,11 @@ from legacy_queue.http.references import api_reference
 from tests.clients.python import taskcluster
 from tests.http.calls import (
     DECLARED,
-    PREFIXES,
     ROOT_URL,
-    Queue,
-    play,
     reference,
     schema,
-    served_schema,
-    succeeded,
 )
 from tests.http.published import exchanges
-from tests.http.test_scopes import CONTRACT
 
 NEWEST = json.loads((Path(__file__).parents[1] / "clients" / "newest_methods.json").read_text())
 ENTRIES = {entry["name"]: entry for entry in reference()["entries"]}
@@ -53,18 +47,10 @@ def test_an_entry_of_the_reference_equals_that_of_the_client(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_names_the_scopes_of_the_contract(name: str) -> None:
-    if (name, "lowest") not in CONTRACT:
-        assert "scopes" not in ENTRIES[name]
-        return
-    text = repr(ENTRIES[name]["scopes"])
-    named = {re.sub(r"<\w+>.*", "", scope) for scope in re.findall(r"'(queue:[^']+|assume:[^']+)'", text)}
-    wanted = [scope for scopes in CONTRACT[name, "lowest"] for scope in scopes]
-    for prefix in named:
-        assert any(scope.startswith(prefix) for scope in wanted), prefix
-    for scope in wanted:
-        if scope.startswith(("queue:", "assume:")):
-            assert any(scope.startswith(prefix) for prefix in named), scope
+def test_an_entry_names_the_scopes_of_its_declaration(name: str) -> None:
+    texts = re.findall(r"'((?:queue|assume):[^']+)'", repr(ENTRIES[name].get("scopes")))
+    declared = [scope for scope in DECLARED[name].scopes_named if scope.startswith(("queue:", "assume:"))]
+    assert texts == declared
 
 
 @pytest.mark.parametrize(
@@ -76,12 +62,3 @@ def test_each_schema_of_the_reference_is_served_and_valid(ref: str) -> None:
     assert served["$id"] == ROOT_URL + ref
     jsonschema_rs.meta.validate(served)
     assert served["additionalProperties"] is False
-
-
-@pytest.mark.parametrize("name", ENTRIES)
-def test_each_endpoint_answers_by_its_served_schema_under_the_second_prefix(queue: Queue, name: str) -> None:
-    """Nearly all other tests call under the first prefix."""
-    answer = succeeded(play(queue, name, prefix=PREFIXES[1]))
-    assert answer.content_type == ("application/json" if answer.status_code != 204 else None)
-    if "output" in ENTRIES[name]:
-        served_schema(name).validate(answer.get_json())

@@ -1,13 +1,12 @@
 """Scopes: the declarations against CONTRACT, and each endpoint against its declaration.
 
-How scopes and credentials are checked is decided in one place, so one endpoint shows all of that: createTask,
-which asks for the most scopes.
+How an expression is evaluated is shown in tests/domain/test_scopes.py, how credentials are checked in
+tests/domain/test_authentication.py: here, that each endpoint asks for the scopes of what the call is about.
 """
 
 import re
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,11 +17,14 @@ from tests.http.calls import (
     DECLARED,
     GROUP_ID,
     NAME,
+    PREFIXES,
     PROVISIONER,
     TASK_ID,
+    TESTED,
+    TODAY,
     WORKER_TYPE,
-    Credentials,
     Queue,
+    holding,
     refused,
     scene,
     succeeded,
@@ -174,86 +176,61 @@ def alternatives(expression: Expression, fields: Params) -> list[tuple[str, ...]
     raise AssertionError(expression)
 
 
-def declared(name: str, priority: str) -> set[frozenset[str]]:
-    scopes = DECLARED[name].scopes
-    assert scopes is not None
-    return set(map(frozenset, alternatives(scopes, scene(name, priority).fields)))
-
-
 GUARDED = [name for name, endpoint in DECLARED.items() if endpoint.scopes is not None]
-NEEDING_NO_SCOPE = [name for name, endpoint in DECLARED.items() if endpoint.scopes is None]
-# what needed no scope in 2018: by default all callers have the scopes of these
-OPEN = [
-    name
-    for name, verb in ((name, CONTRACT[name, "lowest"][0][0]) for name in GUARDED)
-    if name not in ("taskQueueCounts", "taskQueueCountsBatch") and covers(OPEN_READS, [verb])
-]
-OF_RUN_HOLDERS = [name for name in GUARDED if f"assume:worker-id:{WORKER}" in CONTRACT[name, "lowest"][-1]]
-
-TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
-
-
-def holding(*scopes: str, **settings: Any) -> Queue:
-    """A server that knows a client with exactly these scopes."""
-    return Queue(Client(TESTED.client_id, TESTED.access_token, scopes), **settings)
+# what needed no scope in 2018, and what later clients ask for in place of that
+OPEN = {
+    *("task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"),
+    *("tasks", "statuses", "getTaskGroup"),
+    *("artifactInfo", "latestArtifactInfo", "listArtifacts", "listLatestArtifacts"),
+    *("listProvisioners", "listWorkerTypes", "listWorkers", "getProvisioner", "getWorkerType", "getWorker"),
+}
 
 
 @pytest.mark.parametrize("name", GUARDED)
 def test_the_declared_scopes_are_those_of_the_contract(name: str) -> None:
+    scopes = DECLARED[name].scopes
+    assert scopes is not None
     for priority in ABOVE if name in CREATING else ("lowest",):
-        assert declared(name, priority) == set(map(frozenset, CONTRACT[name, priority]))
+        declared = alternatives(scopes, scene(name, priority).fields)
+        assert {*map(frozenset, declared)} == {*map(frozenset, CONTRACT[name, priority])}
 
 
 def test_the_endpoints_without_scopes_and_those_open_by_default_are_those_of_the_contract() -> None:
-    assert {*NEEDING_NO_SCOPE} == {"ping", "lbheartbeat", "heartbeat", "version"}
-    of_tasks = ["task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
-    of_groups = ["statuses", "tasks", "getTaskGroup"]
-    of_artifacts = ["artifactInfo", "latestArtifactInfo", "listArtifacts", "listLatestArtifacts"]
-    of_workers = [
-        name for kind in ("Provisioner", "WorkerType", "Worker") for name in (f"list{kind}s", f"get{kind}")
-    ]
-    assert {*of_tasks, *of_groups, *of_artifacts, *of_workers} == {*OPEN}
+    assert {*DECLARED} - {*GUARDED} == {"ping", "lbheartbeat", "heartbeat", "version"}
+    assert {name for name in GUARDED if covers(OPEN_READS, CONTRACT[name, "lowest"][0][:1])} - {
+        "taskQueueCounts",
+        "taskQueueCountsBatch",
+    } == OPEN
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_each_alternative_suffices_but_not_with_a_scope_missing(name: str) -> None:
-    for scopes in CONTRACT[name, "lowest"]:
-        held = {f"tested/{scope}": tuple({*scopes} - {scope}) for scope in scopes}
-        queue = Queue(
-            *(Client(client_id, TESTED.access_token, fewer) for client_id, fewer in held.items()),
-            Client(TESTED.client_id, TESTED.access_token, scopes),
-            anonymous_scopes=(),
-        )
-        example = scene(name)
-        example.prepare(queue)
-        before = queue.call("status", taskId=TASK_ID).get_json().get("status")
-        for client_id in held:
-            answer = queue.call(name, example.body, replace(TESTED, client_id=client_id), **example.params)
-            refused(answer, 403, "InsufficientScopes", client_id, name, "lacks")
-        assert queue.call("status", taskId=TASK_ID).get_json().get("status") == before
-        succeeded(queue.call(name, example.body, TESTED, **example.params))
-
-
-@pytest.mark.parametrize("name", GUARDED)
-def test_a_caller_without_valid_credentials_is_refused_where_scopes_are_needed(name: str) -> None:
-    queue, example = holding(anonymous_scopes=()), scene(name)
+def test_an_endpoint_needs_each_scope_of_an_alternative(name: str) -> None:
+    """Without credentials a caller is refused before its body is parsed. Each answer is held against the
+    served schema, those of 2018 and today's.
+    """
+    choices = CONTRACT[name, "lowest"]
+    fewer = [tuple({*scopes} - {scope}) for scopes in choices for scope in scopes]
+    clients = [Client(f"lacks/{number}", TESTED.access_token, held) for number, held in enumerate(fewer)]
+    sufficing = Client(TESTED.client_id, TESTED.access_token, choices[-1])
+    queue, example = Queue(*clients, sufficing, anonymous_scopes=()), scene(name)
     example.prepare(queue)
-    answer = queue.call(name, example.body, None, **example.params)
+    before = queue.call("status", taskId=TASK_ID).get_json().get("status")
+    for client in clients:
+        credentials = replace(TESTED, client_id=client.client_id)
+        answer = queue.call(name, example.body, credentials, **example.params)
+        refused(answer, 403, "InsufficientScopes", client.client_id, name, "lacks")
+    body = "no object" if DECLARED[name].method != "GET" else example.body
+    answer = queue.call(name, body, None, **example.params)
     refused(answer, 403, "InsufficientScopes", "without credentials", "queue:")
-    if DECLARED[name].method != "GET":  # a stranger's body is not parsed
-        answer = queue.call(name, "no object", None, **example.params)
-        refused(answer, 403, "InsufficientScopes", "queue:")
-    answer = queue.call(
-        name,
-        example.body,
-        replace(TESTED, access_token="another-token-than-that-of-the-client"),
-        **example.params,
-    )
+    answer = queue.call(name, body, replace(TESTED, access_token="another"), **example.params)
     refused(answer, 401, "AuthenticationFailed", "check the credentials")
+    assert queue.call("status", taskId=TASK_ID).get_json().get("status") == before
+    for prefix in PREFIXES if DECLARED[name].method == "GET" else [TODAY]:
+        succeeded(queue.call(name, example.body, TESTED, prefix, **example.params))
 
 
-@pytest.mark.parametrize("name", [*NEEDING_NO_SCOPE, *OPEN])
-def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_each_open_read(name: str) -> None:
+@pytest.mark.parametrize("name", ["ping", "status", "listArtifacts"])
+def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_an_open_read(name: str) -> None:
     """It ignores invalid credentials, as the original queue did, and the log says so."""
     queue, example = holding(), scene(name)
     example.prepare(queue)
@@ -276,33 +253,41 @@ def test_a_caller_has_its_own_scopes_and_those_of_the_anonymous_role() -> None:
         refused(answer, 403, "InsufficientScopes", "queue:pending-count:")
 
 
-def test_public_artifacts_need_a_scope_too_once_the_anonymous_role_has_none() -> None:
-    task = {"taskId": TASK_ID, "runId": "0", "name": "public/a"}
-    for queue in (Queue(), Queue(anonymous_scopes=())):
-        queue.running(TASK_ID)
-        succeeded(queue.artifact(TASK_ID, "public/a"))
-    answer = queue.call("getArtifact", None, None, **task)
-    refused(answer, 403, "InsufficientScopes", "`queue:get-artifact:public/a`")
-
-
-BEFORE = {
-    "pending": Queue.create,
-    "unscheduled": Queue.define,
-    "canceled before a claim": Queue.canceled,
-}
+def test_a_call_about_several_queues_needs_the_scopes_of_each() -> None:
+    counts = [f"queue:{what}-count:a/{name}" for what in ("pending", "claimed") for name in "bc"]
+    queue = holding(*counts, anonymous_scopes=())
+    succeeded(queue.call("taskQueueCountsBatch", {"taskQueueIds": ["a/b", "a/c"]}, TESTED))
+    answer = queue.call("taskQueueCountsBatch", {"taskQueueIds": ["a/b", "a/d"]}, TESTED)
+    refused(answer, 403, "InsufficientScopes", "`queue:pending-count:a/d`", "`queue:claimed-count:a/d`")
 
 
 @pytest.mark.parametrize(
-    ("name", "before"),
-    [*product(OF_RUN_HOLDERS, ["pending"]), *product(["reportCompleted"], [*BEFORE][1:])],
+    "name", ["private/a", "public", "publicity/a", "Public/a", "/public/a", "x/../public/a"]
 )
-def test_the_scope_of_a_worker_without_a_name_allows_nothing(name: str, before: str) -> None:
+def test_only_artifacts_whose_names_begin_with_public_slash_need_no_scope(queue: Queue, name: str) -> None:
+    queue.running(TASK_ID)
+    for each in (name, "public/a"):
+        succeeded(queue.artifact(TASK_ID, each, "reference"))
+    for get in ("getArtifact", "getLatestArtifact", "artifact", "latestArtifact"):
+        asked = {"taskId": TASK_ID, "runId": "0", "name": "public/a"}
+        succeeded(queue.call(get, None, None, **asked))
+        answer = queue.call(get, None, None, **{**asked, "name": name})
+        refused(answer, 403, "InsufficientScopes", f"`queue:get-artifact:{name}`")
+
+
+def test_public_artifacts_need_a_scope_too_once_the_anonymous_role_has_none() -> None:
+    queue = Queue(anonymous_scopes=())
+    queue.running(TASK_ID)
+    succeeded(queue.artifact(TASK_ID, "public/a"))
+    answer = queue.call("getArtifact", None, None, taskId=TASK_ID, runId="0", name="public/a")
+    refused(answer, 403, "InsufficientScopes", "`queue:get-artifact:public/a`")
+
+
+@pytest.mark.parametrize("name", ["reclaimTask", "reportCompleted", "createArtifact"])
+def test_the_scope_of_a_worker_without_a_name_allows_nothing(name: str) -> None:
     verbs = ("queue:claim-task", "queue:reclaim-task", "queue:resolve-task", f"queue:create-artifact:{NAME}")
     queue = holding(*verbs, "assume:worker-id:/")
-    BEFORE[before](queue, TASK_ID)
-    state, example = queue.call("status", taskId=TASK_ID).get_json(), scene(name)
+    queue.create(TASK_ID)
+    example = scene(name)
     answer = queue.call(name, example.body, TESTED, **example.params)
-    if answer.status_code != 404:  # an unscheduled task has no run
-        codes = {"InsufficientScopes"} | ({"InputError"} if before == "unscheduled" else set())
-        assert answer.get_json()["code"] in codes
-    assert queue.call("status", taskId=TASK_ID).get_json() == state
+    refused(answer, 403, "InsufficientScopes")
