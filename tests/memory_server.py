@@ -1,10 +1,13 @@
 """Memory storage behind a real HTTP server, and the requests of a worker with signed URLs."""
 
+import base64
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +20,7 @@ from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
+from legacy_queue.domain.events import EVER
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
@@ -26,6 +30,7 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import Blobs, Storage
 
 
@@ -134,24 +139,64 @@ def memory_server(
 
 
 @dataclass(frozen=True)
-class Received:
+class Message:
+    """A polled message, as the worker reads it."""
+
+    task_id: str
+    run_id: int
+    signature: str
     lease: MessageLease
-    text: str
-    dequeue_count: int
+    dequeue_count: int = 1
+
+    @classmethod
+    def read(cls, received: QueuedMessage) -> "Message":
+        text = json.loads(base64.b64decode(received.text, validate=True))
+        assert set(text) == {"taskId", "runId", "signature"}
+        return cls(text["taskId"], text["runId"], text["signature"], received.lease, received.dequeue_count)
+
+    @property
+    def run(self) -> tuple[str, int]:
+        return self.task_id, self.run_id
+
+    @property
+    def proof(self) -> ClaimProof:
+        """The complete proof that a worker of the draft sends."""
+        return ClaimProof(self.lease.message_id, self.lease.receipt, self.signature)
+
+    @property
+    def proof_body(self) -> dict[str, Any]:
+        """The proof in a body of claimTask."""
+        lease = self.lease
+        return {"messageId": lease.message_id, "receipt": lease.receipt, "signature": self.signature}
+
+    @property
+    def received(self) -> QueuedMessage:
+        """The same message, as the poller of claimWork receives it."""
+        wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
+        text = base64.b64encode(json.dumps(wire).encode()).decode()
+        return QueuedMessage(self.lease, text, EVER, EVER, None, 1)
 
 
-def poll(poll_url: str, count: int = 1) -> list[Received]:
+def messages_of(answer: bytes) -> list[QueuedMessage]:
+    """The messages in the answer to a poll."""
+    return [
+        QueuedMessage(
+            MessageLease(message.findtext("MessageId", ""), message.findtext("PopReceipt", "")),
+            message.findtext("MessageText", ""),
+            parsedate_to_datetime(message.findtext("InsertionTime", "")),
+            parsedate_to_datetime(message.findtext("ExpirationTime", "")),
+            parsedate_to_datetime(message.findtext("TimeNextVisible", "")),
+            int(message.findtext("DequeueCount", "")),
+        )
+        for message in etree.fromstring(answer)
+    ]
+
+
+def poll(poll_url: str, count: int = 1) -> list[QueuedMessage]:
     """GET the signed poll URL as a worker does."""
     answer = requests.get(f"{poll_url}&numofmessages={count}", timeout=30)
     assert answer.status_code == 200, answer.text
-    return [
-        Received(
-            MessageLease(message.findtext("MessageId", ""), message.findtext("PopReceipt", "")),
-            message.findtext("MessageText", ""),
-            int(message.findtext("DequeueCount", "")),
-        )
-        for message in etree.fromstring(answer.content)
-    ]
+    return messages_of(answer.content)
 
 
 def delete_url(template: str, lease: MessageLease) -> str:
@@ -159,8 +204,3 @@ def delete_url(template: str, lease: MessageLease) -> str:
     return template.replace("{{messageId}}", lease.message_id).replace(
         "{{popReceipt}}", quote(lease.receipt, safe="")
     )
-
-
-def delete(template: str, lease: MessageLease) -> int:
-    """DELETE the message as a worker does; the status that it gets."""
-    return requests.delete(delete_url(template, lease), timeout=30).status_code

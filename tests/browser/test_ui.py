@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import requests
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -22,7 +21,8 @@ from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from tests import clients
 from tests.browser.chromium import chromium
-from tests.system.http_queue import Queue, definition, in_time
+from tests.http.calls import succeeded
+from tests.system.http_queue import Queue
 from tests.system.processes import LONG, Server, serve
 
 pytestmark = pytest.mark.processes
@@ -74,12 +74,12 @@ def is_not_reloaded(browser: Chrome) -> bool:
 def test_a_task_is_seen_from_pending_to_completed_without_a_reload(browser: Chrome, server: Server) -> None:
     opened(browser, f"{server.root_url}/ui/tasks")
     queue = Queue(server)
-    task_id = queue.create(definition("seen"))
+    task_id = queue.create(workerType="seen")
     row = f"//tbody/tr[contains(., '{task_id}')]"
     until(browser, lambda: "pending" in browser.find_element(By.XPATH, row).text)
-    claim = queue.claim_by_name(task_id, 0).json()["credentials"]
+    assert queue.claim(task_id).status_code == 200
     until(browser, lambda: "running" in browser.find_element(By.XPATH, row).text)
-    queue.with_credentials(claim).on_run((task_id, 0), "completed")
+    queue.ask("reportCompleted", taskId=task_id, runId=0)
     until(browser, lambda: "completed" in browser.find_element(By.XPATH, row).text)
     assert is_not_reloaded(browser)
 
@@ -92,7 +92,7 @@ def test_a_hidden_page_has_no_connection_and_asks_for_nothing(browser: Chrome, s
     browser.execute_script(hide.format("true") + change)
     assert browser.execute_script("return events.readyState === EventSource.CLOSED && dueAt === Infinity")
     before = browser.execute_script(count)
-    task_id = Queue(server).create(definition("hidden"))
+    task_id = Queue(server).create(workerType="hidden")
     assert browser.execute_script(count) == before
     browser.execute_script(hide.format("false") + change)
     until(browser, lambda: task_id in text_of(browser, "main"))
@@ -101,15 +101,12 @@ def test_a_hidden_page_has_no_connection_and_asks_for_nothing(browser: Chrome, s
 
 def test_a_log_is_shown_as_it_comes(browser: Chrome, server: Server) -> None:
     queue = Queue(server)
-    task_id = queue.create(definition("logged"))
+    task_id = queue.create(workerType="logged")
     opened(browser, f"{server.root_url}/ui/tasks/{task_id}")
-    claim = queue.with_credentials(queue.claim_by_name(task_id, 0).json()["credentials"])
-    body = {"storageType": "s3", "expires": in_time(minutes=30), "contentType": "text/plain"}
-    created = claim.on_run((task_id, 0), "artifacts/public%2Flogs%2Flive.log", body)
-    requests.put(
-        created.json()["putUrl"], "a line of the log", headers={"Content-Type": "text/plain"}, timeout=LONG
-    )
-    claim.on_run((task_id, 0), "completed")
+    queue.claim(task_id)
+    created = queue.artifact(task_id, "public/logs/live.log").get_json()
+    queue.upload(created["putUrl"], b"a line of the log")
+    queue.ask("reportCompleted", taskId=task_id, runId=0)
     until(browser, lambda: browser.find_element(By.CSS_SELECTOR, "#log summary").is_displayed())
     browser.find_element(By.CSS_SELECTOR, "#log summary").click()
     until(browser, lambda: text_of(browser, "#log pre") == "a line of the log")
@@ -117,7 +114,7 @@ def test_a_log_is_shown_as_it_comes(browser: Chrome, server: Server) -> None:
 
 
 def test_a_task_is_canceled_by_its_page_without_javascript(browser: Chrome, server: Server) -> None:
-    task_id = Queue(server).create(definition("canceled"))
+    task_id = Queue(server).create(workerType="canceled")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(f"{server.root_url}/ui/tasks/{task_id}")
@@ -141,15 +138,11 @@ def test_what_somebody_types_stays_until_the_field_is_left(browser: Chrome, serv
 def pages(server: Server) -> list[str]:
     """Every page, with something on each part of it."""
     queue = Queue(server)
-    body = definition("attacked")
-    body["metadata"] = {**body["metadata"], "name": ATTACK}
-    task_id = queue.create(body)
-    lost = slugid()
-    queue.ask("PUT", f"/task/{lost}", definition("attacked", dependencies=[task_id], taskGroupId=task_id))
-    claim = queue.with_credentials(queue.claim_by_name(task_id, 0).json()["credentials"])
-    reference = {"storageType": "reference", "contentType": "text/plain", "url": "https://elsewhere.test/log"}
-    claim.on_run((task_id, 0), "artifacts/public%2Flog", {**reference, "expires": in_time(minutes=30)})
-    claim.on_run((task_id, 0), "reclaim")
+    metadata = {**queue.task_body()["metadata"], "name": ATTACK}
+    task_id = queue.running(workerType="attacked", metadata=metadata)
+    lost = queue.create(workerType="attacked", dependencies=[task_id], taskGroupId=task_id)
+    succeeded(queue.artifact(task_id, "public/log", "reference"))
+    queue.ask("reclaimTask", taskId=task_id, runId=0)
     pool = "/ui/pools/system/attacked"
     tasks = ["/ui/tasks", "/ui/tasks?q=none", f"/ui/tasks/{task_id}", f"/ui/tasks/{lost}"]
     return [
@@ -232,7 +225,7 @@ def test_no_word_of_a_task_is_run(browser: Chrome, server: Server, pages: list[s
 
 def test_ten_thousand_tasks_are_on_pages(browser: Chrome, tmp_path: Path) -> None:
     with serve(tmp_path) as server:
-        first = Queue(server).create(definition("many"))
+        first = Queue(server).create(workerType="many")
         file = server.data_dir / "storage.sqlite"
     with closing(sqlite3.connect(file)) as db, db:
         row = db.execute("SELECT * FROM rows WHERE partition = ? AND key = 'task'", (first,)).fetchone()

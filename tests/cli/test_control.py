@@ -12,7 +12,8 @@ from click.testing import Result
 from legacy_queue.cli.options import with_control
 from legacy_queue.domain.ids import slugid
 from tests.cli.asking import TIME, Asking, asking, from_json, printed
-from tests.system.http_queue import Queue, definition
+from tests.http.calls import claimed
+from tests.system.http_queue import Queue
 from tests.system.processes import Server, client_env, run, serve, wait_until
 
 
@@ -54,7 +55,7 @@ def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
 def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: Asking) -> None:
     printed(ask("clock", "advance", "4d"))
     task_id = printed(ask("create-task", "system/moved", "--deadline", "1h", "--", "true")).strip()
-    assert Queue(server).ask("GET", f"/task/{task_id}/status")["status"]["state"] == "pending"
+    assert Queue(server).state(task_id) == "pending"
     assert " 4d " in printed(ask("clock"))
 
 
@@ -63,8 +64,8 @@ def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> N
     options = ("--status", "503", "--message", "not now", "--times", "2", "--task", task_id)
     fault_id = printed(ask("fault", "add", "createTask", *options)).strip()
     other = printed(ask("fault", "add", "azure.receive", "--double", "--delay", "1ms")).strip()
-    answer = queue.send("PUT", f"/task/{task_id}", definition("hit"))
-    assert (answer.status_code, answer.json()["message"]) == (503, f"not now (fault {fault_id})")
+    answer = queue.call("createTask", queue.task_body(), taskId=task_id)
+    assert (answer.status_code, answer.get_json()["message"]) == (503, f"not now (fault {fault_id})")
     fault, another = printed(ask("fault")).splitlines()
     assert (fault.split()[:2], fault[-8:]) == ([fault_id, "createTask"], "fired: 1")
     assert {f"taskId={task_id}", "status=503", "message=not", "times=2,"} <= {*fault.split()}
@@ -78,22 +79,19 @@ def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> N
 def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Server, ask: Asking) -> None:
     assert printed(ask("requests")) == "There were no requests.\n"
     queue = Queue(server)
-    task_id = queue.create(definition("listed"))
-    claim = queue.claim_by_name(task_id, 0)
-    assert queue.claim_by_name(task_id, 0, "two").status_code == 409
-    assert (
-        queue.with_credentials(claim.json()["credentials"]).on_run((task_id, 0), "completed").status_code
-        == 200
-    )
+    task_id = queue.create(workerType="listed")
+    claim = queue.claim(task_id, 0)
+    assert queue.claim(task_id, 0, workerId="two").status_code == 409
+    queue.ask("reportCompleted", credentials=claimed(claim), taskId=task_id, runId=0)
     lines = printed(ask("requests")).splitlines()
     shown = [
         re.fullmatch(r"[\d:.]{12} (\w+) +(\d+ ?\w*) [\d.]+ ms (\S+) by (\S+)(: .+)?", each) for each in lines
     ]
     assert [match and match.groups()[:4] for match in shown] == [
         ("createTask", "200", task_id, "development"),
-        ("claimTask", "200", f"{task_id}/0", "group/one"),
+        ("claimTask", "200", f"{task_id}/0", "group/alice"),
         ("claimTask", "409 RequestConflict", f"{task_id}/0", "group/two"),
-        ("reportCompleted", "200", f"{task_id}/0", "group/one"),
+        ("reportCompleted", "200", f"{task_id}/0", "group/alice"),
     ]
     [last] = from_json(ask("requests", "--limit", "1", "--json"))["requests"]
     assert last["endpoint"] == "reportCompleted"
@@ -109,9 +107,9 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
 
 def test_equal_requests_in_a_row_are_one_line(server: Server, ask: Asking) -> None:
     queue = Queue(server)
-    for url in queue.ask("GET", "/poll-task-url/system/folded")["queues"]:
+    for url in queue.poll_urls(workerType="folded"):
         requests.get(url["signedPollUrl"], timeout=10)
-    empty = queue.ask("GET", "/poll-task-url/system/folded")["queues"][0]["signedPollUrl"]
+    empty = queue.poll_urls(workerType="folded")[0]["signedPollUrl"]
     with requests.Session() as session:
         for _ in range(1100):  # more than a page of the journal
             session.get(empty, timeout=10)
@@ -124,7 +122,7 @@ def test_equal_requests_in_a_row_are_one_line(server: Server, ask: Asking) -> No
 @pytest.mark.processes
 def test_a_reset_asks_before_it_empties_what_is_kept(tmp_path: Path) -> None:
     with serve(tmp_path, "--control") as server:
-        task_id = Queue(server).create(definition("kept"))
+        task_id = Queue(server).create(workerType="kept")
         ask = asking(server)
         asked = f"Remove everything that {server.root_url} has stored? [y/N]: Aborted!"
         assert refused(ask("reset")) == asked
@@ -138,15 +136,15 @@ def test_following_prints_new_requests_across_a_reset_until_a_signal(
     tmp_path: Path, server: Server, ask: Asking
 ) -> None:
     queue = Queue(server)
-    first = queue.create(definition("followed"))
+    first = queue.create(workerType="followed")
     with run(
         tmp_path, "requests", "--follow", env=client_env(server.root_url, server.credentials)
     ) as running:
         wait_until(lambda: first in running.output)
-        second = queue.create(definition("followed"))
+        second = queue.create(workerType="followed")
         wait_until(lambda: second in running.output)
         printed(ask("reset"))
-        third = queue.create(definition("followed"))
+        third = queue.create(workerType="followed")
         wait_until(lambda: third in running.output)
         assert running.end(signal.SIGINT) == 0
     assert running.output.count("createTask") == 3

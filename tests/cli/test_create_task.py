@@ -70,7 +70,7 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
             with work(tmp_path / "work", server, worker_type, "--max-tasks", "1") as worker:
                 assert worker.wait() == 0
         else:
-            Queue(server).ask("POST", f"/task/{running.output.split()[0]}/cancel")
+            Queue(server).ask("cancelTask", taskId=running.output.split()[0])
         assert running.wait() == 1
     assert running.output.splitlines()[-1] == end
     assert running.errors == ""

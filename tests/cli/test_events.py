@@ -15,7 +15,7 @@ from tests.cli.asking import TIME
 from tests.docs.terminal import free_port
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
-from tests.system.http_queue import Queue, definition
+from tests.system.http_queue import Queue
 from tests.system.processes import Running, Server, client_env, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")
@@ -43,11 +43,11 @@ def following(
 
 def failed(queue: Queue, task_id: str) -> None:
     """Create a task whose first run is retried and whose second run fails."""
-    queue.create(definition("followed", routes=["index.a.b"]), task_id)
-    assert queue.claim_by_name(task_id, 0).status_code == 200
-    assert queue.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
-    assert queue.claim_by_name(task_id, 1, "two").status_code == 200
-    assert queue.on_run((task_id, 1), "failed").status_code == 200
+    queue.create(task_id, workerType="followed", routes=["index.a.b"])
+    assert queue.claim(task_id, 0).status_code == 200
+    queue.ask("reportException", {"reason": "worker-shutdown"}, taskId=task_id, runId=0)
+    assert queue.claim(task_id, 1, workerId="two").status_code == 200
+    queue.ask("reportFailed", taskId=task_id, runId=1)
 
 
 @pytest.mark.processes
@@ -63,7 +63,7 @@ def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Ser
     expected = [
         f"task-defined {task_id} pending",
         f"task-pending {task_id} run 0 pending",
-        f"task-running {task_id} run 0 running group/one",
+        f"task-running {task_id} run 0 running group/alice",
         f"task-pending {task_id} run 1 pending",
         f"task-running {task_id} run 1 running group/two",
         f"task-failed {task_id} run 1 failed group/two",
@@ -101,13 +101,13 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
         serve(tmp_path / "one", *MEMORY, "--port", port) as first,
         following(tmp_path, first, "--json", "--exchange", "task-defined") as running,
     ):
-        Queue(first).create(definition("followed"), before)
+        Queue(first).create(before, workerType="followed")
         running.lines(1)
         assert first.end(signal.SIGTERM) == 0
         assert "graceful timeout" not in first.errors
         wait_until(lambda: "went away" in running.errors)
         with serve(tmp_path / "two", *MEMORY, "--port", port) as second:
-            Queue(second).create(definition("followed"), after)
+            Queue(second).create(after, workerType="followed")
             printed = [json.loads(line)["payload"]["status"]["taskId"] for line in running.lines(2)]
             assert printed == [before, after]
             said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)

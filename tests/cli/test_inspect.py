@@ -15,7 +15,7 @@ from legacy_queue.cli.commands import commands
 from legacy_queue.domain.ids import slugid
 from tests.cli.asking import Asking, asking, from_json, printed
 from tests.cli.fake_server import answering
-from tests.system.http_queue import Queue, definition
+from tests.system.http_queue import Queue
 from tests.system.processes import Server, client_env, serve
 
 
@@ -32,8 +32,8 @@ def ask(server: Server) -> Asking:
 
 @pytest.mark.processes
 def test_status_says_what_a_task_waits_for_and_what_happened_to_it(server: Server, ask: Asking) -> None:
-    Queue(server).ask("GET", "/poll-task-url/system/status-worker")
-    task_id = Queue(server).create(definition("status-wroker"))
+    Queue(server).poll_urls(workerType="status-worker")
+    task_id = Queue(server).create(workerType="status-wroker")
     first, why, *more = printed(ask("status", task_id)).splitlines()
     assert first == f"{task_id} system/status-wroker pending: run 0 pending"
     asked = "No worker has asked for system/status-wroker in the last 10 days."
@@ -60,7 +60,7 @@ def test_a_pool_without_workers_is_named_with_the_pool_that_is_meant(ask: Asking
 
 @pytest.mark.processes
 def test_status_is_printed_again_until_the_task_is_resolved(server: Server, ask: Asking) -> None:
-    task_id = Queue(server).create(definition("watched"))
+    task_id = Queue(server).create(workerType="watched")
     command = [sys.executable, "-m", "legacy_queue", "status", "--watch", task_id]
     env = client_env(server.root_url, server.credentials)
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as watching:
@@ -73,7 +73,7 @@ def test_status_is_printed_again_until_the_task_is_resolved(server: Server, ask:
 
 def test_what_a_list_leaves_out_is_said_on_standard_error(server: Server, ask: Asking) -> None:
     for _ in range(2):
-        Queue(server).create(definition("listed"))
+        Queue(server).create(workerType="listed")
     cut = ask("tasks", "--limit", "1", "--pool", "system/listed")
     said = "The first 1; more may follow. --limit 0 shows all.\n"  # to count them, all would be read
     assert (len(cut.stdout.splitlines()), cut.stderr) == (2, said)
@@ -86,7 +86,7 @@ def test_how_many_pools_there_are_is_said_where_some_are_left_out(
     server: Server, ask: Asking, command: str
 ) -> None:
     for worker_type in ("counted", "counted-too"):
-        Queue(server).create(definition(worker_type))
+        Queue(server).create(workerType=worker_type)
     total = len(from_json(ask("pools", "--limit", "0", "--json"))["pools"])
     cut = ask(command, "--limit", "1", "--json")
     assert cut.stderr == f"1 of {total} pools; --limit 0 shows all.\n"
@@ -100,7 +100,7 @@ def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> Non
 
 
 def test_a_task_is_canceled_and_run_again(server: Server, ask: Asking) -> None:
-    task_id = Queue(server).create(definition("changed"))
+    task_id = Queue(server).create(workerType="changed")
     pool = f"{task_id} system/changed"
     assert printed(ask("cancel", task_id)) == f"{pool} exception: run 0 exception (canceled)\n"
     assert printed(ask("rerun", task_id)) == f"{pool} pending: run 0 exception (canceled), run 1 pending\n"
@@ -109,7 +109,7 @@ def test_a_task_is_canceled_and_run_again(server: Server, ask: Asking) -> None:
 @pytest.mark.parametrize("start", ["-", "--"])
 def test_an_id_that_begins_with_a_dash_is_no_option(server: Server, ask: Asking, start: str) -> None:
     task_id = f"{start}{slugid()[len(start) :]}"
-    Queue(server).create(definition("dashed", taskGroupId=task_id), task_id)
+    Queue(server).create(task_id, workerType="dashed", taskGroupId=task_id)
     assert from_json(ask("status", task_id, "--json"))["status"]["taskId"] == task_id
     assert printed(ask("group", "--limit", "1", task_id)).splitlines()[1].split()[0] == task_id
     assert "run 0 exception (canceled)" in printed(ask("cancel", task_id))
@@ -117,7 +117,7 @@ def test_an_id_that_begins_with_a_dash_is_no_option(server: Server, ask: Asking,
 
 @pytest.mark.processes
 def test_the_log_of_a_task_is_printed(server: Server, ask: Asking) -> None:
-    without = Queue(server).create(definition("logged"))
+    without = Queue(server).create(workerType="logged")
     assert f"task {without} has no log: it has no artifacts" in ask("log", without).output
     task_id = printed(ask("create-task", "system/logs", "--", "echo", "hello")).strip()
     # in a process of its own: it configures the log of its process

@@ -6,14 +6,17 @@ A client and the sample worker run outside of the containers.
 import json
 from collections.abc import Iterator
 from configparser import ConfigParser
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
 from tests.clients.python import taskcluster
-from tests.system.http_queue import definition, in_time
+from tests.domain.tasks import task_body
+from tests.system.http_queue import in_time
 from tests.system.processes import LONG, client_env, run, wait_until
 
 from .engine import IMAGE, LABELS, ROOT, Services, build_images, podman, said
@@ -21,8 +24,6 @@ from .engine import IMAGE, LABELS, ROOT, Services, build_images, podman, said
 # the first test waits for the builds; the first on a machine installs everything that the image holds
 pytestmark = [pytest.mark.timeout(900), pytest.mark.nightly]
 
-POOL = ("system/outside",)
-COMMAND = ["sh", "-c", "echo it ran outside"]
 TOPICS = ("task-defined", "task-pending", "task-running", "task-completed", "task-exception")
 
 
@@ -49,9 +50,16 @@ def queue_at(root_url: str, credentials: dict[str, str]) -> taskcluster.Queue:
     return taskcluster.Queue({"baseUrl": f"{root_url}/v1", "credentials": credentials})
 
 
+def task(worker_type: str = "outside", **changes: Any) -> dict[str, Any]:
+    payload = {"command": ["sh", "-c", "echo it ran outside"]}
+    return task_body(datetime.now(UTC), workerType=worker_type, payload=payload, **changes)
+
+
 def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
-    """Run one task of POOL by the sample worker, outside of any container."""
-    with run(folder, "worker", *POOL, "--max-tasks", "1", env=client_env(root_url, credentials)) as worker:
+    """Run one task by the sample worker, outside of any container."""
+    with run(
+        folder, "worker", "provisioner/outside", "--max-tasks", "1", env=client_env(root_url, credentials)
+    ) as worker:
         assert worker.wait() == 0, worker.errors
 
 
@@ -65,7 +73,7 @@ def test_the_all_in_one_container_keeps_a_task_across_a_restart(all_in_one: Serv
     root_url, container = all_in_one.root_url(), all_in_one.container("all-in-one")
     all_in_one.wait_until_healthy("all-in-one")
     queue, task_id = queue_at(root_url, credentials), slugid()
-    queue.createTask(task_id, definition("outside", payload={"command": COMMAND}))
+    queue.createTask(task_id, task())
     work(tmp_path, root_url, credentials)
     podman("stop", "--time", "60", container)
     assert podman("inspect", "--format", "{{.State.ExitCode}}", container).strip() == "0"
@@ -134,8 +142,8 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Serv
         compose.wait_until_healthy(service)
     first, second = (queue_at(compose.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
-    first.createTask(late, definition("unclaimed", deadline=in_time(seconds=3)))
-    first.createTask(task_id, definition("outside", payload={"command": COMMAND}))
+    first.createTask(late, task("unclaimed", deadline=in_time(seconds=3)))
+    first.createTask(task_id, task())
     work(tmp_path, compose.root_url(2), credentials)
     assert first.status(task_id)["status"]["state"] == "completed"
     assert "it ran outside" in log_of(second, task_id)

@@ -16,7 +16,7 @@ from tests.docs.page import read
 from tests.docs.terminal import ROOT
 from tests.http.calls import Credentials, artifact_body
 from tests.http.calls import Queue as HttpQueue
-from tests.system.http_queue import Queue, definition
+from tests.system.http_queue import Queue
 from tests.system.processes import LONG, environment, serve
 
 pytestmark = pytest.mark.processes
@@ -72,8 +72,7 @@ def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
     names = yaml.safe_load(sample)
     with serve(tmp_path / "server", "--storage", "memory", env=env) as server:
         queue = Queue(server, CLIENT)
-        task = {**definition(names["worker_type"]), "provisionerId": names["provisioner_id"]}
-        task_id = queue.create(task)
+        task_id = queue.create(provisionerId=names["provisioner_id"], workerType=names["worker_type"])
         examples = os.pathsep.join([str(ROOT / "examples/scriptworker"), os.environ["PYTHONPATH"]])
         worker = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", SCRIPTWORKER],
@@ -85,7 +84,7 @@ def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
             timeout=2 * LONG,
         )
         assert worker.returncode == 0, worker.stderr
-        status = queue.ask("GET", f"/task/{task_id}/status")["status"]
+        status = queue.status(task_id)
         assert (status["state"], status["runs"][0]["workerId"]) == ("completed", names["worker_id"])
 
 

@@ -21,8 +21,8 @@ HELD = MessageLease("message-1", "receipt-2")
 
 
 def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """The body of a createTask; the deadline is a day later."""
-    return {
+    """The body of a createTask; the deadline is a day later. None leaves a property out."""
+    body = {
         "provisionerId": "provisioner",
         "workerType": "worker-Type_1",
         "created": format_time(now),
@@ -36,6 +36,7 @@ def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
         },
         **changes,
     }
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def definition(**changes: Any) -> TaskDefinition:

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ from legacy_queue.config import Settings
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.domain.times import format_time
@@ -40,7 +42,9 @@ from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
-from tests.memory_server import FakeClock
+from tests.domain import tasks
+from tests.memory_server import FakeClock, Message, messages_of
+from tests.memory_server import delete_url as filled_in
 from tests.services import harness
 from tests.services.ports import events_in
 
@@ -78,6 +82,10 @@ class Credentials:
     certificate: str | None = None
     authorized_scopes: Sequence[str] | None = None
 
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, str]) -> "Credentials":
+        return cls(wire["clientId"], wire["accessToken"], wire.get("certificate"))
+
     def narrowed(self, *scopes: str) -> "Credentials":
         return replace(self, authorized_scopes=scopes)
 
@@ -110,14 +118,12 @@ def temporary(
 
 def claimed(answer: TestResponse) -> Credentials:
     """The credentials of a claim."""
-    wire = answer.get_json()["credentials"]
-    return Credentials(wire["clientId"], wire["accessToken"], wire["certificate"])
+    return Credentials.from_wire(answer.get_json()["credentials"])
 
 
 def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
     """A body of createTask; the deadline is a day away. None leaves a property out."""
-    body = harness.task_body(now, **changes)
-    return {name: value for name, value in body.items() if value is not None}
+    return tasks.task_body(now, **changes)
 
 
 BLOB = b"the bytes of a blob"
@@ -166,26 +172,21 @@ def hawk(
     return header
 
 
-class Queue:
-    """One server process. ``settings`` are changes to those of the suite."""
+class QueueCalls(ABC):
+    """What callers ask of a queue, in this process or, in `tests/system`, in another."""
 
-    def __init__(
-        self,
-        *clients: Client,
-        clock: FakeClock | None = None,
-        storage: Storage | None = None,
-        **settings: Any,
-    ) -> None:
-        self.clock = clock or FakeClock(NOW)
-        root = Client(ROOT.client_id, ROOT.access_token, ("*",))
-        settings = {"storage": "memory", "signing_secrets": SECRETS, **settings}
-        self.settings = Settings(clients=(root, *clients), **settings)
-        self.server = build(self.settings, ROOT_URL, self.clock, storage)
-        self.http = TestClient(self.server.app)
-        self.secrets = {
-            *self.settings.signing_secrets,
-            *(client.access_token for client in self.settings.clients),
-        }
+    root_url: str
+    root: Credentials  # who stands for ROOT
+    pool: Mapping[str, Any]  # of new tasks
+
+    @abstractmethod
+    def now(self) -> datetime: ...
+
+    @abstractmethod
+    def open(
+        self, method: str, url: str, data: bytes, headers: dict[str, str], caller: Credentials | None
+    ) -> TestResponse:
+        """The answer to a request that is signed."""
 
     def call(
         self,
@@ -203,6 +204,12 @@ class Queue:
         data = b"" if body is None else json.dumps(body).encode()
         return self.send(endpoint.method, target, data, credentials=credentials)
 
+    def ask(
+        self, name: str, /, body: Any = None, credentials: Credentials | None = ROOT, **params: Any
+    ) -> Any:
+        """The body of the answer to a call that succeeds."""
+        return succeeded(self.call(name, body, credentials, **params)).get_json()
+
     def send(
         self,
         method: str,
@@ -213,35 +220,29 @@ class Queue:
         headers: Mapping[str, str] | None = None,
         signed_url: str | None = None,
     ) -> TestResponse:
-        """One request with a raw target. ``signed_url`` is the URL that the caller signs, if another."""
+        """One request with a raw target or a URL. ``signed_url`` is what the caller signs, if another."""
         headers = dict(headers or {})
-        if credentials:
-            signed = hawk(credentials, method, signed_url or ROOT_URL + target, self.clock.now())
-            headers.setdefault("Authorization", signed)
-        path, _, query = target.partition("?")
-        answer = self.http.open(
-            path,
-            base_url=ROOT_URL,
-            query_string=query,
-            method=method,
-            data=data,
-            content_type=content_type if data else None,
-            headers=headers,
-            environ_overrides={"REMOTE_ADDR": "127.0.0.1", "RAW_URI": target, "REQUEST_URI": target},
-            buffered=self.settings.control,  # so that a reset need not wait for it
-        )
-        self._check(answer, method, path, credentials, headers)
-        return answer
+        url = target if "://" in target else self.root_url + target
+        caller = self.root if credentials is ROOT else credentials
+        if data and content_type is not None:
+            headers.setdefault("Content-Type", content_type)
+        if caller:
+            headers.setdefault("Authorization", hawk(caller, method, signed_url or url, self.now()))
+        return self.open(method, url, data, headers, caller)
+
+    def task_body(self, **changes: Any) -> dict[str, Any]:
+        """A body of createTask; the deadline is a day away."""
+        return task_body(self.now(), **{**self.pool, **changes})
 
     def create(self, task_id: str | None = None, **changes: Any) -> str:
         task_id = task_id or slugid()
-        succeeded(self.call("createTask", task_body(self.clock.now(), **changes), taskId=task_id))
+        succeeded(self.call("createTask", self.task_body(**changes), taskId=task_id))
         return task_id
 
     def define(self, task_id: str | None = None, **changes: Any) -> str:
         """An unscheduled task."""
         task_id = task_id or slugid()
-        succeeded(self.call("defineTask", task_body(self.clock.now(), **changes), taskId=task_id))
+        succeeded(self.call("defineTask", self.task_body(**changes), taskId=task_id))
         return task_id
 
     def claim(
@@ -270,7 +271,7 @@ class Queue:
         **changes: Any,
     ) -> TestResponse:
         """The answer of createArtifact; the body is that of the storage type, with the changes."""
-        body = artifact_body(storage_type, self.clock.now(), **changes)
+        body = artifact_body(storage_type, self.now(), **changes)
         return self.call("createArtifact", body, credentials, taskId=task_id, runId=0, name=name)
 
     def upload(
@@ -280,8 +281,7 @@ class Queue:
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if content_type is not None:
             headers["Content-Type"] = content_type
-        target = url.removeprefix(ROOT_URL)
-        return self.send("PUT", target, data, credentials=None, headers=headers, content_type=content_type)
+        return self.send("PUT", url, data, credentials=None, headers=headers, content_type=content_type)
 
     def uploaded_blob(self, task_id: str, name: str, content: bytes = BLOB) -> list[str]:
         """The ETags with which completeArtifact completes it."""
@@ -308,12 +308,82 @@ class Queue:
         succeeded(self.object("POST", "finish-upload", created["name"], {**upload, "hashes": hashes}))
         return dict(created)
 
+    def status(self, task_id: str) -> dict[str, Any]:
+        return dict(self.ask("status", taskId=task_id)["status"])
+
     def state(self, task_id: str) -> str:
-        return str(self.call("status", taskId=task_id).get_json()["status"]["state"])
+        return str(self.status(task_id)["state"])
+
+    def runs(self, task_id: str) -> list[tuple[str, str | None]]:
+        """State and reasonResolved of each run."""
+        return [(run["state"], run.get("reasonResolved")) for run in self.status(task_id)["runs"]]
 
     def definition(self, task_id: str) -> Any:
         """In today's shape."""
-        return succeeded(self.call("task", taskId=task_id, prefix=TODAY)).get_json()
+        return self.ask("task", taskId=task_id, prefix=TODAY)
+
+    def poll_urls(self, **pool: Any) -> list[dict[str, str]]:
+        """The signed URLs of each priority, the highest first."""
+        return list(self.ask("pollTaskUrls", **{**POOL, **self.pool, **pool})["queues"])
+
+    def poll(self, poll_url: str, count: int = 32) -> list[Message]:
+        """GET the signed poll URL, as a worker does."""
+        answer = self.send("GET", f"{poll_url}&numofmessages={count}", credentials=None)
+        return [Message.read(message) for message in messages_of(answer.data)]
+
+    def messages(self, **pool: Any) -> list[Message]:
+        """What a worker of that pool receives now, of all priorities."""
+        polled = [self.poll(urls["signedPollUrl"]) for urls in self.poll_urls(**pool)]
+        return [message for messages in polled for message in messages]
+
+    def delete(self, delete_url: str, lease: MessageLease) -> TestResponse:
+        """DELETE the message, as a worker of the deployed protocol does."""
+        return self.send("DELETE", filled_in(delete_url, lease), credentials=None)
+
+
+class Queue(QueueCalls):
+    """One server process. ``settings`` are changes to those of the suite."""
+
+    root_url, root, pool = ROOT_URL, ROOT, {}
+
+    def __init__(
+        self,
+        *clients: Client,
+        clock: FakeClock | None = None,
+        storage: Storage | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock or FakeClock(NOW)
+        root = Client(ROOT.client_id, ROOT.access_token, ("*",))
+        settings = {"storage": "memory", "signing_secrets": SECRETS, **settings}
+        self.settings = Settings(clients=(root, *clients), **settings)
+        self.server = build(self.settings, ROOT_URL, self.clock, storage)
+        self.http = TestClient(self.server.app)
+        self.secrets = {
+            *self.settings.signing_secrets,
+            *(client.access_token for client in self.settings.clients),
+        }
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def open(
+        self, method: str, url: str, data: bytes, headers: dict[str, str], caller: Credentials | None
+    ) -> TestResponse:
+        target = url.removeprefix(ROOT_URL)
+        path, _, query = target.partition("?")
+        answer = self.http.open(
+            path,
+            base_url=ROOT_URL,
+            query_string=query,
+            method=method,
+            data=data,
+            headers=headers,
+            environ_overrides={"REMOTE_ADDR": "127.0.0.1", "RAW_URI": target, "REQUEST_URI": target},
+            buffered=self.settings.control,  # so that a reset need not wait for it
+        )
+        self._check(answer, method, path, caller, headers)
+        return answer
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""
@@ -321,33 +391,11 @@ class Queue:
 
     def poll_target(self) -> str:
         """Where a worker polls: the target of the signed URL of the pool's lowest priority."""
-        return self._signed("signedPollUrl")
+        return self.poll_urls()[-1]["signedPollUrl"].removeprefix(ROOT_URL)
 
     def delete_message(self, message_id: str, receipt: str) -> TestResponse:
-        """As a worker does it, with the receipt URI-encoded."""
-        target = self._signed("signedDeleteUrl").replace("{{messageId}}", message_id)
-        target = target.replace("{{popReceipt}}", quote(receipt, safe=""))
-        return self.send("DELETE", target, credentials=None)
-
-    def _signed(self, name: str) -> str:
-        urls = succeeded(self.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
-        return str(urls[name].removeprefix(ROOT_URL))
-
-    def messages(self) -> list[tuple[str, int, str, str, str]]:
-        """What a poll receives now: taskId, runId, messageId, receipt and signature of each message."""
-        urls = succeeded(self.call("pollTaskUrls", **POOL)).get_json()
-        received = []
-        for urls_of_queue in urls["queues"]:
-            target = urls_of_queue["signedPollUrl"].removeprefix(ROOT_URL)
-            answer = self.send("GET", f"{target}&numofmessages=32", credentials=None)
-            for message in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
-                message_id, receipt, text = (
-                    re.findall(f"<{tag}>(.*?)</{tag}>", message)[0]
-                    for tag in ("MessageId", "PopReceipt", "MessageText")
-                )
-                wire = json.loads(base64.b64decode(text))
-                received.append((wire["taskId"], wire["runId"], message_id, receipt, wire["signature"]))
-        return received
+        """As a worker of the pool does it, at the lowest priority."""
+        return self.delete(self.poll_urls()[-1]["signedDeleteUrl"], MessageLease(message_id, receipt))
 
     def _check(
         self,

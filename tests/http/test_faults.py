@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from werkzeug.test import TestResponse
 
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import MessageLease
 from tests.http.calls import (
     BLOB,
     NAME,
@@ -133,13 +133,6 @@ def poll_urls(queue: Queue) -> Mapping[str, Any]:
     return {**answer["queues"][-1], "expires": answer["expires"]}
 
 
-def delete(queue: Queue, message_id: str, receipt: str) -> tuple[int, str | None]:
-    url = poll_urls(queue)["signedDeleteUrl"].removeprefix(ROOT_URL)
-    target = url.replace("{{messageId}}", message_id).replace("{{popReceipt}}", quote(receipt, safe=""))
-    answer = queue.send("DELETE", target, credentials=None)
-    return answer.status_code, answer.headers.get("x-ms-error-code")
-
-
 def messages(queue: Queue) -> list[Any]:
     target = f"/inspect/v1/messages/{PROVISIONER}/{WORKER_TYPE}"
     return list(succeeded(queue.send("GET", target)).get_json()["messages"])
@@ -157,19 +150,19 @@ def test_poll_urls_may_expire_soon(queue: Queue) -> None:
 def test_a_lost_message_is_not_received(queue: Queue) -> None:
     lost, other = queue.create(), queue.create()
     add(queue, "azure.receive", lose=True, taskId=lost)
-    assert [task_id for task_id, *_ in queue.messages()] == [other]
+    assert [message.task_id for message in queue.messages()] == [other]
     assert [message["taskId"] for message in messages(queue)] == [other]
 
 
 def test_a_stale_receipt_does_not_delete(queue: Queue) -> None:
     queue.create()
     add(queue, "azure.receive", stale=True, times=1)
-    [(_, _, message_id, receipt, _)] = queue.messages()
-    assert delete(queue, message_id, receipt) == (404, "MessageNotFound")
+    [message] = queue.messages()
+    assert queue.delete(poll_urls(queue)["signedDeleteUrl"], message.lease).status_code == 404
     assert queue.messages() == [], "the message is invisible for the usual time"
     queue.clock.advance(timedelta(minutes=5))
-    [(_, _, message_id, receipt, _)] = queue.messages()
-    assert delete(queue, message_id, receipt) == (204, None)
+    [message] = queue.messages()
+    assert queue.delete(poll_urls(queue)["signedDeleteUrl"], message.lease).status_code == 204
 
 
 @pytest.mark.parametrize(
@@ -187,7 +180,8 @@ def test_a_fault_of_a_signed_url_has_the_code_of_azure(
 ) -> None:
     add(queue, endpoint, status=status)
     if endpoint == "azure.delete":
-        assert delete(queue, "unknown", "AAAA") == (status, code)
+        answer = queue.delete(poll_urls(queue)["signedDeleteUrl"], MessageLease("unknown", "AAAA"))
+        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (status, code)
         return
     target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
     refused_poll = queue.send("GET", target, credentials=None)

@@ -137,12 +137,11 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
         "priority": "lowest",
     }
     several = sorted(queue.create() for _ in range(2))
-    [(_, _, message_id, receipt, _), _] = queue.messages()
+    message, _ = queue.messages()
     assert sorted(last(queue)["taskIds"]) == several
-    target = poll_target(queue, "signedDeleteUrl").replace("{{messageId}}", message_id)
-    target = target.replace("{{popReceipt}}", quote(receipt, safe=""))
+    url, receipt = poll_target(queue, "signedDeleteUrl"), message.lease.receipt
     for status, code in ((204, None), (404, "MessageNotFound")):
-        queue.send("DELETE", target, credentials=None)
+        queue.delete(url, message.lease)
         request = last(queue)
         assert (request["endpoint"], request["status"], request.get("code")) == ("azure.delete", status, code)
         assert request["taskId"] in several
@@ -152,14 +151,13 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
 
 def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(queue: Queue) -> None:
     task_id = queue.create()
-    [(_, _, message_id, receipt, signature)] = queue.messages()
+    [message] = queue.messages()
     received = last(queue)["messages"]
-    proof = {"messageId": message_id, "receipt": receipt, "signature": signature}
-    queue.call("claimTask", {**WORKER, **proof}, taskId=task_id, runId=0)
+    proof = message.proof_body
+    queue.claim(task_id, **proof)
     claim = last(queue)
-    names = ("messageId", "receipt", "signature")
-    assert [claim[name] for name in names] == [received[0][name] for name in names]
-    assert not any(secret in str([claim, received]) for secret in (receipt, signature))
+    assert [claim[name] for name in proof] == [received[0][name] for name in proof]
+    assert not any(proof[secret] in str([claim, received]) for secret in ("receipt", "signature"))
     queue.call("reportException", {"reason": "malformed-payload"}, taskId=task_id, runId=0)
     assert last(queue)["sentReason"] == "malformed-payload"
     queue.call("reportException", {"reason": SECRET}, taskId=task_id, runId=0)

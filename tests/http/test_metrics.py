@@ -49,7 +49,7 @@ def test_tasks_are_counted_by_worker_type_and_state() -> None:
     assert metric(queue, tasks, task_queue_id=POOL, state="pending") == 2
     assert metric(queue, tasks, task_queue_id=POOL, state="running") == 1
     assert metric(queue, oldest, task_queue_id=POOL) == 10
-    for each in [task_id, *(key for key, *_ in queue.messages() if key != task_id)]:
+    for each in [task_id, *(each.task_id for each in queue.messages() if each.task_id != task_id)]:
         queue.call("cancelTask", taskId=each)
     assert metric(queue, tasks, task_queue_id=POOL, state="pending") == 0
     assert metric(queue, oldest, task_queue_id=POOL) == 0

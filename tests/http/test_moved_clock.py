@@ -36,7 +36,7 @@ def advance(queue: Queue, duration: timedelta) -> None:
 
 def visible(queue: Queue) -> list[tuple[str, int]]:
     """The runs whose messages a poll receives now; the messages are invisible afterwards."""
-    return [(task_id, run_id) for task_id, run_id, *_ in queue.messages()]
+    return [message.run for message in queue.messages()]
 
 
 def test_messages_are_visible_again_after_an_advance(queue: Queue) -> None:

@@ -1,20 +1,16 @@
 """The services on memory storage and a fake clock. A test can intercept each call."""
 
-import base64
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.events import EVER, Event
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.ports import Broker, Clock, Waiter
@@ -28,6 +24,7 @@ from legacy_queue.stores import Storage, TaskStore, TimerRow, TimerStore
 from legacy_queue.stores.timer_store import stored
 from tests.domain.tasks import task_body as task_body
 from tests.memory_server import FakeClock, messages_in
+from tests.memory_server import Message as Message
 from tests.services.ports import (
     FakeBroker,
     Intercept,
@@ -54,34 +51,6 @@ QUEUE = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
 HIGH = WorkQueue(PROVISIONER, WORKER_TYPE, "high")
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
-
-
-@dataclass(frozen=True)
-class Message:
-    """A polled message, as the worker reads it."""
-
-    task_id: str
-    run_id: int
-    signature: str
-    lease: MessageLease
-
-    @classmethod
-    def read(cls, received: QueuedMessage) -> "Message":
-        text = json.loads(base64.b64decode(received.text, validate=True))
-        assert set(text) == {"taskId", "runId", "signature"}
-        return cls(text["taskId"], text["runId"], text["signature"], received.lease)
-
-    @property
-    def proof(self) -> ClaimProof:
-        """The complete proof that a worker of the draft sends."""
-        return ClaimProof(self.lease.message_id, self.lease.receipt, self.signature)
-
-    @property
-    def received(self) -> QueuedMessage:
-        """The same message, as the poller of claimWork receives it."""
-        wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
-        text = base64.b64encode(json.dumps(wire).encode()).decode()
-        return QueuedMessage(self.lease, text, EVER, EVER, None, 1)
 
 
 def call_through(_name: str, call: Callable[[], Any]) -> Any:

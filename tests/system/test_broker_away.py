@@ -9,9 +9,10 @@ import requests
 
 from legacy_queue.domain.events import EXCHANGES
 from tests.adapters.amqp_side import consumer, full_name
+from tests.http.calls import claimed
 from tests.rabbitmq import RabbitMQ
 
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .listeners import Listener
 from .processes import LONG, serve
 
@@ -36,11 +37,8 @@ def test_consumers_can_bind_once_a_server_is_ready_and_a_wrong_url_is_said(
 
 def report(queue: Queue, task_id: str, run_id: int, verb: str, **body: str) -> None:
     """Claim the run, and report it."""
-    claim = queue.claim_by_name(task_id, run_id)
-    assert claim.status_code == 200, claim.text
-    holder = queue.with_credentials(claim.json()["credentials"])
-    answer = holder.on_run((task_id, run_id), verb, body or None)
-    assert answer.status_code == 200, answer.text
+    holder = claimed(queue.claim(task_id, run_id))
+    queue.ask(verb, body or None, credentials=holder, taskId=task_id, runId=run_id)
 
 
 def test_events_of_calls_without_a_broker_arrive_in_order_when_it_is_back(
@@ -52,15 +50,15 @@ def test_events_of_calls_without_a_broker_arrive_in_order_when_it_is_back(
             queue = Queue(server)
             with closing(Listener(broker.url, "lasting")) as listener:
                 listener.bind_to_all("primary.#")
-            before = queue.create(definition(worker_type))
+            before = queue.create(workerType=worker_type)
             broker.stop()
-            meanwhile = queue.create(definition(worker_type))
+            meanwhile = queue.create(workerType=worker_type)
             for task_id in (before, meanwhile):
-                report(queue, task_id, 0, "exception", reason="worker-shutdown")
-            report(queue, before, 1, "completed")
+                report(queue, task_id, 0, "reportException", reason="worker-shutdown")
+            report(queue, before, 1, "reportCompleted")
             broker = RabbitMQ(tmp_path / "broker", rabbitmq_home).start()
-            half = ["defined", "pending 0", "running 0 one", "pending 1"]
-            whole = [*half, "running 1 one", "completed 1 one", "group-resolved"]
+            half = ["defined", "pending 0", "running 0 alice", "pending 1"]
+            whole = [*half, "running 1 alice", "completed 1 alice", "group-resolved"]
             with closing(Listener(broker.url, "lasting")) as listener:
                 listener.wait_for({before: whole, meanwhile: half})
     finally:

@@ -6,10 +6,13 @@ import threading
 from contextlib import ExitStack
 from http.client import HTTPResponse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from .http_queue import Json, Queue, definition
+from tests.http.calls import hawk
+
+from .http_queue import Json, Queue
 from .processes import LONG, read_all, serve
 
 pytestmark = pytest.mark.processes
@@ -19,8 +22,17 @@ POLLS = 300
 
 
 def request_for_work(queue: Queue, worker_type: str, *headers: str) -> bytes:
-    worker = {"workerGroup": "group", "workerId": "disconnects"}
-    return b"".join(queue.raw("POST", f"/claim-work/system/{worker_type}", worker, *headers))
+    url = urlsplit(f"{queue.root_url}/v1/claim-work/system/{worker_type}")
+    content = json.dumps({"workerGroup": "group", "workerId": "disconnects"})
+    lines = [
+        f"POST {url.path} HTTP/1.1",
+        f"Host: {url.netloc}",
+        f"Authorization: {hawk(queue.root, 'POST', url.geturl(), queue.now())}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", content]).encode()
 
 
 def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, worker_type: str) -> None:
@@ -31,7 +43,7 @@ def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, work
     for _ in range(count):
         with queue.server.connect() as client:
             client.sendall(request)
-            create = threading.Thread(target=queue.create, args=[definition(worker_type, retries=0)])
+            create = threading.Thread(target=queue.create, kwargs={"workerType": worker_type, "retries": 0})
             create.start()
             client.shutdown(socket.SHUT_WR)
             answer = HTTPResponse(client)
@@ -39,7 +51,8 @@ def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, work
             claimed += json.loads(answer.read())["tasks"]
             create.join(LONG)
     while len(claimed) < count:
-        claimed += queue.claim_work(worker_type, tasks=32)
+        body = {"workerGroup": "group", "workerId": "connected", "tasks": 32}
+        claimed += queue.ask("claimWork", body, **queue.pool, workerType=worker_type)["tasks"]
     assert len({claim["status"]["taskId"] for claim in claimed}) == count
     assert {claim["runId"] for claim in claimed} == {0}
 
@@ -54,5 +67,5 @@ def test_a_task_is_created_while_more_polls_wait_than_the_server_can_open_files(
             connection.sendall(request_for_work(queue, "nothing-to-do", "Connection: close"))
             polls.append(connection)
         for _ in range(3):
-            queue.create(definition("of-others"))
+            queue.create(workerType="of-others")
         assert {read_all(connection)[:12] for connection in polls} == {b"HTTP/1.1 200"}

@@ -12,8 +12,9 @@ import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
+from tests.http.calls import succeeded
 
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .processes import COMMAND, environment, processes_of, serve, wait_until
 
 pytestmark = pytest.mark.processes
@@ -27,11 +28,11 @@ def lives(queue: Queue, worker_type: str, ended: threading.Event) -> list[tuple[
     while not ended.is_set():
         task_id = slugid()
         with suppress(requests.RequestException, AssertionError):
-            queue.create(definition(worker_type), task_id)
+            queue.create(task_id, workerType=worker_type)
             acknowledged.append((task_id, "pending"))
-            queue.claim_by_name(task_id, 0).raise_for_status()
+            succeeded(queue.claim(task_id))
             acknowledged.append((task_id, "running"))
-            queue.on_run((task_id, 0), "completed").raise_for_status()
+            queue.ask("reportCompleted", taskId=task_id, runId=0)
             acknowledged.append((task_id, "completed"))
     return acknowledged
 
@@ -43,7 +44,7 @@ def test_kills_of_the_server_under_load_lose_nothing_acknowledged(tmp_path: Path
         with serve(tmp_path, "--workers", "2") as server, ThreadPoolExecutor(4) as threads:
             loads = [threads.submit(lives, Queue(server), worker_type, ended) for _ in range(4)]
             for _ in range(10):  # while the load runs
-                Queue(server).create(definition(worker_type))
+                Queue(server).create(workerType=worker_type)
             server.kill()
             ended.set()
             acknowledged = [answer for load in loads for answer in load.result()]
@@ -61,9 +62,7 @@ def small_disk(folder: Path, size: int) -> tuple[str, ...]:
     return ("unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(folder))
 
 
-def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
-    tmp_path: Path, worker_type: str
-) -> None:
+def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with serve(tmp_path, data_dir=disk / "data", under=small_disk(disk, 12 * MIB)) as server:
         seen = Path(f"/proc/{server.process.pid}/root{disk}")  # the disk is mounted for the server alone
@@ -71,9 +70,7 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
 
         def create() -> int:
             task_id = slugid()
-            answer = queue.send(
-                "PUT", f"/task/{task_id}", definition(worker_type, payload={"x": "x" * 9_000})
-            )
+            answer = queue.call("createTask", queue.task_body(payload={"x": "x" * 9_000}), taskId=task_id)
             if answer.status_code == 200:
                 acknowledged.append(task_id)
             assert answer.status_code in (200, 503), answer.text
@@ -84,7 +81,7 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(
         wait_until(lambda: create() == 503)
         wait_until(lambda: server.ready() == 503)
         wait_until(lambda: "storage-space-low" in server.errors)
-        refused = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
+        refused = queue.call("createTask", queue.task_body(), taskId=slugid())
         assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
         for task_id in acknowledged:
             assert queue.status(task_id)["state"] == "pending"
@@ -130,7 +127,7 @@ def test_a_disk_that_is_full_at_a_start_is_not_called_damage(tmp_path: Path) -> 
 
 
 def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknowledged(
-    tmp_path: Path, worker_type: str
+    tmp_path: Path,
 ) -> None:
     """The process that takes its place would share other memory, and write over the changes of the rest."""
     with serve(tmp_path, "--workers", "2") as server:
@@ -139,7 +136,7 @@ def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknow
         def create() -> int:
             task_id = slugid()
             with suppress(requests.ConnectionError):
-                answer = queue.send("PUT", f"/task/{task_id}", definition(worker_type))
+                answer = queue.call("createTask", queue.task_body(), taskId=task_id)
                 acknowledged.extend([task_id] if answer.status_code == 200 else [])
                 return answer.status_code
             return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .processes import LONG, Server, processes_of, work
 
 pytestmark = pytest.mark.processes
@@ -30,7 +30,7 @@ def test_an_artifact_of_128_mib_needs_less_than_64_mib_of_a_server_and_is_never_
     queue = Queue(azurite_server)
     command = ["sh", "-c", f"python3 -c '{MAKE}' > large"]
     artifacts = {"public/large": {"type": "file", "path": "large"}}
-    task_id = queue.create(definition("large", payload={"command": command, "artifacts": artifacts}))
+    task_id = queue.create(workerType="large", payload={"command": command, "artifacts": artifacts})
     before = {pid: peak(pid) for pid in processes_of(azurite_server.data_dir)}
     with work(tmp_path, azurite_server, "large") as worker:
         worker.wait_for("report")

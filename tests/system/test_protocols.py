@@ -8,8 +8,11 @@ import pytest
 import requests
 from lxml import etree
 
+from tests.http.calls import claimed, succeeded
+from tests.memory_server import Message, messages_of
+
 from .conftest import ON_EACH_STORAGE
-from .http_queue import Message, Queue, definition, delete
+from .http_queue import Json, Queue
 from .processes import LONG
 
 pytestmark = [ON_EACH_STORAGE, pytest.mark.processes]
@@ -26,10 +29,10 @@ PARTS = [
 
 
 def test_a_task_follows_the_sequence_chart_of_the_draft(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type, scopes=["some:scope"]))
+    task_id = queue.create(workerType=worker_type, scopes=["some:scope"])
 
     # Worker -> Queue: pollTaskUrls; Queue --> Worker: signedPollUrls
-    urls = queue.poll_urls(worker_type)
+    urls = queue.poll_urls(workerType=worker_type)
     assert len(urls) == 7
 
     # Worker -> PolledQueue: get(signedPollUrls[i++ % n]); PolledQueue --> Worker: XML message list
@@ -43,60 +46,58 @@ def test_a_task_follows_the_sequence_chart_of_the_draft(queue: Queue, worker_typ
     # base64 decodes the MessageText and parses it as JSON
     content = json.loads(base64.b64decode(element.findtext("MessageText", ""), validate=True))
     assert sorted(content) == ["runId", "signature", "taskId"]
-    message = Message(element.findtext("MessageId", ""), element.findtext("PopReceipt", ""), 1, content)
-    queue.server.secrets.update((message.receipt, content["signature"]))
+    [message] = map(Message.read, messages_of(polled.content))
+    queue.server.secrets.update((message.lease.receipt, message.signature))
     assert message.run == (task_id, 0)
 
     # Worker -> Queue: claimTask; Queue -> Worker: status
-    claim = queue.claim(message)
-    assert claim.status_code == 200, claim.text
-    claimed = claim.json()
-    run = claimed["status"]["runs"][0]
-    assert (run["state"], run["workerGroup"], run["workerId"]) == ("running", "group", "one")
+    claim = queue.claim(*message.run, **message.proof_body)
+    taken_until = succeeded(claim).get_json()["takenUntil"]
+    run = claim.get_json()["status"]["runs"][0]
+    assert (run["state"], run["workerGroup"], run["workerId"]) == ("running", "group", "alice")
 
     # the queue holds the message, which is invisible, whatever the worker deletes
-    assert queue.poll(worker_type) == []
-    assert delete(urls[-1], message) in (400, 404)
+    assert queue.messages(workerType=worker_type) == []
+    assert queue.delete(urls[-1]["signedDeleteUrl"], message.lease).status_code in (400, 404)
 
     # while calling queue.reclaimTask(taskId, runId)
-    holder = queue.with_credentials(claimed["credentials"])
-    reclaimed = holder.on_run((task_id, 0), "reclaim")
-    assert reclaimed.status_code == 200, reclaimed.text
-    assert reclaimed.json()["takenUntil"] > claimed["takenUntil"]
-    assert queue.poll(worker_type) == []
+    run_0: Json = {"taskId": task_id, "runId": 0}
+    reclaim = succeeded(queue.call("reclaimTask", credentials=claimed(claim), **run_0))
+    assert reclaim.get_json()["takenUntil"] > taken_until
+    assert queue.messages(workerType=worker_type) == []
 
     # Worker -> Queue: reportException; the held message is of the next run
-    holder = queue.with_credentials(reclaimed.json()["credentials"])
-    assert holder.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
-    [again] = queue.poll(worker_type)
+    queue.ask("reportException", {"reason": "worker-shutdown"}, credentials=claimed(reclaim), **run_0)
+    [again] = queue.messages(workerType=worker_type)
     assert again.run == (task_id, 1)
 
 
 def test_a_task_follows_the_sequence_chart_of_the_deployed_protocol(queue: Queue, worker_type: str) -> None:
-    task_id = queue.create(definition(worker_type))
+    task_id = queue.create(workerType=worker_type)
 
     # Worker -> Queue: pollTaskUrls; Worker -> Azure Queue: get(signedPollUrls[i++ % n])
-    urls = queue.poll_urls(worker_type)[-1]
+    urls = queue.poll_urls(workerType=worker_type)[-1]
     template = urls["signedDeleteUrl"]
-    [message] = queue.poll_one(urls)
+    [message] = queue.poll(urls["signedPollUrl"])
     assert (message.run, message.dequeue_count) == ((task_id, 0), 1)
 
     # Worker -> Queue: claimTask; a second worker gets a conflict
-    claim = queue.claim_by_name(task_id, 0)
+    claim = queue.claim(task_id, 0)
     assert claim.status_code == 200, claim.text
-    assert queue.claim_by_name(task_id, 0, "second").status_code == 409
+    assert queue.claim(task_id, 0, workerId="second").status_code == 409
 
     # Worker -> Azure Queue: Delete <PopReceipt/>, URI encoded
-    url = template.replace("{{messageId}}", message.message_id)
+    url = template.replace("{{messageId}}", message.lease.message_id)
     wrong = url.replace("{{popReceipt}}", quote("AAAAMAAAABBBBCCCCDDDD+/=", safe=""))
-    url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
+    url = url.replace("{{popReceipt}}", quote(message.lease.receipt, safe=""))
     refused, *others = [requests.delete(each, timeout=LONG).status_code for each in (wrong, url, url)]
     assert refused in (400, 404)  # of Azurite, of Azure
     assert others == [204, 404]
-    assert queue.poll(worker_type) == []
+    assert queue.messages(workerType=worker_type) == []
 
     # reclaims before takenUntil; Worker -> Queue: reportCompleted
-    holder = queue.with_credentials(claim.json()["credentials"])
-    assert holder.on_run((task_id, 0), "reclaim").status_code == 200
-    assert holder.on_run((task_id, 0), "completed").json()["status"]["state"] == "completed"
-    assert queue.pending(worker_type) == 0
+    queue.ask("reclaimTask", credentials=claimed(claim), taskId=task_id, runId=0)
+    queue.ask("reportCompleted", credentials=claimed(claim), taskId=task_id, runId=0)
+    assert queue.state(task_id) == "completed"
+    pool: Json = {"provisionerId": "system", "workerType": worker_type}
+    assert queue.ask("pendingTasks", **pool)["pendingTasks"] == 0

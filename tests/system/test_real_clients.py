@@ -5,7 +5,7 @@ import pytest
 from legacy_queue.domain.ids import slugid
 
 from .conftest import EACH_CLIENT
-from .http_queue import Json, Queue, definition
+from .http_queue import Json, Queue
 from .real_clients import RealClient, refusal
 
 pytestmark = pytest.mark.processes
@@ -16,10 +16,10 @@ WORKER = {"workerGroup": "group", "workerId": "one"}
 def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json]:
     """Create a task and claim it with its message; the task id and the claim."""
     task_id = slugid()
-    client.call("createTask", task_id, definition(worker_type))
+    client.call("createTask", task_id, queue.task_body(workerType=worker_type))
     urls = client.call("pollTaskUrls", "system", worker_type)["queues"][-1]
-    [message] = queue.poll_one(urls)
-    claim = client.call("claimTask", task_id, str(message.run_id), {**WORKER, **message.proof})
+    [message] = queue.poll(urls["signedPollUrl"])
+    claim = client.call("claimTask", task_id, str(message.run_id), {**WORKER, **message.proof_body})
     queue.server.secrets.add(claim["credentials"]["accessToken"])
     return task_id, claim
 
@@ -29,7 +29,7 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     assert client.call("ping")["alive"] is True
-    task_id, task = slugid(), definition(worker_type, scopes=["a:scope"])
+    task_id, task = slugid(), queue.task_body(workerType=worker_type, scopes=["a:scope"])
     created = client.call("createTask", task_id, task)["status"]
     assert client.call("createTask", task_id, task)["status"] == created
     assert client.call("status", task_id)["status"] == created
@@ -37,9 +37,9 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("pendingTasks", "system", worker_type)["pendingTasks"] > 0
 
     urls = client.call("pollTaskUrls", "system", worker_type)
-    messages = [message for pair in urls["queues"] for message in queue.poll_one(pair, 32)]
+    messages = [message for pair in urls["queues"] for message in queue.poll(pair["signedPollUrl"])]
     assert {message.run for message in messages} == {(task_id, 0)}
-    claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].proof})
+    claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].proof_body})
     assert claim["task"] == client.call("task", task_id)
 
     mine = claim["credentials"]
@@ -56,12 +56,12 @@ def test_a_real_client_gets_the_status_and_code_of_each_refusal(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     task_id, claimed = claim(queue, client, worker_type)
-    wrong = {**queue.credentials, "accessToken": "w" * 44}
+    wrong = {**queue.server.credentials, "accessToken": "w" * 44}
     another = {**WORKER, "workerId": "two"}
     mine = claimed["credentials"]
     assert refusal(client.call, "status", slugid()) == (404, "ResourceNotFound")
     assert refusal(client.call, "claimTask", task_id, "0", another) == (409, "RequestConflict")
-    assert refusal(client.call, "createTask", task_id, definition("other")) == (409, "RequestConflict")
+    assert refusal(client.call, "createTask", task_id, queue.task_body()) == (409, "RequestConflict")
     assert refusal(client.call, "createTask", slugid(), {}) == (400, "InputValidationError")
     assert refusal(client.call, "cancelTask", task_id, credentials=mine) == (403, "InsufficientScopes")
     assert refusal(client.call, "cancelTask", task_id, credentials=wrong) == (401, "AuthenticationFailed")
@@ -70,10 +70,10 @@ def test_a_real_client_gets_the_status_and_code_of_each_refusal(
 
 @EACH_CLIENT
 def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_and_dependents(
-    client: RealClient, worker_type: str
+    queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     first, second, third = sorted(slugid() for _ in range(3))
-    task = definition(worker_type, taskGroupId=first, schedulerId="scheduler")
+    task = queue.task_body(workerType=worker_type, taskGroupId=first, schedulerId="scheduler")
     defined = client.call("defineTask", first, task)["status"]
     assert (defined["state"], defined["runs"]) == ("unscheduled", [])
     for task_id in (second, third):

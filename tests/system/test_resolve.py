@@ -7,14 +7,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from legacy_queue.domain.ids import slugid
-
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .processes import importing, resolve, run, serve, wait_until
 
 pytestmark = pytest.mark.processes
 
-TYPE = "resolved"
 SPLIT = ("--no-resolvers", "--claim-timeout", "6s")
 EXPIRED = [("exception", "claim-expired"), ("pending", None)]
 TASKS = 10
@@ -22,18 +19,10 @@ TASKS = 10
 
 def complete_dependency(queue: Queue) -> str:
     """A task whose only dependency has completed."""
-    task_id, dependent = queue.create(definition(TYPE)), slugid()
-    queue.ask("PUT", f"/task/{dependent}", definition(TYPE, dependencies=[task_id]))
-    claim = queue.claim_by_name(task_id, 0).json()
-    holder = queue.with_credentials(claim["credentials"])
-    assert holder.on_run((task_id, 0), "completed").status_code == 200
+    task_id = queue.running()
+    dependent = queue.create(dependencies=[task_id])
+    queue.ask("reportCompleted", taskId=task_id, runId=0)
     return dependent
-
-
-def claimed(queue: Queue) -> str:
-    task_id = queue.create(definition(TYPE))
-    assert queue.claim_by_name(task_id, 0).status_code == 200
-    return task_id
 
 
 def has_expired(queue: Queue, task_id: str) -> bool:
@@ -45,7 +34,7 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
     with serve(tmp_path / "server", *SPLIT) as server:
         queue, where = Queue(server), ("--data-dir", str(server.data_dir))
         dependent = complete_dependency(queue)
-        tasks = [claimed(queue) for _ in range(TASKS)]
+        tasks = [queue.running() for _ in range(TASKS)]
         wait_until(lambda: queue.status(dependent)["state"] == "pending")  # the server does this itself
         wait_until(lambda: has_expired(queue, tasks[-1]))
         assert {queue.status(task_id)["state"] for task_id in tasks} == {"running"}

@@ -8,7 +8,7 @@ import requests
 
 from legacy_queue.testing import LegacyQueue
 
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .processes import LONG, PROTOCOLS, client_env, run, wait_until, work
 
 pytestmark = pytest.mark.processes
@@ -22,7 +22,7 @@ def test_a_stopped_workers_task_is_run_by_the_next_with_its_log_and_artifacts(
     command = "test $RUN_ID != 0 || exec sleep 60; echo x > x; echo hello $RUN_ID"
     artifacts = {"public/x%2F y.html": {"type": "file", "path": "x"}}
     payload = {"command": ["sh", "-c", command], "artifacts": artifacts}
-    task_id = queue.create(definition(worker_type, payload=payload))
+    task_id = queue.create(workerType=worker_type, payload=payload)
     with work(tmp_path / "first", queue.server, worker_type, "--protocol", protocol) as first:
         first.wait_for("run")
         assert first.end(signal.SIGTERM) == 0
@@ -33,7 +33,7 @@ def test_a_stopped_workers_task_is_run_by_the_next_with_its_log_and_artifacts(
     finding = [] if protocol == "claimwork" else ["poll-urls"]
     assert second.step_names == [*finding, "claim", "run", *["artifact"] * 2, "report"]
     assert queue.runs(task_id) == [("exception", "worker-shutdown"), ("completed", "completed")]
-    assert queue.pending(worker_type) == 0
+    assert queue.messages(workerType=worker_type) == []
     path = f"{queue.server.base_url}/task/{task_id}/runs/1/artifacts/public"
     for name, content_type, text in (
         ("x%252F%20y.html", "text/html", "x\n"),

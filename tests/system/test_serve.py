@@ -7,16 +7,17 @@ import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
+from tests.http.calls import claimed, succeeded
 
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .processes import LONG, Server, azurite_of, has_ended, processes_of, read_all, run, serve, wait_until
-from .uploads import TEXT, body
+from .uploads import TEXT
 
 pytestmark = pytest.mark.processes
 
@@ -43,11 +44,9 @@ def test_the_ready_line_has_the_urls_and_credentials(server: Server) -> None:
 def put_url(server: Server, worker_type: str) -> str:
     """The putUrl of a new artifact, at the server itself."""
     queue = Queue(server)
-    task_id = queue.create(definition(worker_type))
-    assert queue.claim_by_name(task_id, 0).status_code == 200
-    url = str(queue.ask("POST", f"/task/{task_id}/runs/0/artifacts/public%2Fa", body("s3"))["putUrl"])
-    server.secrets.update(parse_qs(urlsplit(url).query)["signature"])
-    return url
+    task_id = queue.create(workerType=worker_type)
+    assert queue.claim(task_id, 0).status_code == 200
+    return str(succeeded(queue.artifact(task_id, "public/a", contentType=TEXT)).get_json()["putUrl"])
 
 
 def upload_head(url: str, length: int) -> bytes:
@@ -120,22 +119,20 @@ def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Pa
     data_dir = tmp_path / "data"
     with serve(tmp_path / "first", "--storage", "azurite", "--workers", "2", data_dir=data_dir) as first:
         queue = Queue(first)
-        running, waiting = (queue.create(definition(worker_type)) for _ in range(2))
-        messages = {message.task_id: message for message in queue.poll(worker_type)}
-        [held] = messages.values()
-        claim = queue.claim(held).json()
-        urls = queue.poll_urls(worker_type)[-1]
+        running, waiting = (queue.create(workerType=worker_type) for _ in range(2))
+        urls = queue.poll_urls(workerType=worker_type)[-1]
+        [held] = queue.poll(urls["signedPollUrl"], 1)
+        holder = claimed(queue.claim(*held.run, **held.proof_body))
         assert first.end() == 0
     with serve(tmp_path / "second", "--storage", "azurite", data_dir=data_dir) as second:
         assert second.credentials == first.credentials
         queue = Queue(second)
         assert queue.runs(held.task_id) == [("running", None)]
-        [message] = queue.poll_one(urls, 32)
+        [message] = queue.poll(urls["signedPollUrl"])
         assert {held.task_id, message.task_id} == {running, waiting}
-        assert queue.claim(message).status_code == 200
-        holder = queue.with_credentials(claim["credentials"])
-        assert holder.on_run(held.run, "reclaim").status_code == 200
-        assert holder.on_run(held.run, "completed").status_code == 200
+        assert queue.claim(*message.run, **message.proof_body).status_code == 200
+        for call in ("reclaimTask", "reportCompleted"):
+            queue.ask(call, credentials=holder, taskId=held.task_id, runId=0)
         assert second.end() == 0
     mode = (data_dir / "development.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
@@ -143,12 +140,13 @@ def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Pa
 
 def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) -> None:
     with serve(tmp_path, "--storage", "azurite") as server:
+        queue = Queue(server)
         server.send(signal.SIGSTOP)  # so that the parent cannot be faster than this test
         dead = azurite_of(server.data_dir)
         os.kill(dead, signal.SIGKILL)
         wait_until(lambda: has_ended(dead))
         assert server.ready() == 503
-        unavailable = Queue(server).send("PUT", f"/task/{slugid()}", definition("any"))
+        unavailable = queue.call("createTask", queue.task_body(), taskId=slugid())
         assert (unavailable.status_code, "Retry-After" in unavailable.headers) == (503, True)
         server.send(signal.SIGCONT)
         assert server.wait() == 1
@@ -160,14 +158,14 @@ def test_a_server_whose_azurite_cannot_save_is_not_ready_and_goes_on_when_it_can
     with serve(tmp_path, "--storage", "azurite") as server:
         queue, unwritable = Queue(server), server.data_dir / "azurite/__azurite_db_table__.json~"
         wait_until(lambda: is_made(unwritable))  # as if the disk were full; it is a file during a save
-        kept = queue.create(definition("any"))
+        kept = queue.create(workerType="any")
         wait_until(lambda: server.ready() == 503)
-        assert queue.send("PUT", f"/task/{slugid()}", definition("any")).status_code == 503
+        assert queue.call("createTask", queue.task_body(), taskId=slugid()).status_code == 503
         unwritable.rmdir()
         wait_until(lambda: server.ready() == 200)
         assert queue.status(kept)["state"] == "pending"
         wait_until(lambda: is_made(unwritable))
-        queue.create(definition("any"))
+        queue.create(workerType="any")
         assert server.end() == 1
         assert "azurite-not-saved" in server.errors
 
@@ -193,7 +191,7 @@ def test_a_server_that_cannot_write_its_discovery_file_is_ready(tmp_path: Path) 
 
 def test_the_log_holds_no_secret_of_a_request_that_is_no_http(server: Server, worker_type: str) -> None:
     """tests/http shows the others, and ``serve`` asserts the same at the end of each server."""
-    urls = Queue(server).poll_urls(worker_type)[-1]
+    urls = Queue(server).poll_urls(workerType=worker_type)[-1]
     secret = "a-secret-in-a-request-that-no-log-may-hold"
     server.secrets.add(secret)
     signed = urlsplit(urls["signedPollUrl"])

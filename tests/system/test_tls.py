@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
-from .http_queue import Queue, definition
+from .http_queue import Queue
 from .processes import LONG, Server, serve, work
 
 pytestmark = pytest.mark.processes
@@ -32,8 +32,8 @@ def trusted(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
 @pytest.mark.usefixtures("trusted")
 def test_a_worker_polls_claims_uploads_and_reports_over_https_only(server: Server, tmp_path: Path) -> None:
     queue = Queue(server)
-    task_id = queue.create(definition("cycle", payload={"command": ["echo", "hello"]}))
-    urls = queue.ask("GET", "/poll-task-url/system/cycle")["queues"]
+    task_id = queue.create(workerType="cycle", payload={"command": ["echo", "hello"]})
+    urls = queue.poll_urls(workerType="cycle")
     signed = [urlsplit(url) for pair in urls for url in pair.values()]
     assert {url.scheme for url in signed} == {"https"}
     assert {parse_qs(url.query)["spr"][0] for url in signed} == {"https"}

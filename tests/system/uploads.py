@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import requests
 
-from .http_queue import Json, Queue, definition, in_time
+from .http_queue import Json, Queue, in_time, secrets_in
 from .processes import LONG
 from .real_clients import RealClient, refusal
 
@@ -56,7 +55,7 @@ class Run:
 
     def call(self, method: str, *args: Any) -> Any:
         answer = self.client.call(method, self.task_id, "0", *args, credentials=self.credentials)
-        self.secrets.update(re.findall(r'\bsig(?:nature)?=([^&"]+)', json.dumps(answer)))
+        self.secrets.update(secrets_in(json.dumps(answer)))
         return answer
 
     def refusal(self, method: str, *args: Any) -> tuple[int, str]:
@@ -81,8 +80,8 @@ class Run:
 
 
 def claimed(queue: Queue, client: RealClient, worker_type: str, **changes: Any) -> Run:
-    task_id = queue.create(definition(worker_type, **changes))
+    task_id = queue.create(workerType=worker_type, **changes)
     worker = {"workerGroup": "group", "workerId": "one"}
     credentials = client.call("claimTask", task_id, "0", worker)["credentials"]
-    queue.with_credentials(credentials)
+    queue.server.secrets.add(credentials["accessToken"])
     return Run(client, task_id, credentials, queue.server.secrets)
