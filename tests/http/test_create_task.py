@@ -1,28 +1,23 @@
-"""Each rule of the task definition, at its limit and just beyond.
+"""The rules of each field of a task definition, at its limit and just beyond, as the schema has them.
 
-Source: docs/explanation/http-contract.md#task-definition.
+Source: docs/explanation/http-contract.md#task-definition. Those between fields, and of times, are in
+tests/domain/test_definition.py.
 """
 
 import json
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.errors import InputValidationError
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time
+from legacy_queue.http.bodies import validate
 from tests.http.calls import NOW, Queue, refused, task_body
 
-MS, MINUTE, DAY = timedelta(milliseconds=1), timedelta(minutes=1), timedelta(days=1)
-DEADLINE = NOW + DAY
 IDENTIFIERS = ("provisionerId", "workerType", "schedulerId")
 MANY_IDS = [f"{number:03}Q3g3rTZuH-bUFBpVoxw" for number in range(101)]
 OTHER_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
-
-
-def at(time: datetime) -> str:
-    return format_time(time)
 
 
 def metadata(**changes: Any) -> dict[str, Any]:
@@ -45,10 +40,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"scopes": ["a", "a*", "*", "a**b", " ~"]},
     *({"requires": requires} for requires in ("all-completed", "all-resolved")),
     {"extra": {"anything": [None, {}, 1.5]}},
-    *({"created": at(NOW + minutes * MINUTE)} for minutes in (-15, 15)),
-    {"created": at(NOW), "deadline": at(NOW + MS)},
-    {"deadline": at(NOW + 5 * DAY + 15 * MINUTE)},
-    *({"expires": expires} for expires in (at(DEADLINE), "9999-12-31T23:59:59.999Z")),
+    *({"expires": expires} for expires in (format_time(NOW), "9999-12-31T23:59:59.999Z")),
 ]
 
 # beyond them: the values of a property, and of a property of metadata
@@ -84,53 +76,58 @@ NOT_METADATA: dict[str, list[Any]] = {
 }
 REQUIRED = [name for name in task_body() if name not in ("provisionerId", "workerType")]
 
-# the changes, the code, and the text that the message must contain
-REFUSED: list[tuple[dict[str, Any], str, str]] = [
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    *((name, {name: value}) for name, values in NOT_VALID.items() for value in values),
     *(
-        ({name: value}, "InputValidationError", name)
-        for name, values in NOT_VALID.items()
-        for value in values
-    ),
-    *(
-        ({"metadata": metadata(**{name: value})}, "InputValidationError", name)
+        (name, {"metadata": metadata(**{name: value})})
         for name, values in NOT_METADATA.items()
         for value in (*values, None)
         if value or name != "unknown"
     ),
-    *(({name: None}, "InputValidationError", f'"{name}"') for name in REQUIRED),
-    # a rule between fields: the others are in tests/domain
-    ({"dependencies": MANY_IDS}, "InputError", "there are 101; 100 are accepted"),
-    ({"dependencies": MANY_IDS[:100]}, "InputError", "and 90 more"),
-    ({"deadline": "2018-03-05T23:59:60Z"}, "Input", "deadline"),
+    *((f'"{name}"', {name: None}) for name in REQUIRED),
 ]
 
 
-def name_of(case: Any) -> str:
-    return json.dumps(case)[:60]
+def checked(changes: dict[str, Any]) -> None:
+    body = task_body(**changes)
+    validate(body, "create-task-request", len(json.dumps(body)))
 
 
-@pytest.mark.parametrize("changes", ACCEPTED, ids=name_of)
-def test_a_definition_at_a_limit_is_accepted(queue: Queue, changes: dict[str, Any]) -> None:
-    task_id = queue.create(**changes)
+def test_a_definition_at_each_limit_is_accepted() -> None:
+    for changes in ACCEPTED:
+        checked(changes)
+
+
+@pytest.mark.parametrize(("named", "changes"), REFUSED, ids=lambda case: json.dumps(case)[:60])
+def test_a_definition_beyond_a_limit_is_refused(named: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(InputValidationError, match=named):
+        checked(changes)
+
+
+def test_a_definition_at_all_limits_comes_back_as_it_was_sent(queue: Queue) -> None:
+    limits = {name: value for changes in ACCEPTED for name, value in changes.items()}
+    del limits["expires"], limits["priority"]
+    task_id = queue.create(**limits)
+    given = {name: value for name, value in limits.items() if value is not None}
     stored = queue.definition(task_id)
-    priority = {"priority": "lowest"} if changes.get("priority") == "normal" else {}
-    given = {name: value for name, value in changes.items() if value is not None}
-    assert stored == {**stored, **given, **priority}
+    assert stored == {**stored, **given}
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "mentioned"), REFUSED, ids=[name_of(case[0]) for case in REFUSED]
+    ("changes", "code", "mentioned"),
+    [
+        ({"retries": -1}, "InputValidationError", "body/retries"),
+        ({"deadline": "2018-03-05T23:59:60Z"}, "InputError", "deadline"),
+        ({"dependencies": MANY_IDS}, "InputError", "there are 101; 100 are accepted"),
+        ({"dependencies": MANY_IDS[:100]}, "InputError", "and 90 more"),
+    ],
+    ids=str,
 )
-def test_a_definition_beyond_a_limit_is_refused(
+def test_a_refused_definition_makes_no_task_and_no_message(
     queue: Queue, changes: dict[str, Any], code: str, mentioned: str
 ) -> None:
-    task_id = slugid()
-    answer = queue.call("createTask", task_body(**changes), taskId=task_id)
-    body = answer.get_json()
-    assert answer.status_code == 400
-    assert body["code"].startswith(code)
-    assert mentioned in body["message"]
-    refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound")
+    refused(queue.call("createTask", task_body(**changes), taskId=OTHER_ID), 400, code, mentioned)
+    refused(queue.call("task", taskId=OTHER_ID), 404, "ResourceNotFound")
     assert queue.messages() == []
 
 
