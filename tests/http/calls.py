@@ -393,9 +393,9 @@ class Queue(QueueCalls):
         """Where a worker polls: the target of the signed URL of the pool's lowest priority."""
         return self.poll_urls()[-1]["signedPollUrl"].removeprefix(ROOT_URL)
 
-    def delete_message(self, message_id: str, receipt: str) -> TestResponse:
+    def delete_message(self, lease: MessageLease) -> TestResponse:
         """As a worker of the pool does it, at the lowest priority."""
-        return self.delete(self.poll_urls()[-1]["signedDeleteUrl"], MessageLease(message_id, receipt))
+        return self.delete(self.poll_urls()[-1]["signedDeleteUrl"], lease)
 
     def _check(
         self,

@@ -1,14 +1,20 @@
-"""Artifacts over HTTP: created, completed, redirected to and listed, and how each of these is refused."""
+"""Artifacts over HTTP: their names, what is redirected to, downloads, and bodies that are refused.
+
+What an artifact may be and become is shown in tests/domain and tests/services.
+"""
 
 import gzip
 import hashlib
 from datetime import timedelta
+from itertools import pairwise, product
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.http.calls import (
     BLOB,
+    ROOT,
     ROOT_URL,
     TASK_ID,
     Queue,
@@ -16,19 +22,11 @@ from tests.http.calls import (
     blob_of,
     refused,
     succeeded,
+    temporary,
 )
 
-GETS: list[tuple[str, dict[str, Any]]] = [("getArtifact", {"runId": 0}), ("getLatestArtifact", {})]
-each_get = pytest.mark.parametrize(("get", "of_run"), GETS, ids=[name for name, _ in GETS])
+GETS: dict[str, dict[str, Any]] = {"getArtifact": {"runId": 0}, "getLatestArtifact": {}}
 STORED_TYPE = "x-taskcluster-artifact-storage-type"
-
-
-def create(queue: Queue, task_id: str, body: Any, name: str = "a", run_id: Any = 0) -> Any:
-    return queue.call("createArtifact", body, taskId=task_id, runId=run_id, name=name)
-
-
-def complete(queue: Queue, task_id: str, etags: list[str], name: str = "a") -> Any:
-    return queue.call("completeArtifact", {"etags": etags}, taskId=task_id, runId=0, name=name)
 
 
 def location_of_blob(queue: Queue, content: bytes = BLOB, **encoded: Any) -> str:
@@ -38,7 +36,8 @@ def location_of_blob(queue: Queue, content: bytes = BLOB, **encoded: Any) -> str
     (upload,) = created.get_json()["requests"]
     headers = {name.replace("-", "_"): text for name, text in upload["headers"].items() if "encod" in name}
     etag = succeeded(queue.upload(upload["url"], content, **headers)).headers["etag"]
-    succeeded(complete(queue, task_id, [etag], "public/a"))
+    completed = {"etags": [etag]}
+    succeeded(queue.call("completeArtifact", completed, taskId=task_id, runId=0, name="public/a"))
     answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
     return str(answer.headers["location"].removeprefix(ROOT_URL))
 
@@ -86,99 +85,142 @@ def test_a_download_url_uploads_nothing_and_ends(queue: Queue) -> None:
     refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "the URL ended at")
 
 
-@each_get
 @pytest.mark.parametrize(
     "url",
     [
         "https://elsewhere.example.com/live.log",
         "http://h:1/a%2Fb//../c?x=[1]&y=%5B&z='|`#f?g",
         "https://elsewhere.example.com/?",
-        "HTTPS://Elsewhere.example.com",
     ],
 )
-def test_a_reference_redirects_to_its_url_unchanged_and_uncached(
-    queue: Queue, get: str, of_run: dict[str, Any], url: str
-) -> None:
+def test_a_reference_redirects_to_its_url_unchanged_and_uncached(queue: Queue, url: str) -> None:
     task_id = queue.running()
-    if url.startswith("HTTPS"):
-        refused(queue.artifact(task_id, "a", "reference", url=url), 400, "InputValidationError", "body/url")
-        return
     succeeded(queue.artifact(task_id, "a", "reference", url=url))
-    answer = queue.call(get, taskId=task_id, name="a", **of_run)
-    assert (answer.status_code, answer.headers["location"]) == (303, url)
-    assert answer.headers[STORED_TYPE] == "reference"
-    assert answer.headers["cache-control"] == "no-store"
+    for get, of_run in GETS.items():
+        answer = queue.call(get, taskId=task_id, name="a", **of_run)
+        assert (answer.status_code, answer.headers["location"]) == (303, url)
+        assert answer.headers[STORED_TYPE] == "reference"
+        assert answer.headers["cache-control"] == "no-store"
 
 
-@each_get
-def test_an_error_artifact_is_a_424_with_its_reason_and_message(
-    queue: Queue, get: str, of_run: dict[str, Any]
-) -> None:
-    task_id = queue.running()
-    succeeded(queue.artifact(task_id, "public/a", "error"))
-    answer = queue.call(get, taskId=task_id, name="public/a", credentials=None, **of_run)
-    assert answer.status_code == 424
-    assert answer.get_json() == {
-        "reason": "file-missing-on-worker",
-        "message": "there is no such file",
-    }
-    assert answer.headers[STORED_TYPE] == "error"
-
-
-@each_get
 @pytest.mark.parametrize("storage_type", ["s3", "azure"])
-def test_a_redirect_to_a_signed_url_is_not_cached(
-    queue: Queue, get: str, of_run: dict[str, Any], storage_type: str
-) -> None:
+def test_a_redirect_to_a_signed_url_is_not_cached(queue: Queue, storage_type: str) -> None:
     task_id = queue.running()
     succeeded(queue.artifact(task_id, "a", storage_type))
-    answer = queue.call(get, taskId=task_id, name="a", **of_run)
-    assert answer.status_code == 303
-    assert "sig=" in answer.headers["location"]
-    assert answer.headers[STORED_TYPE] == storage_type
-    assert answer.headers["cache-control"] == "no-store"
-    assert answer.get_json() == {"storageType": storage_type, "url": answer.headers["location"]}
+    for get, of_run in GETS.items():
+        answer = queue.call(get, taskId=task_id, name="a", **of_run)
+        assert answer.status_code == 303
+        assert "sig=" in answer.headers["location"]
+        assert answer.headers[STORED_TYPE] == storage_type
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.get_json() == {"storageType": storage_type, "url": answer.headers["location"]}
 
 
-@each_get
-def test_only_names_that_begin_with_public_slash_need_no_scope(
-    queue: Queue, get: str, of_run: dict[str, Any]
-) -> None:
+def test_an_error_artifact_is_a_424_with_its_reason_and_message(queue: Queue) -> None:
     task_id = queue.running()
-    for name in ("public", "publicity/a", "Public/a", "/public/a", "./public/a", "x/../public/a"):
+    succeeded(queue.artifact(task_id, "public/a", "error"))
+    for get, of_run in GETS.items():
+        answer = queue.call(get, taskId=task_id, name="public/a", credentials=None, **of_run)
+        assert (answer.status_code, answer.headers[STORED_TYPE]) == (424, "error")
+        said = {"reason": "file-missing-on-worker", "message": "there is no such file"}
+        assert answer.get_json() == said
+
+
+def links(queue: Queue, task_id: str, *names: str) -> None:
+    """Each name but the last is a link to the next name."""
+    for name, target in pairwise(names):
+        succeeded(queue.artifact(task_id, name, "link", artifact=target))
+
+
+def test_more_than_thirty_links_and_a_circle_of_links_are_refused(queue: Queue) -> None:
+    task_id = queue.running()
+    names = [f"public/{number}" for number in range(32)]
+    links(queue, task_id, *names)
+    succeeded(queue.artifact(task_id, names[-1], "reference"))
+    links(queue, task_id, "a", "b", "a")
+    succeeded(queue.call("artifact", taskId=task_id, runId=0, name="public/1"))
+    for name in ("public/0", "a"):
+        answer = queue.call("artifact", taskId=task_id, runId=0, name=name)
+        refused(answer, 400, "InputError", f"{name!r} leads through more than 30 links, or in a circle")
+
+
+@pytest.mark.parametrize("call", ["getArtifact", "artifact"])
+def test_a_public_link_does_not_open_a_private_target(queue: Queue, call: str) -> None:
+    task_id = queue.running()
+    links(queue, task_id, "public/a", "private/b", "private/c")
+    succeeded(queue.artifact(task_id, "private/c", "reference"))
+    asked: dict[str, Any] = {"taskId": task_id, "name": "public/a", "runId": 0}
+    refused(queue.call(call, credentials=None, **asked), 403, "InsufficientScopes", "private/b")
+    some = temporary(ROOT, ["queue:get-artifact:private/b"])
+    refused(queue.call(call, credentials=some, **asked), 403, "InsufficientScopes", "private/c")
+    succeeded(queue.call(call, credentials=temporary(ROOT, ["queue:get-artifact:private/*"]), **asked))
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ([], "body"),
+    ({}, '"storageType" is a required property'),
+    ({"storageType": "gcs"}, "one of s3, azure, blob, object, reference, link, error is accepted"),
+    (artifact_body("s3", contentType=None), '"contentType" is a required property'),
+    (artifact_body("s3", expires="tomorrow"), "body/expires"),
+    (artifact_body("s3", contentType="text/plain\r\nx: y"), "body/contentType"),
+    (artifact_body("s3", url="https://example.com"), "body/url"),
+    (artifact_body("reference", url=None), '"url" is a required property'),
+    (artifact_body("reference", url="javascript:alert(1)"), "body/url"),
+    (artifact_body("reference", url="HTTPS://Elsewhere.example.com"), "body/url"),
+    (artifact_body("error", contentType="text/plain"), "body/contentType"),
+    (artifact_body("error", reason="because"), "file-missing-on-worker"),
+    (artifact_body("blob", contentLength=-1), "body/contentLength"),
+    (artifact_body("blob", contentEncoding="g zip"), "body/contentEncoding"),
+    (artifact_body("blob", parts=[]), "body/parts"),
+    (artifact_body("blob", parts=[{"sha256": "0" * 64, "size": 1}] * 10001), "body/parts"),
+    (artifact_body("blob", putUrl="x"), "putUrl"),
+]
+
+
+def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue) -> None:
+    where: dict[str, Any] = {"taskId": queue.running(), "runId": 0, "name": "a"}
+    for body, said in REFUSED:
+        refused(queue.call("createArtifact", body, **where), 400, "InputValidationError", said)
+    assert queue.call("getArtifact", **where).status_code == 404
+
+
+# --- names are data: docs/explanation/legacy-clients.md#requests
+
+NAMES = [
+    "public/logs/live.log", ".", "..", "../../../etc/passwd", "public/../private", "/", "//", "/a", "a/",
+    "a//b", "a/b", "a b", " ", "a+b", "<b>'\"&|\\^`{}[]~!$*(),;:@=", "runs/0/artifacts/x", "x/claim",
+    "a" * 1024, "b" * 1023 + "/", "/" * 1024,
+]  # fmt: skip
+INVALID = ["", "\x00", "a\nb", "a\x7f", "\u00e4", "\u2028", "a" * 1025]
+
+
+def test_a_slash_in_a_name_may_be_encoded_or_not(queue: Queue) -> None:
+    task_id = queue.running()
+    for number, name in enumerate(NAMES):
+        url = f"https://elsewhere.example.com/{number}"
+        succeeded(queue.artifact(task_id, name, "reference", url=url))
+    for number, name in enumerate(NAMES):
+        for written in (quote(name, safe="/"), quote(name, safe=""), quote(name, safe="/~!$&'()*+,=:@")):
+            for of in ("/runs/0", ""):
+                answer = queue.send("GET", f"/v1/task/{task_id}{of}/artifacts/{written}")
+                assert answer.status_code == 303, written
+                assert answer.headers["location"].endswith(f"/{number}"), "no other artifact's"
+
+
+def test_an_invalid_name_is_refused(queue: Queue) -> None:
+    task_id = queue.running()
+    for name, (get, of_run) in product(INVALID, GETS.items()):
+        answer = queue.call(get, taskId=task_id, name=name, **of_run)
+        refused(answer, 400, "InvalidRequestArguments", "name is")
+        refused(queue.artifact(task_id, name), 400, "InvalidRequestArguments", "name is")
+
+
+def test_a_hawk_header_covers_one_spelling_of_a_name(queue: Queue) -> None:
+    task_id = queue.running()
+    for name in ("a/b", "a%2Fb"):
         succeeded(queue.artifact(task_id, name, "reference"))
-        answer = queue.call(get, taskId=task_id, name=name, credentials=None, **of_run)
-        refused(answer, 403, "InsufficientScopes", f"`queue:get-artifact:{name}`")
-
-
-SHA256 = "0" * 64
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({}, '"storageType" is a required property'),
-        (
-            {"storageType": "gcs", "expires": "x"},
-            "one of s3, azure, blob, object, reference, link, error is accepted",
-        ),
-        (artifact_body("s3", contentType=None), '"contentType" is a required property'),
-        (artifact_body("s3", expires="tomorrow"), "body/expires"),
-        (artifact_body("s3", contentType="text/plain\r\nx: y"), "body/contentType"),
-        (artifact_body("s3", url="https://example.com"), "body/url"),
-        (artifact_body("reference", url=None), '"url" is a required property'),
-        (artifact_body("reference", url="javascript:alert(1)"), "body/url"),
-        (artifact_body("error", contentType="text/plain"), "body/contentType"),
-        (artifact_body("error", reason="because"), "file-missing-on-worker"),
-        (artifact_body("blob", contentLength=-1), "body/contentLength"),
-        (artifact_body("blob", contentEncoding="g zip"), "body/contentEncoding"),
-        (artifact_body("blob", parts=[]), "body/parts"),
-        (artifact_body("blob", parts=[{"sha256": SHA256, "size": 1}] * 10001), "body/parts"),
-        (artifact_body("blob", putUrl="x"), "putUrl"),
-        ([], "body"),
-    ],
-)
-def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue, body: Any, said: str) -> None:
-    task_id = queue.running()
-    refused(create(queue, task_id, body), 400, "InputValidationError", said)
-    assert queue.call("getArtifact", taskId=task_id, runId=0, name="a").status_code == 404
+    of_run = f"/v1/task/{task_id}/runs/0/artifacts/"
+    signed = f"{ROOT_URL}{of_run}a%2Fb"
+    assert queue.send("GET", f"{of_run}a%2Fb", signed_url=signed).status_code == 303
+    for other in ("a/b", "a%2fb", "a%252Fb", "%61%2Fb"):
+        refused(queue.send("GET", of_run + other, signed_url=signed), 401, "AuthenticationFailed")

@@ -15,7 +15,6 @@ from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.http.request_journal import shown_target
 from tests.http.calls import (
     NOW,
-    POOL,
     PROVISIONER,
     ROOT,
     ROOT_URL,
@@ -27,6 +26,7 @@ from tests.http.calls import (
 )
 from tests.memory_server import FakeClock
 
+POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 SECRET = "S3CRETsecretS3CRETsecret"
 SIGNED = f"se=2018&sig={SECRET}&sp=p&sv=2025"
 
@@ -61,14 +61,10 @@ def last(queue: Queue) -> dict[str, Any]:
     return request
 
 
-def poll_target(queue: Queue, name: str = "signedPollUrl") -> str:
-    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"]
-    return str(urls[-1][name].removeprefix(ROOT_URL))
-
-
 def test_a_request_is_recorded_with_its_task_worker_and_client(queue: Queue) -> None:
     task_id = queue.running()
     claim = last(queue)
+    until = format_time(queue.clock.now() + timedelta(minutes=20))
     assert claim == {
         "method": "POST",
         "path": f"/v1/task/{task_id}/runs/0/claim",
@@ -77,15 +73,9 @@ def test_a_request_is_recorded_with_its_task_worker_and_client(queue: Queue) -> 
         "clientId": "root",
         "taskId": task_id,
         "runId": 0,
-        "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
+        "taskQueueId": POOL_NAME,
         "priority": "lowest",
-        "claims": [
-            {
-                "taskId": task_id,
-                "runId": 0,
-                "takenUntil": format_time(queue.clock.now() + timedelta(minutes=20)),
-            }
-        ],
+        "claims": [{"taskId": task_id, "runId": 0, "takenUntil": until}],
         **WORKER,
     }
 
@@ -104,19 +94,16 @@ def test_a_request_is_recorded_with_the_time_when_it_came_and_that_when_it_was_a
 
 def test_a_request_without_an_endpoint_is_recorded(queue: Queue) -> None:
     queue.send("GET", "/nowhere?limit=2", credentials=None)
-    assert last(queue) == {
-        "method": "GET",
-        "path": "/nowhere?limit=2",
-        "status": 404,
-        "code": "ResourceNotFound",
-        "reason": "there is no GET /nowhere; /references/queue/v1/api.json lists the endpoints",
-    }
+    request = last(queue)
+    assert "there is no GET /nowhere" in request.pop("reason")
+    said = {"method": "GET", "path": "/nowhere?limit=2", "status": 404, "code": "ResourceNotFound"}
+    assert request == said
     queue.send("GET", "/ready", credentials=None)
     assert last(queue)["endpoint"] == "ready"
 
 
 def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> None:
-    target = poll_target(queue)
+    target = queue.poll_target()
     waiting = queue.create()
     queue.send("GET", f"{target}&numofmessages=2", credentials=None)
     polled = last(queue)
@@ -133,15 +120,15 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(queue: Queue) -> 
         "status": 200,
         "taskId": waiting,
         "runId": 0,
-        "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
+        "taskQueueId": POOL_NAME,
         "priority": "lowest",
     }
     several = sorted(queue.create() for _ in range(2))
     message, _ = queue.messages()
     assert sorted(last(queue)["taskIds"]) == several
-    url, receipt = poll_target(queue, "signedDeleteUrl"), message.lease.receipt
+    receipt = message.lease.receipt
     for status, code in ((204, None), (404, "MessageNotFound")):
-        queue.delete(url, message.lease)
+        queue.delete_message(message.lease)
         request = last(queue)
         assert (request["endpoint"], request["status"], request.get("code")) == ("azure.delete", status, code)
         assert request["taskId"] in several
@@ -165,10 +152,8 @@ def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(queue:
 
 
 def test_requests_of_control_and_of_event_streams_are_not_recorded(queue: Queue) -> None:
-    assert requests(queue) == []
-    for target in ("/control/v1/clock", "/control/v1/faults", "/events"):
-        method = "HEAD" if target == "/events" else "GET"
-        queue.send(method, target)
+    queue.send("GET", "/control/v1/clock")
+    queue.send("HEAD", "/events")
     assert requests(queue) == []
 
 
@@ -190,26 +175,26 @@ def test_requests_are_listed_oldest_first_and_followed_by_their_numbers(queue: Q
 # --- secrets
 
 
-@pytest.mark.parametrize(
-    ("target", "shown"),
-    [
-        ("/a/b", "/a/b"),
-        ("/a?", "/a?"),
-        ("/a?limit=5&continuationToken=abc_-", "/a?limit=5&continuationToken=abc_-"),
-        ("/a?numofmessages=32&visibilitytimeout=300", "/a?numofmessages=32&visibilitytimeout=300"),
-        (f"/a?visibilitytimeout=300&{SIGNED}", "/a?visibilitytimeout=300&***"),
-        (f"/a/m?popreceipt={SECRET}%3D&{SIGNED}&timeout=5", "/a/m?timeout=5&***"),
-        (f"/uploads/ticket?signature={SECRET}", "/uploads/ticket?***"),
-        (f"/a?bewit={SECRET}", "/a?***"),
-        (f"/a?{SECRET}", "/a?***"),
-        (f"/a?limit={SECRET}/{SECRET}?", "/a?***"),
-        (f"/a%3Fsig%3D{SECRET}", "/a%3F***"),
-        (f"/a/sig={SECRET}", "/a/***"),
-        (f"/a?limit=sig%3D{SECRET}", "/a?***"),
-    ],
-)
-def test_a_query_is_shown_without_possible_secrets(target: str, shown: str) -> None:
-    assert shown_target(target) == shown
+SHOWN = [
+    ("/a/b", "/a/b"),
+    ("/a?", "/a?"),
+    ("/a?limit=5&continuationToken=abc_-", "/a?limit=5&continuationToken=abc_-"),
+    ("/a?numofmessages=32&visibilitytimeout=300", "/a?numofmessages=32&visibilitytimeout=300"),
+    (f"/a?visibilitytimeout=300&{SIGNED}", "/a?visibilitytimeout=300&***"),
+    (f"/a/m?popreceipt={SECRET}%3D&{SIGNED}&timeout=5", "/a/m?timeout=5&***"),
+    (f"/uploads/ticket?signature={SECRET}", "/uploads/ticket?***"),
+    (f"/a?bewit={SECRET}", "/a?***"),
+    (f"/a?{SECRET}", "/a?***"),
+    (f"/a?limit={SECRET}/{SECRET}?", "/a?***"),
+    (f"/a%3Fsig%3D{SECRET}", "/a%3F***"),
+    (f"/a/sig={SECRET}", "/a/***"),
+    (f"/a?limit=sig%3D{SECRET}", "/a?***"),
+]
+
+
+def test_a_query_is_shown_without_possible_secrets() -> None:
+    for target, shown in SHOWN:
+        assert shown_target(target) == shown
 
 
 def test_the_journal_holds_no_secret(queue: Queue) -> None:
@@ -217,11 +202,9 @@ def test_the_journal_holds_no_secret(queue: Queue) -> None:
     signed = hawk(ROOT, "GET", ROOT_URL + target, queue.clock.now())
     queue.send("GET", target, credentials=None, headers={"Authorization": signed})
     queue.call("createTask", {"payload": {"accessToken": SECRET}, "workerId": SECRET * 9}, taskId=slugid())
-    queue.call("claimTask", {"workerGroup": 5, "workerId": [SECRET]}, taskId=slugid(), runId=0)
-    queue.call(
-        "claimTask", {"messageId": SECRET, "receipt": SECRET, "signature": SECRET}, taskId=slugid(), runId=0
-    )
-    queue.call("claimTask", ["workerId", SECRET], taskId=slugid(), runId=0)
+    proof = {"messageId": SECRET, "receipt": SECRET, "signature": SECRET}
+    for body in ({"workerGroup": 5, "workerId": [SECRET]}, proof, ["workerId", SECRET]):
+        queue.call("claimTask", body, taskId=slugid(), runId=0)
     recorded = json.dumps(requests(queue))
     mac = re.findall(r'mac="([^"]+)"', signed)[0]
     assert [secret for secret in (SECRET, mac, ROOT.access_token) if secret in recorded] == []

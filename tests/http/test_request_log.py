@@ -5,9 +5,9 @@ import json
 import re
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
@@ -34,12 +34,10 @@ from tests.system.processes import SECRET_MARKS
 SECRET = "S3CRETsecretS3CRETsecret"
 
 
-def logged(
-    queue: Queue, *request: Any, call: bool = False, **more: Any
-) -> tuple[TestResponse, dict[str, Any]]:
+def logged(queue: Queue, *request: Any, **more: Any) -> tuple[TestResponse, dict[str, Any]]:
     """An answer that was read to its end, and the line of its request."""
     with capture_logs() as logs:
-        answer = (queue.call if call else queue.send)(*request, **more)
+        answer = queue.send(*request, **more)
         answer.get_data()
         assert logs == [], "the line is written when the answer is closed"
         answer.close()
@@ -51,53 +49,36 @@ def logged(
 
 
 def test_a_line_has_the_client_the_endpoint_and_the_status(queue: Queue) -> None:
-    task_id = slugid()
-    for prefix in ("/v1", "/api/queue/v1"):
-        _, line = logged(queue, "createTask", task_body(), call=True, prefix=prefix, taskId=task_id)
-        assert line == {
-            "method": "PUT",
-            "path": f"{prefix}/task/{task_id}",
-            "endpoint": "createTask",
-            "status": 200,
-            "client_id": "root",
-        }
+    target = f"/api/queue/v1/task/{slugid()}"
+    _, line = logged(queue, "PUT", target, json.dumps(task_body()).encode())
+    said = {"method": "PUT", "path": target, "endpoint": "createTask", "status": 200, "client_id": "root"}
+    assert line == said
 
 
-ENDED = temporary(ROOT, ["x"], None, NOW - timedelta(hours=2), NOW - timedelta(hours=1))
-WHY = [
-    (Credentials("nobody", SECRET), "no such client", "nobody"),
-    (Credentials(SECRET, ROOT.client_id), "no such client", "(looks like an access token)"),
-    (replace(ROOT, access_token=SECRET), "wrong key", "root"),
-    (ENDED, "certificate expired", "root"),
-]
+def test_only_the_log_says_why_credentials_are_refused(queue: Queue) -> None:
+    ended = temporary(ROOT, ["x"], None, NOW - timedelta(hours=2), NOW - timedelta(hours=1))
+    for credentials, reason, claimed in (
+        (Credentials(SECRET, ROOT.client_id), "no such client", "(looks like an access token)"),
+        (replace(ROOT, access_token=SECRET), "wrong key", "root"),
+        (ended, "certificate expired", "root"),
+    ):
+        answer, line = logged(queue, "GET", "/v1/poll-task-url/p/w", credentials=credentials)
+        assert reason not in refused(answer, 401, "AuthenticationFailed")
+        assert reason in line["reason"]
+        assert line["claimed_client_id"] == claimed
+        assert "client_id" not in line
+        assert SECRET not in str(line)
 
 
-@pytest.mark.parametrize(("credentials", "reason", "claimed"), WHY, ids=[reason for _, reason, _ in WHY])
-def test_only_the_log_says_why_credentials_are_refused(
-    queue: Queue, credentials: Credentials, reason: str, claimed: str
-) -> None:
-    answer, line = logged(queue, "pollTaskUrls", call=True, credentials=credentials, **POOL)
-    assert reason not in refused(answer, 401, "AuthenticationFailed")
-    assert reason in line["reason"]
-    assert line["claimed_client_id"] == claimed
-    assert "client_id" not in line
-    assert SECRET not in str(line)
-
-
-@pytest.mark.parametrize("given", ["a", "an-Id_0", "a" * 64])
-def test_a_plain_request_id_of_the_client_is_used(queue: Queue, given: str) -> None:
-    for target in ("/v1/ping", "/v1/no-such"):
+def test_a_plain_request_id_of_the_client_is_used_and_another_is_replaced(queue: Queue) -> None:
+    def answered(given: str, target: str = "/v1/ping") -> str:
         answer, _ = logged(queue, "GET", target, credentials=None, headers={"X-Request-Id": given})
-        assert answer.headers["x-request-id"] == given
+        return str(answer.headers["x-request-id"])
 
-
-@pytest.mark.parametrize("given", ["", "a" * 65, "a b", "a/b", 'a"b', "{}", "\u00e9"])
-def test_an_invalid_request_id_is_replaced_by_a_new_one(queue: Queue, given: str) -> None:
-    made = set()
-    for _ in range(2):
-        answer, _ = logged(queue, "GET", "/v1/ping", credentials=None, headers={"X-Request-Id": given})
-        made.add(answer.headers["x-request-id"])
-    assert len(made) == 2
+    for given in ("a", "an-Id_0", "a" * 64):
+        assert [answered(given), answered(given, "/v1/no-such")] == [given, given]
+    made = [answered(given) for given in ("", "", "a" * 65, "a b", "a/b", 'a"b', "{}", "\u00e9")]
+    assert len({*made}) == len(made)
     assert all(re.fullmatch("[A-Za-z0-9_-]{12}", request_id) for request_id in made)
 
 
@@ -112,8 +93,7 @@ def test_the_line_of_a_redirect_does_not_say_where_it_leads(queue: Queue) -> Non
 
 def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     queue.create()
-    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
-    target = urls["signedPollUrl"].removeprefix(ROOT_URL)
+    target = queue.poll_target()
     _, line = logged(queue, "GET", target, credentials=None)
     assert (line["path"], line["status"]) == (target.partition("?")[0], 200)
     assert list(line) == ["method", "path", "endpoint", "status", "task_queue_id", "priority"]
@@ -140,89 +120,74 @@ def test_empty_polls_are_at_the_level_debug_and_counted_in_one_line_a_minute(que
     ]
 
 
-@pytest.mark.parametrize(
-    ("target", "headers", "body"),
-    [
-        (f"/v1/task/T?bewit={SECRET}", {}, None),
-        (f"/v1/task/T%3Fbewit%3D{SECRET}", {}, None),
-        (f"/v1/task/T%3Fbewit={SECRET}", {}, None),
-        (f"/azure/embedded/q/messages?sv=1&sig={SECRET}", {}, None),
-        (f"/azure/embedded/q/messages%3fsv=1&sig={SECRET}", {}, None),
-        (f"/azure/embedded/q/messages/m?popreceipt={SECRET}&sig={SECRET}", {}, None),
-        (f"/uploads/ticket?signature={SECRET}", {}, None),
-        (f"/uploads/ticket&SIGNATURE={SECRET}", {}, None),
-        (f"http://queue.test/v1/ping?sig={SECRET}", {}, None),
-        (
-            "/v1/poll-task-url/p/w",
-            {"Authorization": f'Hawk id="root", ts="1", nonce="a", mac="{SECRET}"'},
-            None,
-        ),
-        (
-            "/v1/poll-task-url/p/w",
-            {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'},
-            None,
-        ),
-        ("/v1/poll-task-url/p/w", {"Authorization": f"Bearer {SECRET}"}, None),
-        ("/v1/poll-task-url/p/w", {"Authorization": f"SharedKey embedded:{SECRET}"}, None),
-        ("/v1/ping", {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'}, None),
-        ("/v1/ping", {"X-Request-Id": f"sig={SECRET}", "Cookie": SECRET, "User-Agent": SECRET}, None),
-        ("/v1/ping", {"Referer": f"http://h/?sig={SECRET}", "X-Forwarded-For": SECRET}, None),
-        ("/v1/task/T/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
-        (f"/v1/task/{TASK_ID}/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
-        (f"/v1/task/{TASK_ID}/runs/0/claim", {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
-    ],
-)
-def test_no_secret_is_in_the_log_wherever_it_was_sent(
-    queue: Queue, target: str, headers: dict[str, str], body: Any
-) -> None:
-    sent = base64.b64encode(SECRET.encode()).decode()
-    with capture_logs() as logs:
-        for method in ("GET", "PUT", "POST", "DELETE"):
+POLLING, CLAIM = "/v1/poll-task-url/p/w", f"/v1/task/{TASK_ID}/runs/0/claim"
+SENT: list[tuple[str, dict[str, str], Any]] = [
+    (f"/v1/task/T?bewit={SECRET}", {}, None),
+    (f"/v1/task/T%3Fbewit%3D{SECRET}", {}, None),
+    (f"/v1/task/T%3Fbewit={SECRET}", {}, None),
+    (f"/azure/embedded/q/messages?sv=1&sig={SECRET}", {}, None),
+    (f"/azure/embedded/q/messages%3fsv=1&sig={SECRET}", {}, None),
+    (f"/azure/embedded/q/messages/m?popreceipt={SECRET}&sig={SECRET}", {}, None),
+    (f"/uploads/ticket?signature={SECRET}", {}, None),
+    (f"/uploads/ticket&SIGNATURE={SECRET}", {}, None),
+    (f"http://queue.test/v1/ping?sig={SECRET}", {}, None),
+    (POLLING, {"Authorization": f'Hawk id="root", ts="1", nonce="a", mac="{SECRET}"'}, None),
+    (POLLING, {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'}, None),
+    (POLLING, {"Authorization": f"Bearer {SECRET}"}, None),
+    (POLLING, {"Authorization": f"SharedKey embedded:{SECRET}"}, None),
+    ("/v1/ping", {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'}, None),
+    ("/v1/ping", {"X-Request-Id": f"sig={SECRET}", "Cookie": SECRET, "User-Agent": SECRET}, None),
+    ("/v1/ping", {"Referer": f"http://h/?sig={SECRET}", "X-Forwarded-For": SECRET}, None),
+    ("/v1/task/T/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
+    (CLAIM, {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
+    (CLAIM, {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
+]
+
+
+def test_no_secret_is_in_the_log_wherever_it_was_sent(queue: Queue) -> None:
+    encoded = base64.b64encode(SECRET.encode()).decode()
+    for (target, headers, body), method in product(SENT, ("GET", "PUT", "POST", "DELETE")):
+        path, _, query = target.partition("?")
+        with capture_logs() as logs:
             queue.http.open(
-                target.partition("?")[0],
+                path,
                 base_url=ROOT_URL,
                 method=method,
                 headers=headers,
-                environ_overrides={"RAW_URI": target, "QUERY_STRING": target.partition("?")[2]},
+                environ_overrides={"RAW_URI": target, "QUERY_STRING": query},
                 **({} if body is None else {"json": body}),
             ).close()
-    assert [line["event"] for line in logs if line["event"] != "authentication-ignored"] == ["request"] * 4
-    text = json.dumps(logs)
-    assert [mark for mark in (SECRET, sent, *SECRET_MARKS) if mark in text] == []
+        assert [line["event"] for line in logs if line["event"] != "authentication-ignored"] == ["request"]
+        text = json.dumps(logs)
+        assert [mark for mark in (SECRET, encoded, *SECRET_MARKS) if mark in text] == [], (method, target)
 
 
-@pytest.mark.parametrize(
-    ("sent", "status", "reason"),
-    [
-        ({"deadline": SECRET}, 400, "body/deadline is ***: "),
-        ({"metadata": {"name": "it's", "description": f"\"{SECRET}'", "owner": SECRET, "source": SECRET}},
-         400, "body/metadata/owner is ***: "),
-        ({"priority": f"{SECRET} it's {SECRET}", "schedulerId": f"{SECRET} {SECRET}" * 50},
-         400, "; body/schedulerId is ***: "),
-        ({SECRET: 1}, 400, "body: Additional properties are not allowed (*** was unexpected)"),
-        ({"scopes": [f"{SECRET}**"]}, 400, "the scope *** ends in ***"),
-        ({"payload": {"env": {"TOKEN": SECRET}}}, 409, "exists with another definition: payload"),
-        (f'[{{"{SECRET}": 1, "{SECRET}": 1}}]', 400, "the body is not JSON: the key *** stands twice"),
-    ],
-)  # fmt: skip
-def test_a_reason_does_not_repeat_what_the_body_holds(
-    queue: Queue, sent: Any, status: int, reason: str
-) -> None:
-    task_id = queue.create()
-    if isinstance(sent, str):
-        target = f"/v1/task/{task_id}"
-        answer, line = logged(queue, "PUT", target, sent.encode())
-    else:
-        answer, line = logged(queue, "createTask", {**task_body(), **sent}, call=True, taskId=task_id)
-    assert (answer.status_code, line["status"]) == (status, status)
-    assert reason in line["reason"]
-    assert SECRET not in str(line)
+REASONS: list[tuple[Any, int, str]] = [
+    ({"deadline": SECRET}, 400, "body/deadline is ***: "),
+    ({"metadata": {"name": "it's", "description": f"\"{SECRET}'", "owner": SECRET, "source": SECRET}},
+     400, "body/metadata/owner is ***: "),
+    ({"priority": f"{SECRET} it's {SECRET}", "schedulerId": f"{SECRET} {SECRET}" * 50},
+     400, "; body/schedulerId is ***: "),
+    ({SECRET: 1}, 400, "body: Additional properties are not allowed (*** was unexpected)"),
+    ({"scopes": [f"{SECRET}**"]}, 400, "the scope *** ends in ***"),
+    ({"payload": {"env": {"TOKEN": SECRET}}}, 409, "exists with another definition: payload"),
+    (f'[{{"{SECRET}": 1, "{SECRET}": 1}}]', 400, "the body is not JSON: the key *** stands twice"),
+]  # fmt: skip
+
+
+def test_a_reason_does_not_repeat_what_the_body_holds(queue: Queue) -> None:
+    target = f"/v1/task/{queue.create()}"
+    for sent, status, reason in REASONS:
+        body = sent if isinstance(sent, str) else json.dumps({**task_body(), **sent})
+        answer, line = logged(queue, "PUT", target, body.encode())
+        assert (answer.status_code, line["status"]) == (status, status)
+        assert reason in line["reason"]
+        assert SECRET not in str(line)
 
 
 def test_every_refusal_has_its_reason_whatever_refused_it(queue: Queue) -> None:
     task_id = queue.running()
-    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
-    poll, delete = (urls[name].removeprefix(ROOT_URL) for name in ("signedPollUrl", "signedDeleteUrl"))
+    poll = queue.poll_target()
     for method, target in [
         ("GET", "/nowhere"),
         ("POST", "/v1/ping"),
@@ -234,7 +199,7 @@ def test_every_refusal_has_its_reason_whatever_refused_it(queue: Queue) -> None:
         ("GET", poll + "x"),
         ("GET", poll + "&numofmessages=99"),
         ("PUT", poll),
-        ("DELETE", delete.replace("{{messageId}}", task_id).replace("{{popReceipt}}", "x")),
+        ("DELETE", poll.replace("?", f"/{task_id}?popreceipt=x&")),
         ("GET", "/azure/another/queue/messages"),
         ("PUT", "/uploads/forged"),
         ("GET", "/uploads/forged"),
