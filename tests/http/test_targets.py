@@ -1,5 +1,7 @@
 """The request target as it was sent: routed by, signed, and never a crash."""
 
+from typing import Any
+
 import pytest
 
 from tests.http.calls import ROOT, TASK_ID, Queue, hawk, refused, succeeded
@@ -92,9 +94,10 @@ def test_an_invalid_run_id_is_refused(queue: Queue, run_id: str) -> None:
 @pytest.mark.parametrize("name", ["taskId", "taskGroupId"])
 @pytest.mark.parametrize("wrong", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22])
 def test_an_invalid_id_is_refused(queue: Queue, name: str, wrong: str) -> None:
-    answer = queue.call("task" if name == "taskId" else "listTaskGroup", **{name: wrong})
+    params: dict[str, Any] = {name: wrong}
+    answer = queue.call("task" if name == "taskId" else "listTaskGroup", **params)
     refused(answer, 400, "InvalidRequestArguments", name, repr(wrong), "must match")
-    assert answer.get_json()["requestInfo"]["params"] == {name: wrong}
+    assert answer.get_json()["requestInfo"]["params"] == params
 
 
 @pytest.mark.parametrize(
