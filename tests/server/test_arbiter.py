@@ -1,5 +1,5 @@
 import errno
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from gunicorn.app.base import BaseApplication
@@ -14,40 +14,35 @@ class Application(BaseApplication):
     def load(self) -> Any: ...
 
 
-@pytest.mark.parametrize(("others", "code"), [({}, Arbiter.WORKER_BOOT_ERROR), ({2: None}, 1)])
-def test_a_process_that_cannot_begin_ends_the_server_only_if_it_is_the_first(
-    others: dict[int, Any], code: int
-) -> None:
+def arbiter(fork: BaseException, in_memory: bool = False, others: int = 0) -> Arbiter:
+    """An arbiter with so many processes, whose next fork raises this."""
+
     def fail(_arbiter: object, worker: Any) -> None:
         worker.tmp.close()
-        raise SystemExit(Arbiter.WORKER_BOOT_ERROR)  # as in the new process
-
-    class Parent(Arbiter):
-        WORKERS = others
+        raise fork
 
     application = Application()
     application.cfg.set("pre_fork", fail)
-    arbiter = Parent(application, None, in_memory=False)
-    arbiter.pid = 1
-    with pytest.raises(SystemExit) as ended:
-        arbiter.spawn_worker()
+
+    class Parent(Arbiter):
+        WORKERS: ClassVar[dict[int, Any]] = dict.fromkeys(range(others))
+        pid = 1
+
+    return Parent(application, None, in_memory)
+
+
+@pytest.mark.parametrize(("others", "code"), [(0, Arbiter.WORKER_BOOT_ERROR), (1, 1)])
+def test_a_process_that_cannot_begin_ends_the_server_only_if_it_is_the_first(others: int, code: int) -> None:
+    with pytest.raises(SystemExit) as ended:  # as in the new process
+        arbiter(SystemExit(Arbiter.WORKER_BOOT_ERROR), others=others).spawn_worker()
     assert ended.value.code == code
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_where_the_system_has_no_room_for_a_process_the_server_goes_on(in_memory: bool) -> None:
-    def refuse(_arbiter: object, worker: Any) -> None:
-        worker.tmp.close()
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    application = Application()
-    application.cfg.set("pre_fork", refuse)
-    arbiter = Arbiter(application, None, in_memory)
-    arbiter.pid = 1
+    short = arbiter(BlockingIOError(errno.EAGAIN, "no room"), in_memory)
     with capture_logs() as logs:
         for _ in range(2):
-            arbiter.spawn_worker()
-    assert [(line["event"], line["error"]) for line in logs] == [
-        ("server-process-not-started", "Resource temporarily unavailable")
-    ]
-    assert arbiter.worker_age == 0, "the next process is the first"
+            short.spawn_worker()
+    assert [(line["event"], line["error"]) for line in logs] == [("server-process-not-started", "no room")]
+    assert short.worker_age == 0, "the next process is the first"

@@ -1,15 +1,9 @@
 """The local authority: what it makes, for which names it can sign, and when it is renewed."""
 
-import os
-import socket
 import ssl
 import stat
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,13 +11,15 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
+from legacy_queue.config import Settings
 from legacy_queue.config.certificate_names import names_in
 from legacy_queue.server.local_authority import ALWAYS, Issued, LocalAuthority, issue_server
+from legacy_queue.server.tls import ServerTls
+from tests.server.serving import LONG, Tls, serving
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAME = "queue.taskcluster.net"
 DAY = timedelta(days=1)
-LONG = 60.0
 NODE_6 = Path(__file__).parents[1] / "clients/node_modules/node-6/bin/node"
 NODE = """
 const [port, name, ca] = process.argv.slice(1);
@@ -48,17 +44,12 @@ def certificate(path: Path) -> x509.Certificate:
 
 
 def test_the_authority_lives_ten_years_and_the_server_certificate_ninety_days(tmp_path: Path) -> None:
-    authority = made(tmp_path, NAME)
+    authority = made(tmp_path / "tls", NAME)
     assert certificate(authority.certificate).not_valid_after_utc - NOW >= 3650 * DAY
     assert certificate(authority.server).not_valid_after_utc - NOW == 90 * DAY
     assert names_in(authority.server) == (*ALWAYS, NAME)
-
-
-def test_every_file_of_the_authority_is_private(tmp_path: Path) -> None:
-    made(tmp_path / "tls")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
-    assert modes == {0o600}
-    assert stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o700
+    assert modes == {0o600}, "every file is private"
 
 
 def test_nothing_is_written_again_until_a_month_before_the_end(tmp_path: Path) -> None:
@@ -86,74 +77,29 @@ def test_a_new_name_replaces_the_authority_by_one_for_all_names_and_is_logged(tm
     assert "10.9.8.7" in names_in(authority.server)
 
 
-@pytest.mark.processes
-def test_processes_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
-    code = (
-        "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
-        "from legacy_queue.server.local_authority import LocalAuthority\n"
-        "authority = LocalAuthority(Path(sys.argv[1])); sys.stdin.readline()\n"
-        "authority.ensure(datetime.now(UTC))\n"
-    )
-    gate, opened = os.pipe()
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=gate, stdout=subprocess.PIPE)
-        for _ in range(4)
-    ]
-    os.close(gate)
-    os.close(opened)
-    outputs = [process.communicate()[0].decode() for process in started]
-    assert [process.returncode for process in started] == [0] * 4
-    assert sum(output.count("tls-authority-made") for output in outputs) == 1
+def test_servers_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as threads, capture_logs() as logs:
+        list(threads.map(lambda _: made(tmp_path), range(4)))
+    assert [line["event"] for line in logs].count("tls-authority-made") == 1
 
 
-@contextmanager
-def answering(path: Path) -> Iterator[int]:
-    """The port of a TLS server that has the certificate in this file."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def accepts(authority: LocalAuthority, file: Path, name: str) -> set[bool]:
+    """Whether each client, which trusts this authority alone, accepts a server with this certificate."""
+    settings = Settings(tls_cert=file, tls_key=file, storage="memory")
+    client = ssl.create_default_context(cafile=authority.certificate)
+    with serving(Tls(ServerTls(settings).context, client)) as served:
 
-        def serve() -> None:
-            with suppress(OSError):  # until the listener is shut down
-                while True:
-                    connection, _ = listener.accept()
-                    # a client that has left is an SSLError or, in newer Pythons, another OSError
-                    with suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
-                        secured.recv(1)
+        def by_node(program: str | Path) -> bool:
+            words = [program, "-e", NODE, str(served.address[1]), name, authority.certificate]
+            return subprocess.run(words, stdin=subprocess.DEVNULL, check=False, timeout=LONG).returncode == 0
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(LONG)
+        def by_python() -> bool:
+            try:
+                return bool(served.connect(name=name))
+            except ssl.SSLCertVerificationError:
+                return False
 
-
-def verdicts(authority: LocalAuthority, port: int, name: str) -> dict[str, bool]:
-    """Whether each client, which trusts this authority alone, accepts the server as that name."""
-
-    def run(*words: str | Path) -> bool:
-        return subprocess.run(words, stdin=subprocess.DEVNULL, check=False, timeout=LONG).returncode == 0
-
-    def python() -> bool:
-        context = ssl.create_default_context(cafile=authority.certificate)
-        try:
-            with (
-                socket.create_connection(("127.0.0.1", port), LONG) as plain,
-                context.wrap_socket(plain, server_hostname=name),
-            ):
-                return True
-        except ssl.SSLCertVerificationError:
-            return False
-
-    answers = {
-        "node": lambda: run("node", "-e", NODE, str(port), name, authority.certificate),
-        "OpenSSL 1.0.2": lambda: run(NODE_6, "-e", NODE, str(port), name, authority.certificate),
-        "python": python,
-    }
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(answers, pool.map(lambda ask: ask(), answers.values()), strict=True))
+        return {by_python(), by_node("node"), by_node(NODE_6)}  # the last has OpenSSL 1.0.2
 
 
 @pytest.mark.processes
@@ -164,11 +110,7 @@ def test_clients_of_the_authority_accept_its_names_and_no_other_that_it_has_sign
     signer = Issued.read(tmp_path / "authority.pem")
     assert signer
     forged.write_text(issue_server(signer, [NAME, other], NOW).private_pem())
-    for file, name, is_accepted in (
-        (authority.server, NAME, True),
-        (authority.server, "127.0.0.1", True),
-        (authority.server, "127.0.0.2", False),
-        (forged, other, False),
-    ):
-        with answering(file) as port:
-            assert set(verdicts(authority, port, name).values()) == {is_accepted}, name
+    assert accepts(authority, authority.server, NAME) == {True}
+    assert accepts(authority, authority.server, "127.0.0.1") == {True}
+    assert accepts(authority, authority.server, "127.0.0.2") == {False}
+    assert accepts(authority, forged, other) == {False}

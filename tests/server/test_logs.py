@@ -3,19 +3,20 @@
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from legacy_queue.server.logs import Text
 
-ALL = """
-import logging, sys, warnings
+LOGGED = """
+import logging
+import warnings
 import structlog
 from legacy_queue.server.logs import log_to_standard_error
 
-log_to_standard_error(*sys.argv[1:])
+log_to_standard_error()
 log = structlog.get_logger()
 log.debug("chatter")
 log.info("request", method="GET", path="/v1/ping", endpoint="ping", status=200, ms=0.4, request_id="an-id")
@@ -28,30 +29,13 @@ try:
 except ValueError as error:
     log.error("internal-error", exc_info=error)
 """
-NOW = datetime(2018, 3, 4, 12, 34, 56, 789_000)  # noqa: DTZ001  what the wall clock says
-REQUEST = {
-    "method": "PUT",
-    "path": "/v1/task/Abc",
-    "endpoint": "createTask",
-    "status": 200,
-    "client_id": "development",
-    "request_id": "an-id",
-    "ms": 12.3,
-}
-
-
-def logged(*options: str) -> str:
-    command = [sys.executable, "-c", ALL, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
-
-
-def rendered(event: str, level: str = "info", colours: bool = False, **fields: Any) -> str:
-    return Text(colours, lambda: NOW)(None, "", {"event": event, "level": level, **fields})
 
 
 @pytest.mark.processes
 def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
-    lines = [json.loads(line) for line in logged().splitlines()]
+    command = [sys.executable, "-c", LOGGED]
+    errors = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    lines = [json.loads(line) for line in errors.splitlines()]
     assert [(line["level"], line["event"]) for line in lines if line.get("logger") != "py.warnings"] == [
         ("info", "request"),
         ("warning", "azurite-restarted"),
@@ -61,25 +45,19 @@ def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
     [warned] = [line["event"] for line in lines if line.get("logger") == "py.warnings"]
     assert "UserWarning: an old name" in warned
     assert "ValueError: a bug" in lines[-1]["exception"]
-    assert abs((datetime.fromisoformat(lines[0]["timestamp"]) - datetime.now(UTC)).total_seconds()) < 3600
+    assert lines[0]["timestamp"].endswith("Z")
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({}, "PUT /v1/task/Abc createTask 200 12 ms development req=an-id"),
-        (
-            {"status": 401, "code": "AuthenticationFailed", "reason": "no such client", "client_id": None},
-            'PUT /v1/task/Abc createTask 401 AuthenticationFailed 12 ms reason="no such client" req=an-id',
-        ),
-        ({"path": "/\x1b[31m\x9b"}, r"PUT /\x1b[31m\x9b createTask 200 12 ms development req=an-id"),
-    ],
-)
-def test_a_request_is_a_line_for_a_person(changes: dict[str, Any], line: str) -> None:
-    fields = {name: value for name, value in {**REQUEST, **changes}.items() if value is not None}
-    assert rendered("request", **fields) == f"12:34:56.789 info    {line}"
+def test_an_event_is_a_line_for_a_person_with_control_characters_escaped() -> None:
+    def rendered(event: str, level: str, **fields: Any) -> str:
+        now = datetime(2018, 3, 4, 12, 34, 56, 789_000)  # noqa: DTZ001  what the wall clock says
+        return Text(False, lambda: now)(None, "", {"event": event, "level": level, **fields})
 
-
-def test_a_traceback_follows_its_event_with_control_characters_escaped() -> None:
+    request = {"method": "PUT", "path": "/\x1b[31m\x9b", "endpoint": "createTask", "request_id": "an-id"}
+    refusal = {"status": 401, "code": "AuthenticationFailed", "ms": 12.3, "reason": "no such client"}
+    assert rendered("request", "info", **request, **refusal) == (
+        r"12:34:56.789 info    PUT /\x1b[31m\x9b createTask 401 AuthenticationFailed 12 ms "
+        'reason="no such client" req=an-id'
+    )
     shown = rendered("internal-error", "error", exception="Traceback:\n\tValueError: \x1b]0;x\x07")
     assert shown == "12:34:56.789 error   internal-error\nTraceback:\n\tValueError: \\x1b]0;x\\x07"
