@@ -68,7 +68,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """A thread that never ends cannot hold the process for longer than a test."""
     limit = config.getoption("timeout") or float(config.getini("timeout"))
-    faulthandler.dump_traceback_later(limit, exit=True)
+    faulthandler.dump_traceback_later(limit, exit=True, file=2)  # mutmut replaces sys.stderr
 
 
 @pytest.fixture(autouse=True)

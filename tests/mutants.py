@@ -1,8 +1,4 @@
-"""Small changes of the code, each of which breaks a promise that a test checks.
-
-``scripts/mutants.toml`` lists them; ``scripts/mutants`` runs the state machines on each, or the tests that
-the mutant names.
-"""
+"""Changes of the code, each of which breaks a promise that a test checks; ``scripts/mutants`` runs them."""
 
 import tomllib
 from dataclasses import dataclass
@@ -20,15 +16,14 @@ class DoesNotApply(Exception):
 class Mutant:
     """Replacing ``old``, which occurs once in ``file``, a path in the package, by ``new`` breaks a promise.
 
-    ``breaks`` says what the product then does wrong. ``tests``, a path in tests/ or a test in one, finds the
-    mutant if no state machine does.
+    ``breaks`` says what the product then does wrong. ``tests``, a path in tests/ or a test in one, finds it.
     """
 
     breaks: str
     file: str
     old: str
     new: str
-    tests: str = ""
+    tests: str
 
     def applied(self, package: Path) -> str:
         """Returns the text of the file with the change; raises DoesNotApply."""
