@@ -8,24 +8,12 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.artifact import BlobArtifact
-from legacy_queue.domain.errors import (
-    InputError,
-    RequestConflict,
-    ResourceNotFound,
-)
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.composition import Services
 from tests.services import interleaving
-from tests.services.artifact_calls import (
-    CONTENT,
-    NAME,
-    create,
-    etag,
-    in_parts,
-    stored,
-    upload,
-)
+from tests.services.artifact_calls import CONTENT, NAME, create, etag, in_parts, stored, upload
 from tests.services.harness import HOUR, MINUTE, NOW, FaultAt, Harness
 from tests.services.interleaving import every_order, run
 
@@ -55,8 +43,7 @@ def in_parts_uploaded(harness: Harness, sent: Any = PARTS, **changes: Any) -> st
     return task_id
 
 
-def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name() -> None:
-    harness = Harness()
+def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "s3")
     ticket = Ticket(task_id, 0, stored(harness, task_id).artifact.name, harness.clock.now())
@@ -64,8 +51,7 @@ def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name() -> 
         harness.services.artifacts.content(ticket)
 
 
-def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded() -> None:
-    harness = Harness()
+def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded(harness: Harness) -> None:
     task_id = in_parts_uploaded(harness, (PARTS[0], None, PARTS[2]))
     with pytest.raises(RequestConflict, match="not all 3 parts"):
         complete(harness, task_id, *ETAGS)
@@ -75,8 +61,7 @@ def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded() -> None:
     assert stored(harness, task_id).artifact.is_complete
 
 
-def test_a_blob_that_was_not_uploaded_cannot_be_completed() -> None:
-    harness = Harness()
+def test_a_blob_that_was_not_uploaded_cannot_be_completed(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "blob")
     with pytest.raises(RequestConflict, match="was not uploaded"):
@@ -87,8 +72,7 @@ def test_a_blob_that_was_not_uploaded_cannot_be_completed() -> None:
     "etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=["malformed", "wrong", "too many"]
 )
 @pytest.mark.parametrize("is_complete", [False, True])
-def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
-    harness = Harness()
+def test_wrong_etags_are_refused(harness: Harness, etags: list[str], is_complete: bool) -> None:
     task_id = uploaded(harness)
     if is_complete:
         complete(harness, task_id)
@@ -97,8 +81,7 @@ def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
     assert stored(harness, task_id).artifact.is_complete == is_complete
 
 
-def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -> None:
-    harness = Harness()
+def test_a_blob_that_is_created_again_during_its_completion_is_not_completed(harness: Harness) -> None:
     task_id = uploaded(harness)
 
     def begin_anew() -> None:
@@ -113,8 +96,7 @@ def test_a_blob_that_is_created_again_during_its_completion_is_not_completed() -
     assert not stored(harness, task_id).artifact.is_complete
 
 
-def test_a_blob_is_published_when_created_and_at_each_completion() -> None:
-    harness = Harness()
+def test_a_blob_is_published_when_created_and_at_each_completion(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.events()
     event = ("artifact-created", task_id, 0)
@@ -130,8 +112,7 @@ def test_a_blob_is_published_when_created_and_at_each_completion() -> None:
     assert harness.events() == [event]
 
 
-def test_a_concurrent_extension_keeps_the_completion() -> None:
-    harness = Harness()
+def test_a_concurrent_extension_keeps_the_completion(harness: Harness) -> None:
     task_id = uploaded(harness)
     extend = lambda: create(harness, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
     complete(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=extend)))
@@ -139,8 +120,7 @@ def test_a_concurrent_extension_keeps_the_completion() -> None:
     assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
 
 
-def test_a_run_cannot_be_completed_before_its_blobs() -> None:
-    harness = Harness()
+def test_a_run_cannot_be_completed_before_its_blobs(harness: Harness) -> None:
     task_id = uploaded(harness)
     create(harness, task_id, "s3", "another")
     harness.events()
@@ -153,8 +133,7 @@ def test_a_run_cannot_be_completed_before_its_blobs() -> None:
         assert harness.complete(task_id).state == "completed"
 
 
-def test_a_run_does_not_wait_for_an_expired_blob() -> None:
-    harness = Harness()
+def test_a_run_does_not_wait_for_an_expired_blob(harness: Harness) -> None:
     task_id = uploaded(harness)
     create(harness, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
     complete(harness, task_id)
@@ -197,8 +176,7 @@ def pausing(name: str, call: Callable[[], Any]) -> Any:
     return call() if name in ("timer.put", "broker.publish") else interleaving.pausing(name, call)
 
 
-def test_a_refused_create_removes_the_row_it_inserted_and_no_other() -> None:
-    harness = Harness()
+def test_a_refused_create_removes_the_row_it_inserted_and_no_other(harness: Harness) -> None:
     task_id = harness.claimed()
     fail = lambda: harness.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
     with pytest.raises(RequestConflict):

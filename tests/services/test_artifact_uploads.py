@@ -51,8 +51,7 @@ def content(harness: Harness, task_id: str) -> bytes | None:
         return None
 
 
-def test_an_upload_is_stored_as_it_was_sent_and_may_be_repeated() -> None:
-    harness = Harness()
+def test_an_upload_is_stored_as_it_was_sent_and_may_be_repeated(harness: Harness) -> None:
     task_id = harness.claimed()
     url = url_of(harness, task_id)
     assert upload(harness, url, chunks=[CONTENT[:5], b"", CONTENT[5:]]) == MD5.hexdigest()
@@ -93,9 +92,8 @@ def test_an_upload_is_stored_as_it_was_sent_and_may_be_repeated() -> None:
     ],
 )
 def test_an_upload_that_differs_from_its_announcement_is_not_stored(
-    storage_type: str, more: dict[str, Any], error: type[QueueError], said: str
+    harness: Harness, storage_type: str, more: dict[str, Any], error: type[QueueError], said: str
 ) -> None:
-    harness = Harness()
     task_id = harness.claimed()
     with pytest.raises(error, match=said):
         upload(harness, url_of(harness, task_id, storage_type), **more)
@@ -103,8 +101,7 @@ def test_an_upload_that_differs_from_its_announcement_is_not_stored(
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "blob"])
-def test_an_upload_after_the_task_is_resolved_is_not_stored(storage_type: str) -> None:
-    harness = Harness()
+def test_an_upload_after_the_task_is_resolved_is_not_stored(harness: Harness, storage_type: str) -> None:
     task_id = harness.claimed()
     url = url_of(harness, task_id, storage_type)
     harness.services.tasks.report(task_id, 0, "failed", "failed")
@@ -114,9 +111,10 @@ def test_an_upload_after_the_task_is_resolved_is_not_stored(storage_type: str) -
 
 
 @pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "removed"])
-def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(storage_type: str) -> None:
+def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(
+    harness: Harness, storage_type: str
+) -> None:
     """The artifact expired and was created again while its URL was good, which takes a wrong clock."""
-    harness = Harness()
     task_id = harness.claimed()
     url = url_of(harness, task_id)
     stored = harness.storage.artifacts.load(task_id, 0, NAME)
@@ -141,8 +139,7 @@ def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(s
     assert harness.storage.blobs.properties(name) is None
 
 
-def test_each_part_of_a_blob_is_checked() -> None:
-    harness = Harness()
+def test_each_part_of_a_blob_is_checked(harness: Harness) -> None:
     task_id = harness.claimed()
     requests = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
     assert [request["headers"] for request in requests] == [
@@ -161,8 +158,9 @@ def parts_of(size: int, count: int) -> dict[str, Any]:
     return body("blob", contentLength=length, contentSha256=sha256(b"whole"), parts=parts)
 
 
-def test_parts_that_the_storage_cannot_join_are_refused_when_the_artifact_is_created() -> None:
-    harness = Harness()
+def test_parts_that_the_storage_cannot_join_are_refused_when_the_artifact_is_created(
+    harness: Harness,
+) -> None:
     task_id = harness.claimed()
     with pytest.raises(InputTooLarge, match="2002 blocks of 4 MiB, each part rounded up: at most 2000"):
         harness.services.artifacts.create(task_id, 0, NAME, parts_of(5 * MIB, 1001))
@@ -177,8 +175,9 @@ def put_part(harness: Harness, task_id: str) -> str:
     return str(url)
 
 
-def test_uploads_that_leave_too_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness()
+def test_uploads_that_leave_too_many_blocks_are_refused(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(type(harness.account.container), "max_blocks", 4)
     task_id = harness.claimed()
     put_part(harness, task_id)
@@ -192,9 +191,8 @@ def test_uploads_that_leave_too_many_blocks_are_refused(monkeypatch: pytest.Monk
     [("", 60, 2), ("failed", 0, 0), ("exception", 25, 2), ("exception", 26, 0), ("corrupt", 60, 2)],
 )
 def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_are_closed(
-    result: str, after: int, blocks: int
+    harness: Harness, result: str, after: int, blocks: int
 ) -> None:
-    harness = Harness()
     task_id = harness.claimed()
     put_part(harness, task_id)
     name = blob_name(harness, task_id)
@@ -210,8 +208,9 @@ def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_a
     assert len(found.uncommitted if found else []) == blocks
 
 
-def test_blocks_of_a_task_that_is_gone_and_foreign_blocks_are_discarded_page_by_page() -> None:
-    harness = Harness()
+def test_blocks_of_a_task_that_is_gone_and_foreign_blocks_are_discarded_page_by_page(
+    harness: Harness,
+) -> None:
     container = harness.account.container
     names = [f"{slugid()}/0/digest", f"{slugid()}/0/public/logs/live.log", "foreign"]
     for name in names:

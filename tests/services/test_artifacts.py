@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.errors import (
-    ResourceNotFound,
-    ServiceUnavailable,
-)
+from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create, etag, stored
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
@@ -31,8 +28,7 @@ def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
 
 
 @each_type
-def test_each_create_publishes_the_stored_artifact(storage_type: str) -> None:
-    harness = Harness()
+def test_each_create_publishes_the_stored_artifact(harness: Harness, storage_type: str) -> None:
     task_id = harness.claimed()
     harness.events()
     for _ in range(2):
@@ -57,8 +53,7 @@ def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str)
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
 
 
-def test_an_artifact_removed_during_a_create_is_created_again() -> None:
-    harness = Harness()
+def test_an_artifact_removed_during_a_create_is_created_again(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "error")
     remove = lambda: harness.storage.artifacts.remove(stored(harness, task_id))  # noqa: E731
@@ -68,9 +63,8 @@ def test_an_artifact_removed_during_a_create_is_created_again() -> None:
 
 @pytest.mark.parametrize(("storage_type", "dies"), [("s3", False), ("blob", True)])
 def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
-    storage_type: str, dies: bool
+    harness: Harness, storage_type: str, dies: bool
 ) -> None:
-    harness = Harness()
     task_id = harness.claimed()
     harness.events()
     harness.broker.capacity = 0
@@ -91,8 +85,9 @@ def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
 
 
 @pytest.mark.parametrize(("write", "name"), [("artifact.insert", "another"), ("artifact.replace", NAME)])
-def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(write: str, name: str) -> None:
-    harness = Harness()
+def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
+    harness: Harness, write: str, name: str
+) -> None:
     task_id = harness.claimed()
     with_bytes(harness, task_id, "blob")
     harness.kill_process()
@@ -107,8 +102,7 @@ def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(w
     assert name in [event.payload["artifact"]["name"] for event in events if "artifact" in event.payload]
 
 
-def test_find_returns_the_artifact_and_its_url() -> None:
-    harness = Harness()
+def test_find_returns_the_artifact_and_its_url(harness: Harness) -> None:
     task_id = harness.claimed()
     for storage_type in ("s3", "azure", "reference", "link", "error"):
         create(harness, task_id, storage_type, storage_type)
@@ -126,8 +120,7 @@ def test_find_returns_the_artifact_and_its_url() -> None:
     assert url("link") is None
 
 
-def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
-    harness = Harness()
+def test_latest_run_is_the_last_run_of_a_task_with_runs(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.shut_down(task_id)
     assert harness.services.artifacts.latest_run(task_id) == 1
@@ -138,8 +131,9 @@ def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(storage_type: str) -> None:
-    harness = Harness()
+def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(
+    harness: Harness, storage_type: str
+) -> None:
     task_id = harness.claimed()
     name = with_bytes(harness, task_id, storage_type)
     harness.sweep(HOUR + DRIFT)
@@ -151,8 +145,7 @@ def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(storag
     harness.sweep(HOUR)
 
 
-def test_an_expired_artifact_without_bytes_is_removed() -> None:
-    harness = Harness()
+def test_an_expired_artifact_without_bytes_is_removed(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "reference")
     harness.sweep(2 * HOUR + DRIFT)
@@ -160,8 +153,7 @@ def test_an_expired_artifact_without_bytes_is_removed() -> None:
 
 
 @pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
-def test_a_pass_removes_the_other_artifacts_if_one_fails(call: str) -> None:
-    harness = Harness()
+def test_a_pass_removes_the_other_artifacts_if_one_fails(harness: Harness, call: str) -> None:
     task_id = harness.claimed()
     for number in range(3):
         create(harness, task_id, name=f"{number}")
@@ -177,8 +169,7 @@ def test_a_pass_removes_the_other_artifacts_if_one_fails(call: str) -> None:
     assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
 
-def test_a_pass_ends_while_storage_is_away() -> None:
-    harness = Harness()
+def test_a_pass_ends_while_storage_is_away(harness: Harness) -> None:
     with_bytes(harness, harness.claimed(), "azure")
     harness.clock.advance(HOUR + DRIFT + SECOND)
     away = FaultAt(0, of="blob.remove", before=failing(ServiceUnavailable("storage is away")))
@@ -186,8 +177,7 @@ def test_a_pass_ends_while_storage_is_away() -> None:
         harness.replica(away).artifacts.remove_expired("", 10, None)
 
 
-def test_an_expired_artifact_that_is_created_again_leaves_no_old_content() -> None:
-    harness = Harness()
+def test_an_expired_artifact_that_is_created_again_leaves_no_old_content(harness: Harness) -> None:
     task_id = harness.claimed()
     old, first = with_bytes(harness, task_id, "blob"), stored(harness, task_id)
     harness.storage.artifacts.replace(first, replace(first.artifact, expires=NOW - 10 * MINUTE))

@@ -17,16 +17,7 @@ from legacy_queue.ports import Flag
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.background import Background
 from legacy_queue.services.recovery.jobs import Pace
-from tests.services.harness import (
-    ALICE,
-    CLAIM_TIMEOUT,
-    MINUTE,
-    SECOND,
-    FaultAt,
-    Harness,
-    failing,
-    task_body,
-)
+from tests.services.harness import ALICE, CLAIM_TIMEOUT, MINUTE, SECOND, FaultAt, Harness, failing, task_body
 from tests.system.processes import wait_until
 
 OFTEN = Pace(*[SECOND / 100] * 4)
@@ -74,8 +65,7 @@ class CallCounter:
         assert self.happened.wait(MAX_WAIT)
 
 
-def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
-    harness = Harness()
+def test_the_threads_end_expired_claims_of_this_and_of_dead_processes(harness: Harness) -> None:
     task_ids = [harness.claimed()]  # by a dead process
     server = harness.replica()
     with running(server):
@@ -84,8 +74,7 @@ def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
         wait_until(lambda: all(len(harness.task(task_id).runs) == 2 for task_id in task_ids))
 
 
-def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> None:
-    harness = Harness()
+def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness: Harness) -> None:
     server = harness.replica(resolves=False)
     harness.broker.capacity = 0
 
@@ -108,8 +97,7 @@ def test_the_broker_is_asked_before_the_process_is_ready() -> None:
     background.stop()
 
 
-def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end() -> None:
-    harness = Harness()
+def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Harness) -> None:
     written = CallCounter("worker.insert", 3)
     server = harness.replica(written)
     with running(server):
@@ -131,9 +119,8 @@ def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end() -> None:
     ids=["away", "a defect"],
 )
 def test_a_failure_is_logged_and_the_thread_goes_on(
-    error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
+    harness: Harness, error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    harness = Harness()
     fails, again = CallCounter("timer.due", 2, error), CallCounter("timer.due", 3)
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
@@ -161,10 +148,10 @@ def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(
 
 
 def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
+    harness: Harness,
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     """Its timer fires later, and publishes the events again."""
-    harness = Harness()
     server = harness.replica(
         FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
     )

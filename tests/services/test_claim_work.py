@@ -96,8 +96,7 @@ def test_a_new_task_wakes_waiting_requests() -> None:
     assert {claim["status"]["taskId"] for claim in claims} == tasks
 
 
-def test_the_room_that_a_duplicate_message_leaves_is_filled() -> None:
-    harness = Harness()
+def test_the_room_that_a_duplicate_message_leaves_is_filled(harness: Harness) -> None:
     first = harness.create()
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
     others = [harness.create() for _ in range(2)]
@@ -108,9 +107,10 @@ def test_the_room_that_a_duplicate_message_leaves_is_filled() -> None:
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
 @pytest.mark.parametrize("step", ["receive", "worker.load"])
-def test_a_step_that_fails_after_a_claim_hides_no_claim(step: str, error: Exception) -> None:
+def test_a_step_that_fails_after_a_claim_hides_no_claim(
+    harness: Harness, step: str, error: Exception
+) -> None:
     """A duplicate message leaves room: its request polls again."""
-    harness = Harness()
     tasks = [harness.create()]
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
     tasks.append(harness.create())
@@ -133,9 +133,8 @@ def test_a_step_that_fails_after_a_claim_hides_no_claim(step: str, error: Except
 
 
 @pytest.mark.parametrize("checks", [0, 1, 2, 3])
-def test_a_disconnected_client_leaves_the_task_pending(checks: int) -> None:
+def test_a_disconnected_client_leaves_the_task_pending(harness: Harness, checks: int) -> None:
     """The poller checks before and after its poll; claimWork checks before and after it claims."""
-    harness = Harness()
     task_id = harness.create(retries=0)
     assert claim_work(harness.services, is_disconnected=disconnects_after(checks)) == []
     assert harness.states(task_id) == ["pending"]
@@ -145,8 +144,9 @@ def test_a_disconnected_client_leaves_the_task_pending(checks: int) -> None:
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
-def test_a_claim_that_cannot_be_released_expires_and_others_are_released(error: Exception) -> None:
-    harness = Harness()
+def test_a_claim_that_cannot_be_released_expires_and_others_are_released(
+    harness: Harness, error: Exception
+) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     away = FaultAt(2, of="replace", before=failing(error))
     services = harness.replica(away)
@@ -164,8 +164,7 @@ def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Ser
     workers.quarantine(path, harness.clock.now() + lasts)
 
 
-def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work() -> None:
-    harness = Harness()
+def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work(harness: Harness) -> None:
     task_id = harness.create()
 
     def begin() -> None:
@@ -180,8 +179,7 @@ def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work() -> None:
     assert len(claim_work(harness.services, worker=BOB)) == 1
 
 
-def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
-    harness = Harness()
+def test_waiting_clients_are_answered_when_the_stop_begins(harness: Harness) -> None:
     with waiting(harness.services, ALICE, BOB) as claims:
         wait_until(lambda: harness.services.pollers.waiting() == 2)
         harness.services.background().begin_stop()
@@ -190,16 +188,14 @@ def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     assert claim_work(harness.services) == []
 
 
-def test_a_failure_of_storage_reaches_the_client() -> None:
-    harness = Harness()
+def test_a_failure_of_storage_reaches_the_client(harness: Harness) -> None:
     services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
     with pytest.raises(ServiceUnavailable):
         claim_work(services)
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
-def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(error: Exception) -> None:
-    harness = Harness()
+def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(harness: Harness, error: Exception) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     services = harness.replica(FaultAt(0, of="replace", before=failing(error)))
     claims = claim_work(services, 2)
@@ -209,8 +205,7 @@ def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(error: Exceptio
     assert {claim["status"]["taskId"] for claim in claims} == set(tasks)
 
 
-def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None:
-    harness = Harness()
+def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: Harness) -> None:
     task_id = harness.claimed()
     text = message_text(task_id, 1, SECRET)
     lease = harness.task(task_id).held
@@ -221,8 +216,7 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
-    harness = Harness()
+def test_a_claim_that_does_not_wait_gets_the_visible_tasks(harness: Harness) -> None:
     services = harness.replica(claim_work_wait=HOUR)
     assert claim_work(services, max_wait=NO_DELAY) == []
     canceled, task_id = harness.create(), harness.create()
@@ -233,8 +227,9 @@ def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
     assert claim_work(services, max_wait=NO_DELAY) == []
 
 
-def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_is_about_to_use() -> None:
-    harness = Harness()
+def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_is_about_to_use(
+    harness: Harness,
+) -> None:
 
     def ask_for_many_others() -> None:
         others = threading.enumerate()
@@ -254,8 +249,7 @@ def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_i
     assert len(claims) == 1
 
 
-def test_a_message_signed_with_an_unknown_secret_is_removed() -> None:
-    harness = Harness()
+def test_a_message_signed_with_an_unknown_secret_is_removed(harness: Harness) -> None:
     task_id = harness.create()
     harness.delete(harness.receive_one())
     harness.storage.work_queues.put(QUEUE, message_text(task_id, 0, b"not-a-secret-of-ours"), HOUR, NO_DELAY)
@@ -263,16 +257,14 @@ def test_a_message_signed_with_an_unknown_secret_is_removed() -> None:
     assert (harness.states(task_id), harness.messages()) == (["pending"], [])
 
 
-def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back() -> None:
-    harness = Harness()
+def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(-HOUR)
     [claim] = claim_work(harness.services)
     assert claim["status"]["taskId"] == task_id
 
 
-def test_a_clock_that_is_moved_ends_no_wait_for_work() -> None:
-    harness = Harness()
+def test_a_clock_that_is_moved_ends_no_wait_for_work(harness: Harness) -> None:
     canceled, task_id = harness.create(), harness.create()
     harness.services.tasks.cancel(canceled)
     services = harness.replica(FaultAt(0, of="remove", after=lambda: harness.clock.jump(HOUR)))

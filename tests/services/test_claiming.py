@@ -43,8 +43,7 @@ def by_openssl(task_id: str, run_id: int, secret: bytes) -> str:
     return base64.b64encode(made.stdout).decode()
 
 
-def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later() -> None:
-    harness = Harness()
+def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later(harness: Harness) -> None:
     task_id = harness.create(scopes=["a:scope", "another:*"])
     credentials = harness.claim(harness.receive_one())["credentials"]
     # date -u -d 2030-01-02T03:24:05Z +%s
@@ -63,8 +62,7 @@ def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later() -
     assert certificate["expiry"] == 1893554645678 + 15 * 60_000
 
 
-def test_a_claim_holds_its_message_for_the_next_run_until_taken_until() -> None:
-    harness = Harness()
+def test_a_claim_holds_its_message_for_the_next_run_until_taken_until(harness: Harness) -> None:
     task_id = harness.create()
     message = harness.receive_one()
     harness.claim(message)
@@ -80,8 +78,7 @@ def test_a_claim_holds_its_message_for_the_next_run_until_taken_until() -> None:
     assert (next_message.task_id, next_message.run_id) == (task_id, 1)
 
 
-def test_a_claim_with_a_stale_receipt_puts_a_new_message() -> None:
-    harness = Harness()
+def test_a_claim_with_a_stale_receipt_puts_a_new_message(harness: Harness) -> None:
     task_id = harness.create()
     stale = harness.receive_one()
     harness.clock.advance(POLL_VISIBILITY)
@@ -97,8 +94,9 @@ def test_a_claim_with_a_stale_receipt_puts_a_new_message() -> None:
 
 @pytest.mark.parametrize("signature", ["", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("has_receipt", [True, False])
-def test_a_wrong_signature_is_refused_and_changes_nothing(signature: str, has_receipt: bool) -> None:
-    harness = Harness()
+def test_a_wrong_signature_is_refused_and_changes_nothing(
+    harness: Harness, signature: str, has_receipt: bool
+) -> None:
     task_id = harness.create()
     message = harness.receive_one()
     before, messages = harness.task(task_id), harness.messages()
@@ -111,9 +109,8 @@ def test_a_wrong_signature_is_refused_and_changes_nothing(signature: str, has_re
     assert (harness.task(task_id), harness.messages()) == (before, messages)
 
 
-def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
+def test_a_conflict_without_a_signature_does_not_delete_the_message(harness: Harness) -> None:
     """It may be the receipt of the only message of another task."""
-    harness = Harness()
     running = harness.claimed()
     waiting = harness.create()
     stolen = harness.receive_one()
@@ -126,8 +123,9 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "running"])
-def test_a_claim_with_the_message_of_another_task_is_refused_and_changes_nothing(state: str) -> None:
-    harness = Harness()
+def test_a_claim_with_the_message_of_another_task_is_refused_and_changes_nothing(
+    harness: Harness, state: str
+) -> None:
     task_id = harness.create()
     own = harness.receive_one()
     if state == "running":
@@ -141,8 +139,7 @@ def test_a_claim_with_the_message_of_another_task_is_refused_and_changes_nothing
     assert (harness.task(task_id), harness.messages()) == (before, messages)
 
 
-def test_a_claim_with_a_message_that_is_no_work_message_is_refused() -> None:
-    harness = Harness()
+def test_a_claim_with_a_message_that_is_no_work_message_is_refused(harness: Harness) -> None:
     harness.create()
     own = harness.receive_one()
     alien = harness.storage.work_queues.put(QUEUE, "no work message", HOUR, 0 * HOUR)
@@ -150,8 +147,9 @@ def test_a_claim_with_a_message_that_is_no_work_message_is_refused() -> None:
         harness.claim(own, proof=replace(own.proof, message_id=alien.message_id, receipt=alien.receipt))
 
 
-def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took() -> None:
-    harness = Harness()
+def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took(
+    harness: Harness,
+) -> None:
     services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
     task_id, other_id = harness.create(), harness.create()
     own, other = harness.receive()
@@ -162,8 +160,7 @@ def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_anot
     assert (own.task_id, harness.receive_one().task_id) == (task_id, other_id)
 
 
-def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
-    harness = Harness()
+def test_a_claim_with_a_stolen_receipt_gives_no_second_claim(harness: Harness) -> None:
     task_id = harness.create()
     message = harness.receive_one()
     harness.claim(message, BOB)
@@ -174,9 +171,9 @@ def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
 
 
 def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(
+    harness: Harness,
     logs: list[MutableMapping[str, Any]],
 ) -> None:
-    harness = Harness()
     task_id = harness.create(retries=0)
     harness.claim(harness.receive_one())
     harness.clock.advance(CLAIM_TIMEOUT)

@@ -183,8 +183,7 @@ def test_the_moves_of_the_clock_are_in_the_stories_of_the_tasks_meanwhile(server
     ]
 
 
-def test_only_the_clock_of_memory_storage_can_be_moved() -> None:
-    harness = Harness()
+def test_only_the_clock_of_memory_storage_can_be_moved(harness: Harness) -> None:
     control = harness.services.clock_control()
     assert "--storage embedded or --storage memory" in control.state().reason
     for move in (control.freeze, control.release, lambda: control.advance(HOUR)):

@@ -10,15 +10,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.composition import Services
 from legacy_queue.stores import StoredTask, TaskStore
-from tests.services.harness import (
-    ALICE,
-    MINUTE,
-    PROVISIONER,
-    WORKER_TYPE,
-    FaultAt,
-    Harness,
-    failing,
-)
+from tests.services.harness import ALICE, MINUTE, PROVISIONER, WORKER_TYPE, FaultAt, Harness, failing
 from tests.services.ports import DelegatingTasks
 
 CORRUPT = Corrupt("the row cannot be read")
@@ -47,8 +39,7 @@ def name_of(task: Any) -> bytes:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 1000])
-def test_lists_leave_out_a_corrupt_task(limit: int) -> None:
-    harness = Harness()
+def test_lists_leave_out_a_corrupt_task(harness: Harness, limit: int) -> None:
     required, group = harness.create(), slugid()
     tasks = sorted(harness.create(taskGroupId=group, dependencies=[required]) for _ in range(5))
     listing = server(harness, {tasks[2]}).listing
@@ -62,8 +53,7 @@ def test_lists_leave_out_a_corrupt_task(limit: int) -> None:
         assert found == [*tasks[:2], *tasks[3:]]
 
 
-def test_a_corrupt_dependent_does_not_stop_the_other_dependents() -> None:
-    harness = Harness()
+def test_a_corrupt_dependent_does_not_stop_the_other_dependents(harness: Harness) -> None:
     required = harness.create()
     waiting = sorted(harness.create(dependencies=[required]) for _ in range(5))
     services = server(harness, {waiting[0], waiting[2]})
@@ -75,8 +65,9 @@ def test_a_corrupt_dependent_does_not_stop_the_other_dependents() -> None:
     harness.run_timers(timedelta(days=2), services)
 
 
-def test_the_timer_of_a_corrupt_task_is_dropped(logs: list[MutableMapping[str, Any]]) -> None:
-    harness = Harness()
+def test_the_timer_of_a_corrupt_task_is_dropped(
+    harness: Harness, logs: list[MutableMapping[str, Any]]
+) -> None:
     corrupt, other = harness.claimed(), harness.claimed()
     services = server(harness, {corrupt})
     harness.run_timers(timedelta(days=2), services)
@@ -87,9 +78,8 @@ def test_the_timer_of_a_corrupt_task_is_dropped(logs: list[MutableMapping[str, A
 
 @pytest.mark.parametrize("error", [CORRUPT, ValueError("a defect")])
 def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
-    error: Exception, logs: list[MutableMapping[str, Any]]
+    harness: Harness, error: Exception, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    harness = Harness()
     for _ in range(3):
         harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + timedelta(days=1))
     services = harness.replica(FaultAt(0, of="load", before=failing(error)))
@@ -100,9 +90,9 @@ def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
 
 
 def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
+    harness: Harness,
     logs: list[MutableMapping[str, Any]],
 ) -> None:
-    harness = Harness()
     tasks = [harness.create() for _ in range(3)]
     claim_work = server(harness, {tasks[1]}).claim_work
     claimed = claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]
@@ -111,8 +101,7 @@ def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
     assert [entry["event"] for entry in logs] == ["work-message-dropped"]
 
 
-def test_a_group_whose_row_is_corrupt_is_listed() -> None:
-    harness = Harness()
+def test_a_group_whose_row_is_corrupt_is_listed(harness: Harness) -> None:
     task_id = harness.create()
     group_id = harness.task(task_id).definition.task_group_id
     fault = FaultAt(0, of="load", before=failing(CORRUPT))

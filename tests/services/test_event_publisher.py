@@ -190,9 +190,7 @@ def test_workers_that_call_another_process_each_time_cause_no_event_twice(harnes
     assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
 
 
-def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
-    harness: Harness,
-) -> None:
+def test_a_timer_publishes_the_unpublished_events_of_another_process_too(harness: Harness) -> None:
     harness.broker.capacity = 0
     task_id = harness.create()
     harness.clock.advance(SECOND)

@@ -7,15 +7,7 @@ import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from tests.services.harness import (
-    MINUTE,
-    SECOND,
-    Crash,
-    FaultAt,
-    Harness,
-    failing,
-    task_body,
-)
+from tests.services.harness import MINUTE, SECOND, Crash, FaultAt, Harness, failing, task_body
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)

@@ -17,16 +17,7 @@ from legacy_queue.services.recovery.jobs import PAGE, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.stores import LeaseStore
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import (
-    HOUR,
-    MINUTE,
-    NOW,
-    PREFIX,
-    FakeEvent,
-    FaultAt,
-    Harness,
-    failing,
-)
+from tests.services.harness import HOUR, MINUTE, NOW, PREFIX, FakeEvent, FaultAt, Harness, failing
 from tests.services.ports import intercept_port
 
 DAY = 24 * HOUR
@@ -208,9 +199,7 @@ def test_a_job_that_fails_begins_anew_a_minute_later(
     assert first.pages == ["", "", "page 1", "page 2"]
 
 
-def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(
-    processes: Processes,
-) -> None:
+def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(processes: Processes) -> None:
     second = Pages(1)
 
     def fails(_after: str) -> None:

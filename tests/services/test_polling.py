@@ -2,11 +2,7 @@
 
 from urllib.parse import parse_qs, urlsplit
 
-from tests.services.harness import (
-    PROVISIONER,
-    WORKER_TYPE,
-    Harness,
-)
+from tests.services.harness import PROVISIONER, WORKER_TYPE, Harness
 
 
 def test_the_urls_are_valid_from_15_minutes_ago_for_30_minutes_from_now() -> None:

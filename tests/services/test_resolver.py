@@ -16,16 +16,7 @@ from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
 from tests.memory_server import FakeClock
-from tests.services.harness import (
-    CLAIM_TIMEOUT,
-    HOUR,
-    MINUTE,
-    NOW,
-    SECOND,
-    FaultAt,
-    Harness,
-    task_body,
-)
+from tests.services.harness import CLAIM_TIMEOUT, HOUR, MINUTE, NOW, SECOND, FaultAt, Harness, task_body
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
@@ -157,9 +148,10 @@ def look(*servers: Services) -> None:
 
 
 @pytest.mark.parametrize("behind", [-60, 5, 21, 60])
-def test_a_call_of_a_process_whose_clock_is_wrong_is_not_taken_for_dead(behind: int) -> None:
+def test_a_call_of_a_process_whose_clock_is_wrong_is_not_taken_for_dead(
+    harness: Harness, behind: int
+) -> None:
     """Another looks before the createTask has written its task: it must not leave its group."""
-    harness = Harness()
     other = harness.replica()
     slow = harness.replica(
         FaultAt(0, of="insert", before=lambda: look(other)), clock=FakeClock(NOW - behind * SECOND)
@@ -174,9 +166,10 @@ def test_a_call_of_a_process_whose_clock_is_wrong_is_not_taken_for_dead(behind: 
 
 
 @pytest.mark.parametrize("lives", [1, 20, 70, 200])
-def test_what_a_process_had_begun_goes_on_within_30_seconds_of_its_death(lives: int) -> None:
+def test_what_a_process_had_begun_goes_on_within_30_seconds_of_its_death(
+    harness: Harness, lives: int
+) -> None:
     """Also while the broker is away, when it has been tried less and less often; and is not before."""
-    harness = Harness()
     harness.broker.capacity = 0
     dies, other = harness.replica(), harness.replica()
     dies.tasks.create(TASK_ID, task_body(NOW))
@@ -192,8 +185,7 @@ def test_what_a_process_had_begun_goes_on_within_30_seconds_of_its_death(lives: 
     assert harness.events() == [("task-defined", TASK_ID, None), ("task-pending", TASK_ID, 0)]
 
 
-def test_a_resolver_alone_ends_the_claims_of_servers_without() -> None:
-    harness = Harness()
+def test_a_resolver_alone_ends_the_claims_of_servers_without(harness: Harness) -> None:
     server, resolver = harness.replica(resolves=False), harness.replica()
     harness.services = server
     task_id = harness.claimed()

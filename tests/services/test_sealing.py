@@ -11,16 +11,7 @@ from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, Servic
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Group
-from tests.services.harness import (
-    HOUR,
-    NOW,
-    SECOND,
-    Crash,
-    FaultAt,
-    Harness,
-    failing,
-    task_body,
-)
+from tests.services.harness import HOUR, NOW, SECOND, Crash, FaultAt, Harness, failing, task_body
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 BOTH = ("raise", "lower")

@@ -5,15 +5,7 @@ from collections.abc import Iterable
 
 from legacy_queue.domain.priority import MAX_SHARDS, PRIORITIES, WorkQueue, rotated, work_queues
 from legacy_queue.services.composition import Services
-from tests.services.harness import (
-    ALICE,
-    CLAIM_TIMEOUT,
-    MINUTE,
-    PREFIX,
-    PROVISIONER,
-    WORKER_TYPE,
-    Harness,
-)
+from tests.services.harness import ALICE, CLAIM_TIMEOUT, MINUTE, PREFIX, PROVISIONER, WORKER_TYPE, Harness
 
 SHARDS = 3
 QUEUES = work_queues(PROVISIONER, WORKER_TYPE, SHARDS)

@@ -15,16 +15,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.task_queues import MAX_AGE, TaskQueues
-from tests.services.harness import (
-    BOB,
-    HOUR,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    WORKER_TYPE,
-    Harness,
-    task_body,
-)
+from tests.services.harness import BOB, HOUR, PROVISIONER, QUEUE, SECOND, WORKER_TYPE, Harness, task_body
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 MILLISECOND = timedelta(milliseconds=1)
@@ -139,8 +130,7 @@ def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
         assert counts(services) == (1, 0)
 
 
-def test_tasks_are_listed_in_the_order_of_their_waiting_and_no_message_is_received() -> None:
-    harness = Harness()
+def test_tasks_are_listed_in_the_order_of_their_waiting_and_no_message_is_received(harness: Harness) -> None:
     waiting = []
     for priority in PRIORITIES:
         waiting.append(harness.create(priority=priority))

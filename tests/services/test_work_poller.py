@@ -24,16 +24,7 @@ from legacy_queue.services.claim_work.work_poller import (
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import WorkQueues
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import (
-    HOUR,
-    NOW,
-    PREFIX,
-    PROVISIONER,
-    SECOND,
-    WORKER_TYPE,
-    FaultAt,
-    failing,
-)
+from tests.services.harness import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE, FaultAt, failing
 from tests.services.ports import intercept_port
 from tests.system.processes import wait_until
 
