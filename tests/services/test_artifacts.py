@@ -1,22 +1,34 @@
-"""Artifacts are created, published, found, listed, and removed after they expired."""
+"""Artifacts are created, published, and removed after they expired; blobs are completed before their run."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.ids import slugid
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, blob_name, create, etag, stored
+from legacy_queue.domain.artifact import BlobArtifact
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.tickets import Ticket
+from legacy_queue.domain.times import format_time
+from legacy_queue.services.composition import Services
+from tests.services.artifact_calls import (
+    CONTENT,
+    NAME,
+    TEXT,
+    blob_name,
+    create,
+    etag,
+    in_parts,
+    stored,
+    upload,
+)
 from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
 
-each_type = pytest.mark.parametrize(
-    "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
-)
-TYPES_WITH_BYTES = ["s3", "azure", "blob", "object"]
 DRIFT = 15 * MINUTE
+PARTS = (b"1" * 5 * 1024**2, b"the last part")
+MS = timedelta(milliseconds=1)
 
 
 def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
@@ -27,20 +39,7 @@ def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
     return name
 
 
-@each_type
-def test_each_create_publishes_the_stored_artifact(harness: Harness, storage_type: str) -> None:
-    task_id = harness.claimed()
-    harness.events()
-    for _ in range(2):
-        create(harness, task_id, storage_type)
-        assert harness.events() == [("artifact-created", task_id, 0)]
-    wire = stored(harness, task_id).artifact.to_wire()
-    if storage_type in ("link", "object"):  # which readers of 2018 do not know
-        wire["storageType"] = "reference"
-    assert harness.broker.published[-1].payload["artifact"] == wire
-
-
-@each_type
+@pytest.mark.parametrize("storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"])
 def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str) -> None:
     harness, calls = Harness(), CallRecorder()
     server = harness.replica(calls, caches_tasks=True)
@@ -102,54 +101,23 @@ def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
     assert name in [event.payload["artifact"]["name"] for event in events if "artifact" in event.payload]
 
 
-def test_find_returns_the_artifact_and_its_url(harness: Harness) -> None:
-    task_id = harness.claimed()
-    for storage_type in ("s3", "azure", "reference", "link", "error"):
-        create(harness, task_id, storage_type, storage_type)
-
-    def url(name: str) -> Any:
-        found = harness.services.artifacts.find(task_id, 0, name)
-        assert found.artifact == stored(harness, task_id, name).artifact
-        assert harness.services.artifacts.info(task_id, 0, name) == found.artifact
-        return found.url
-
-    for name in ("s3", "azure"):
-        assert f"/{blob_name(harness, task_id, name)}?" in url(name)
-    assert url("reference") == "https://elsewhere.example.com/live.log"
-    assert url("error") is None
-    assert url("link") is None
-
-
 def test_latest_run_is_the_last_run_of_a_task_with_runs(harness: Harness) -> None:
     task_id = harness.claimed()
-    harness.shut_down(task_id)
-    assert harness.services.artifacts.latest_run(task_id) == 1
+    assert harness.services.artifacts.latest_run(task_id) == 0
     with pytest.raises(ResourceNotFound, match="has no runs"):
         harness.services.artifacts.latest_run(harness.create(dependencies=[task_id]))
-    with pytest.raises(ResourceNotFound):
-        harness.services.artifacts.latest_run(slugid())
 
 
-@pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(
-    harness: Harness, storage_type: str
-) -> None:
+def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(harness: Harness) -> None:
     task_id = harness.claimed()
-    name = with_bytes(harness, task_id, storage_type)
+    name = with_bytes(harness, task_id, "object")
+    create(harness, task_id, "reference", "another")
     harness.sweep(HOUR + DRIFT)
     assert harness.storage.blobs.properties(name)
     assert harness.storage.artifacts.load(task_id, 0, NAME)
     harness.sweep(HOUR)
     assert harness.storage.blobs.properties(name) is None
-    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
-    harness.sweep(HOUR)
-
-
-def test_an_expired_artifact_without_bytes_is_removed(harness: Harness) -> None:
-    task_id = harness.claimed()
-    create(harness, task_id, "reference")
-    harness.sweep(2 * HOUR + DRIFT)
-    assert harness.storage.artifacts.load(task_id, 0, NAME) is None
+    assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
 
 @pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
@@ -184,3 +152,116 @@ def test_an_expired_artifact_that_is_created_again_leaves_no_old_content(harness
     new = with_bytes(harness, task_id, "blob")
     assert harness.storage.blobs.properties(new)
     assert harness.storage.blobs.properties(old) is None
+
+
+# blobs
+
+
+def complete(harness: Harness, task_id: str, *etags: str, services: Services | None = None) -> None:
+    (services or harness.services).artifacts.complete(task_id, 0, NAME, etags or [etag(CONTENT)])
+
+
+def uploaded(harness: Harness, name: str = NAME) -> str:
+    """A running task with an uploaded blob that is not completed."""
+    task_id = harness.claimed()
+    (request,) = create(harness, task_id, "blob", name)["requests"]
+    upload(harness, request["url"])
+    return task_id
+
+
+def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name(harness: Harness) -> None:
+    task_id = harness.claimed()
+    create(harness, task_id, "s3")
+    ticket = Ticket(task_id, 0, stored(harness, task_id).artifact.name, harness.clock.now())
+    with pytest.raises(ResourceNotFound, match="is another now"):
+        harness.services.artifacts.content(ticket)
+
+
+def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded(harness: Harness) -> None:
+    task_id, etags = harness.claimed(), [etag(part) for part in PARTS]
+    first, missing = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
+    upload(harness, first["url"], PARTS[0], "")
+    with pytest.raises(RequestConflict, match="not all 2 parts"):
+        complete(harness, task_id, *etags)
+    upload(harness, missing["url"], PARTS[1], "")
+    complete(harness, task_id, *etags)
+    assert stored(harness, task_id).artifact.is_complete
+
+
+def test_a_blob_that_was_not_uploaded_cannot_be_completed(harness: Harness) -> None:
+    task_id = harness.claimed()
+    create(harness, task_id, "blob")
+    with pytest.raises(RequestConflict, match="was not uploaded"):
+        complete(harness, task_id)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_wrong_etags_are_refused(harness: Harness, is_complete: bool) -> None:
+    task_id = uploaded(harness)
+    if is_complete:
+        complete(harness, task_id)
+    with pytest.raises(InputError, match=r"the etags \(1\)"):
+        complete(harness, task_id, etag(b"x"))
+    assert stored(harness, task_id).artifact.is_complete == is_complete
+
+
+def test_a_blob_that_is_created_again_during_its_completion_is_not_completed(harness: Harness) -> None:
+    task_id = uploaded(harness)
+
+    def begin_anew() -> None:
+        before = stored(harness, task_id)
+        assert isinstance(before.artifact, BlobArtifact)
+        harness.storage.artifacts.replace(before, replace(before.artifact, blob_suffix="-1"))
+
+    server = harness.replica(FaultAt(0, of="artifact.replace", before=begin_anew))
+    with pytest.raises(RequestConflict, match="created again"):
+        complete(harness, task_id, services=server)
+    assert not stored(harness, task_id).artifact.is_complete
+
+
+def test_a_concurrent_extension_keeps_the_completion(harness: Harness) -> None:
+    task_id = uploaded(harness)
+    extend = lambda: create(harness, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
+    complete(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=extend)))
+    artifact = stored(harness, task_id).artifact
+    assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
+
+
+def test_a_run_does_not_wait_for_an_expired_blob(harness: Harness) -> None:
+    task_id = uploaded(harness)
+    create(harness, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
+    complete(harness, task_id)
+    harness.clock.advance(2 * MINUTE - MS)
+    with pytest.raises(RequestConflict, match="'another' of run 0 is not complete"):
+        harness.complete(task_id)
+    harness.clock.advance(MS)
+    assert harness.complete(task_id).state == "completed"
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_refused_create_removes_the_row_that_it_inserted_alone(harness: Harness, is_repeated: bool) -> None:
+    task_id = uploaded(harness) if is_repeated else harness.claimed()
+    fail = lambda: harness.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
+    server = harness.replica(FaultAt(0, of="artifact.insert", before=fail))
+    with pytest.raises(RequestConflict):
+        create(harness, task_id, "blob", services=server)
+    assert len(harness.storage.artifacts.list(task_id, 0, "", 10)) == is_repeated
+
+
+def is_refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except RequestConflict:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_of_a_create_and_a_report_in_the_midst_of_it_one_is_refused(harness: Harness, number: int) -> None:
+    """Before each call of a store and of the broker that the create makes."""
+    task_id, refused = harness.claimed(), list[bool]()
+    report = lambda: refused.append(is_refused(lambda: harness.complete(task_id)))  # noqa: E731
+    server = harness.replica(FaultAt(number, before=report), caches_tasks=True)
+    server.tasks.recall(task_id)
+    refused.append(is_refused(lambda: create(harness, task_id, "blob", services=server)))
+    assert sorted(refused) == [False, True]

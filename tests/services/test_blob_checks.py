@@ -121,18 +121,6 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
     assert stage.done == ["name"]
 
 
-def test_at_most_max_reads_blobs_are_read_at_once() -> None:
-    stage = Stage(max_reads=1)
-    blobs = [stage.blob(name) for name in "ab"]
-    stage.begin(blobs[0])
-    with pytest.raises(ServiceUnavailable):
-        stage.check(blobs[1])
-    assert stage.begun == [blobs[0].blob_name]
-    stage.end()
-    stage.check(blobs[1], observed_timeout(stage.end))
-    assert stage.done == ["a", "b"]
-
-
 def test_running_checks_are_bounded() -> None:
     stage = Stage(max_checks=2)
     blobs = [stage.blob(name) for name in "abc"]

@@ -8,7 +8,6 @@ import pytest
 
 from legacy_queue.domain.artifact import ObjectArtifact
 from legacy_queue.domain.errors import (
-    AuthorizationFailed,
     InputError,
     NoMatchingMethod,
     RequestConflict,
@@ -16,7 +15,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
 )
 from legacy_queue.domain.times import format_time
-from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, sha256, upload
+from tests.services.artifact_calls import CONTENT, NAME, create, sha256, upload
 from tests.services.harness import HOUR, MINUTE, NOW, Harness
 
 HTML = "text/html"
@@ -86,21 +85,6 @@ def test_an_object_is_available_once_its_upload_and_artifact_are_finished() -> N
     found = run.services.artifacts.find(run.task_id, 0, NAME)
     assert f"/{run.artifact.blob_name}?" in str(found.url)
     assert run.services.objects.access(run.artifact)["name"] == run.name
-
-
-def test_a_put_url_takes_the_announced_type_and_length_only() -> None:
-    run = Run()
-    request = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]
-    assert request["headers"] == {"content-type": HTML, "content-length": str(len(CONTENT))}
-    assert request["expires"] == format_time(NOW + 45 * MINUTE)
-    with pytest.raises(AuthorizationFailed, match=f"the URL is for '{HTML}'"):
-        upload(run.harness, request["url"], content_type=TEXT)
-    with pytest.raises(InputError, match=f"{len(CONTENT)} bytes were declared"):
-        upload(run.harness, request["url"], CONTENT + b"x", HTML)
-    upload(run.harness, request["url"], content_type=HTML)
-    properties = run.harness.storage.blobs.properties(run.artifact.blob_name)
-    assert properties
-    assert (properties.content_type, run.content) == (HTML, CONTENT)
 
 
 def test_create_upload_without_a_method_stores_nothing() -> None:
