@@ -96,15 +96,6 @@ def test_a_new_task_wakes_waiting_requests() -> None:
     assert {claim["status"]["taskId"] for claim in claims} == tasks
 
 
-def test_the_room_that_a_duplicate_message_leaves_is_filled(harness: Harness) -> None:
-    first = harness.create()
-    harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
-    others = [harness.create() for _ in range(2)]
-    claims = claim_work(harness.services, count=2)
-    assert [claim["status"]["taskId"] for claim in claims] == [first, others[0]]
-    assert harness.states(others[1]) == ["pending"]
-
-
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
 @pytest.mark.parametrize("step", ["receive", "worker.load"])
 def test_a_step_that_fails_after_a_claim_hides_no_claim(
@@ -157,28 +148,6 @@ def test_a_claim_that_cannot_be_released_expires_and_others_are_released(
     assert sorted(harness.states(task)[-1] for task in tasks) == ["pending", "pending"]
 
 
-def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Services | None = None) -> None:
-    path = PROVISIONER, WORKER_TYPE, worker.worker_group, worker.worker_id
-    workers = (services or harness.services).workers
-    workers.declare(path, {})
-    workers.quarantine(path, harness.clock.now() + lasts)
-
-
-def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work(harness: Harness) -> None:
-    task_id = harness.create()
-
-    def begin() -> None:
-        quarantine(harness, ALICE, HOUR)
-        harness.clock.advance(timedelta(seconds=5))
-
-    begins = FaultAt(6, of="receive", after=begin)
-    services = harness.replica(begins)
-    assert claim_work(services) == []
-    assert begins.happened
-    assert harness.states(task_id) == ["pending"]
-    assert len(claim_work(harness.services, worker=BOB)) == 1
-
-
 def test_waiting_clients_are_answered_when_the_stop_begins(harness: Harness) -> None:
     with waiting(harness.services, ALICE, BOB) as claims:
         wait_until(lambda: harness.services.pollers.waiting() == 2)
@@ -216,17 +185,6 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: 
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_claim_that_does_not_wait_gets_the_visible_tasks(harness: Harness) -> None:
-    services = harness.replica(claim_work_wait=HOUR)
-    assert claim_work(services, max_wait=NO_DELAY) == []
-    canceled, task_id = harness.create(), harness.create()
-    harness.services.tasks.cancel(canceled)
-    assert [claim["status"]["taskId"] for claim in claim_work(services, count=2, max_wait=NO_DELAY)] == [
-        task_id
-    ]
-    assert claim_work(services, max_wait=NO_DELAY) == []
-
-
 def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_is_about_to_use(
     harness: Harness,
 ) -> None:
@@ -261,12 +219,4 @@ def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back(harness:
     task_id = harness.create()
     harness.clock.advance(-HOUR)
     [claim] = claim_work(harness.services)
-    assert claim["status"]["taskId"] == task_id
-
-
-def test_a_clock_that_is_moved_ends_no_wait_for_work(harness: Harness) -> None:
-    canceled, task_id = harness.create(), harness.create()
-    harness.services.tasks.cancel(canceled)
-    services = harness.replica(FaultAt(0, of="remove", after=lambda: harness.clock.jump(HOUR)))
-    [claim] = claim_work(services)
     assert claim["status"]["taskId"] == task_id

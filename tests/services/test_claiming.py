@@ -1,46 +1,36 @@
 """Claims under the draft and under the deployed protocol: docs/explanation/protocols.md and
-docs/explanation/held-message.md.
+docs/explanation/held-message.md."""
 
-Expected signatures come from openssl, which signs ``<taskId>/<runId>`` with the secret.
-"""
-
-import base64
 import json
-import subprocess
 from collections.abc import MutableMapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict
-from legacy_queue.ports.account import StorageAccount
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict
+from legacy_queue.domain.messages import message_signature, message_text
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
     HOUR,
-    MINUTE,
     POLL_VISIBILITY,
+    PROVISIONER,
     QUEUE,
+    SECOND,
     SECRET,
+    WORKER_TYPE,
     CallRecorder,
     FaultAt,
     Harness,
     failing,
 )
-from tests.services.ports import ShowsMessages
 
 MS = timedelta(milliseconds=1)
-NO_PROOF = ClaimProof()
-
-
-def by_openssl(task_id: str, run_id: int, secret: bytes) -> str:
-    command = ["openssl", "dgst", "-sha256", "-hmac", secret.decode(), "-binary"]
-    made = subprocess.run(command, input=f"{task_id}/{run_id}".encode(), capture_output=True, check=True)
-    return base64.b64encode(made.stdout).decode()
+AGAIN = 10 * SECOND
 
 
 def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later(harness: Harness) -> None:
@@ -92,16 +82,14 @@ def test_a_claim_with_a_stale_receipt_puts_a_new_message(harness: Harness) -> No
     assert [message.lease for message in harness.messages()] == [held]
 
 
-@pytest.mark.parametrize("signature", ["", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("has_receipt", [True, False])
-def test_a_wrong_signature_is_refused_and_changes_nothing(
-    harness: Harness, signature: str, has_receipt: bool
-) -> None:
+def test_a_wrong_signature_is_refused_and_changes_nothing(harness: Harness, has_receipt: bool) -> None:
     task_id = harness.create()
     message = harness.receive_one()
     before, messages = harness.task(task_id), harness.messages()
     calls = CallRecorder()
-    proof = replace(message.proof if has_receipt else NO_PROOF, signature=signature)
+    another = message_signature("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)
+    proof = replace(message.proof if has_receipt else ClaimProof(), signature=another)
     with pytest.raises(AuthorizationFailed, match=f"not that of task {task_id} run 0") as error:
         harness.replica(calls).claims.claim(before, 0, ALICE, proof)
     assert error.value.status == 403
@@ -122,42 +110,21 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message(harness: Har
     assert harness.states(waiting) == ["running by bob"]
 
 
+@pytest.mark.parametrize("text", ["no work message", message_text("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("state", ["pending", "running"])
-def test_a_claim_with_the_message_of_another_task_is_refused_and_changes_nothing(
-    harness: Harness, state: str
+def test_a_claim_with_another_message_than_its_own_is_refused_and_changes_nothing(
+    harness: Harness, state: str, text: str
 ) -> None:
     task_id = harness.create()
     own = harness.receive_one()
     if state == "running":
         harness.claim(own, BOB)
-    harness.create()
-    other = harness.receive_one()
+    other = harness.storage.work_queues.put(QUEUE, text, HOUR, 0 * HOUR)
     before, messages = harness.task(task_id), harness.messages()
-    proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)
+    proof = ClaimProof(other.message_id, other.receipt, own.signature)
     with pytest.raises(RequestConflict, match=f"is not one of task {task_id}"):
         harness.claim(own, ALICE, proof=proof)
     assert (harness.task(task_id), harness.messages()) == (before, messages)
-
-
-def test_a_claim_with_a_message_that_is_no_work_message_is_refused(harness: Harness) -> None:
-    harness.create()
-    own = harness.receive_one()
-    alien = harness.storage.work_queues.put(QUEUE, "no work message", HOUR, 0 * HOUR)
-    with pytest.raises(RequestConflict):
-        harness.claim(own, proof=replace(own.proof, message_id=alien.message_id, receipt=alien.receipt))
-
-
-def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took(
-    harness: Harness,
-) -> None:
-    services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
-    task_id, other_id = harness.create(), harness.create()
-    own, other = harness.receive()
-    proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)
-    harness.claim(own, services=services, proof=proof)
-    harness.delete(own)  # as after each claim of the deployed protocol
-    harness.sweep(11 * MINUTE, services)
-    assert (own.task_id, harness.receive_one().task_id) == (task_id, other_id)
 
 
 def test_a_claim_with_a_stolen_receipt_gives_no_second_claim(harness: Harness) -> None:
@@ -171,8 +138,7 @@ def test_a_claim_with_a_stolen_receipt_gives_no_second_claim(harness: Harness) -
 
 
 def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(
-    harness: Harness,
-    logs: list[MutableMapping[str, Any]],
+    harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     task_id = harness.create(retries=0)
     harness.claim(harness.receive_one())
@@ -183,3 +149,56 @@ def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(
         harness.claim(message, BOB, services=services)
     assert harness.states(task_id) == ["exception claim-expired"]
     assert "stale-message-not-deleted" in [entry["event"] for entry in logs]
+
+
+# pools that must present their message
+
+
+@pytest.fixture
+def strict() -> Harness:
+    return Harness(required=[f"{PROVISIONER}/{WORKER_TYPE}"])
+
+
+def test_a_claim_without_full_proof_is_refused_by_naming_what_is_missing(strict: Harness) -> None:
+    task_id = strict.create()
+    message = strict.receive_one()
+    with pytest.raises(InputError, match=r": this claim lacks receipt\."):
+        strict.claim(message, proof=replace(message.proof, receipt=None))
+    with pytest.raises(InputError, match=r": this claim lacks messageId, receipt, signature\."):
+        strict.claim(message, proof=ClaimProof())
+    assert strict.states(task_id) == ["pending"]
+
+
+def test_repeatedly_refused_claims_offer_the_run_once_in_10_seconds(strict: Harness) -> None:
+    strict.create()
+    message = strict.receive_one()
+    for _ in range(20):
+        with pytest.raises(InputError):
+            strict.claim(message, proof=ClaimProof())
+    strict.delete(message)  # as a worker does with any 4xx
+    assert strict.offered_runs() == [(0, AGAIN)]
+    strict.clock.advance(AGAIN)
+    with pytest.raises(InputError):
+        strict.claim(message, proof=ClaimProof())
+    assert strict.offered_runs() == [(0, 0 * SECOND), (0, AGAIN)]
+
+
+def test_a_refused_claim_on_another_run_or_a_resolved_task_offers_nothing(strict: Harness) -> None:
+    task_id = strict.claimed()
+    for run_id, offered in ((0, [(1, CLAIM_TIMEOUT)]), (3, [(1, CLAIM_TIMEOUT)]), (0, [])):
+        if not offered:
+            strict.complete(task_id)
+        with pytest.raises(InputError):
+            strict.services.claims.claim(strict.task(task_id), run_id, BOB, ClaimProof())
+        assert strict.offered_runs() == offered
+
+
+def test_a_run_is_not_offered_again_within_10_seconds_of_the_deadline(strict: Harness) -> None:
+    task_id = strict.create(deadline="2030-01-02T03:14:15.678Z")  # 10 minutes and 10 seconds
+    strict.clock.advance(POLL_VISIBILITY * 2)
+    message = strict.receive_one()
+    with pytest.raises(InputError):
+        strict.claim(message, proof=ClaimProof())
+    strict.delete(message)
+    assert strict.messages() == []
+    assert strict.states(task_id) == ["pending"]

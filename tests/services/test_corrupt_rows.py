@@ -53,18 +53,6 @@ def test_lists_leave_out_a_corrupt_task(harness: Harness, limit: int) -> None:
         assert found == [*tasks[:2], *tasks[3:]]
 
 
-def test_a_corrupt_dependent_does_not_stop_the_other_dependents(harness: Harness) -> None:
-    required = harness.create()
-    waiting = sorted(harness.create(dependencies=[required]) for _ in range(5))
-    services = server(harness, {waiting[0], waiting[2]})
-    harness.claim(harness.receive_one())
-    harness.complete(required, services=services)
-    harness.run_timers(services=services)
-    states = [harness.task(task_id).state for task_id in waiting]
-    assert states == ["unscheduled", "pending", "unscheduled", "pending", "pending"]
-    harness.run_timers(timedelta(days=2), services)
-
-
 def test_the_timer_of_a_corrupt_task_is_dropped(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:

@@ -15,32 +15,6 @@ def dependents(harness: Harness, task_id: str) -> list[str]:
     return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
 
 
-@pytest.mark.parametrize(
-    ("requires", "state", "is_satisfied"),
-    [
-        ("all-completed", "completed", True),
-        ("all-completed", "failed", False),
-        ("all-completed", "exception", False),
-        ("all-resolved", "completed", True),
-        ("all-resolved", "failed", True),
-        ("all-resolved", "exception", True),
-    ],
-)
-def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(
-    harness: Harness, requires: str, state: str, is_satisfied: bool
-) -> None:
-    required = harness.create()
-    early = harness.create(dependencies=[required], requires=requires)
-    if state == "exception":
-        harness.services.tasks.cancel(required)
-    else:
-        harness.run(required, state)
-    harness.run_timers()
-    late = harness.create(dependencies=[required], requires=requires)
-    for task_id in (early, late):
-        assert harness.task(task_id).state == ("pending" if is_satisfied else "unscheduled")
-
-
 def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required: str) -> None:
     assert harness.storage.tasks.load(task_id) is None
     assert harness.storage.groups.load(group) is None

@@ -25,7 +25,7 @@ from tests.services.harness import (
     failing,
     task_body,
 )
-from tests.services.ports import FakeBroker, events_in
+from tests.services.ports import FakeBroker
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))
@@ -37,16 +37,6 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
 
 
 # Publishing
-
-
-def test_without_a_broker_events_go_to_the_feed() -> None:
-    feed = EventFeed(None, lambda: NOW, SystemWaiter())
-    publisher = EventPublisher(None, feed)
-    publisher.publish([ONE, TWO])
-    publisher.check()
-    publisher.close()
-    assert not publisher.is_away
-    assert [event for _, event in events_in(feed)] == [ONE, TWO]
 
 
 def test_while_the_broker_is_away_only_the_check_calls_it() -> None:

@@ -1,7 +1,6 @@
 """Pages: limited in items and in bytes, and a few at a time."""
 
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -37,28 +36,6 @@ def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
     sizes, after, _ = filled([*small, MAX_ITEM_BYTES, 1], 10_000, concurrency)
     assert sum(sizes) <= MAX_PAGE_BYTES + MAX_ITEM_BYTES
     assert after == 4 * KIB
-
-
-@pytest.mark.parametrize(
-    ("limit", "rows", "reads"),
-    [
-        (1, 1000, [(0, 2)]),
-        (99, 1000, [(0, 100)]),
-        (100, 1000, [(0, 100), (100, 1)]),
-        (250, 1000, [(0, 100), (100, 100), (200, 51)]),
-        (1000, 130, [(0, 100), (100, 100)]),
-    ],
-)
-def test_one_row_more_than_the_limit_is_read(limit: int, rows: int, reads: list[tuple[int, int]]) -> None:
-    calls = []
-
-    def read(after: int, count: int) -> Sequence[int]:
-        calls.append((after, count))
-        return numbers(rows)[after : after + count]
-
-    page = read_page(read, int, 0, limit, lambda _: b"")
-    assert (len(page.items), page.after) == ((limit, limit) if limit < rows else (rows, None))
-    assert calls == reads
 
 
 def test_at_most_eight_pages_are_read_at_once() -> None:

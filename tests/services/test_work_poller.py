@@ -24,8 +24,7 @@ from legacy_queue.services.claim_work.work_poller import (
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import WorkQueues
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE, FaultAt, failing
-from tests.services.ports import intercept_port
+from tests.services.harness import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE
 from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
@@ -201,16 +200,6 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
     assert texts(request) == []
     scene.poller.poll_once()
     assert texts(request) == ["a task"]
-
-
-@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")])
-def test_a_waiting_request_gets_the_failure_of_storage(scene: Scene, error: Exception) -> None:
-    queues = intercept_port(WorkQueues, scene.storage.work_queues, FaultAt(0, before=failing(error)))
-    poller = scene.new_poller(queues)
-    request = WaitingRequest(1, lambda: False, scene.clock.monotonic())
-    assert poller.is_idle
-    with pytest.raises(ServiceUnavailable):
-        poller.wait(request, HOUR, starts=poller.add(request))
 
 
 def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
