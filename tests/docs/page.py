@@ -70,16 +70,10 @@ def read(path: Path) -> Page:
     unknown or not before a block.
     """
     needs: set[str] = set()
-    steps = list(_steps(MarkdownIt("commonmark").parse(_without_front_matter(path)), needs))
+    steps = list(_steps(MarkdownIt("commonmark").parse(path.read_text()), needs))
     if unknown := needs - _NEEDS:
         raise BadPage(f"{path} needs {unknown}: {_NEEDS} are known")
     return Page(tuple(steps), frozenset(needs))
-
-
-def _without_front_matter(path: Path) -> str:
-    text = path.read_text()
-    front = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
-    return "\n" * front[0].count("\n") + text[front.end() :] if front else text
 
 
 def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
@@ -95,26 +89,18 @@ def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
                     needs |= set(value.split())
                 elif value == "stop":
                     yield Step(line, "", "", value)
+                elif kind == "run" and not _MARKS.fullmatch(value):
+                    raise BadPage(f"line {line}: {value!r} is no mark that is known")
                 else:
-                    mark = _mark(kind, value, line)
+                    mark = value if kind == "run" else _NOT_RUN
         elif mark and token.type in ("paragraph_open", "heading_open"):
             raise BadPage(f"line {line}: the mark {mark!r} before it belongs directly before a block")
         elif token.type == "heading_open":
             last = None
-        elif token.type == "fence":
-            step = _step(token, line, mark, last)
-            if step:
-                yield step
-                last = step
-                mark = ""
-
-
-def _mark(kind: str, value: str, line: int) -> str:
-    if kind == _NOT_RUN:
-        return _NOT_RUN
-    if not _MARKS.fullmatch(value):
-        raise BadPage(f"line {line}: {value!r} is no mark that is known")
-    return value
+        elif token.type == "fence" and (step := _step(token, line, mark, last)):
+            yield step
+            last = step
+            mark = ""
 
 
 def _step(token: Token, line: int, mark: str, last: Step | None) -> Step | None:

@@ -1,6 +1,7 @@
 """Every page under docs/, and README, does what it says: see tests/docs/page.py for how a page is written."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,29 +35,17 @@ def offered(page: Page, request: pytest.FixtureRequest) -> tuple[dict[str, str],
     return env, ports
 
 
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_everything_on_the_page_works_in_order(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     page = read(path)
     if page.steps:
-        follow(page, tmp_path, *offered(page, request))
-
-
-def follow(page: Page, folder: Path, env: Mapping[str, str], ports: dict[str, int]) -> None:
-    """Take the steps of the page, in order."""
-    terminal = Terminal(folder, env, ports)
-    try:
-        printed = None
-        for step in page.steps:
-            printed = terminal.take(step, printed)
-    finally:
-        terminal.close()
+        with closing(Terminal(tmp_path, *offered(page, request))) as terminal:
+            printed = None
+            for step in page.steps:
+                printed = terminal.take(step, printed)
 
 
 def test_the_pages_stay_short_enough_to_be_read() -> None:

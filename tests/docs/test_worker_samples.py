@@ -47,17 +47,6 @@ async def main():
 
 asyncio.run(main())
 """
-# What generic-worker's configuration demands and what has no default: gwconfig/config.go and main.go of 8.1.1
-# (loadConfig) and 16.6.1, and workers/generic-worker of today's (Validate). Where nothing is said of the
-# directories, 8 takes those of Windows. Without runTasksAsCurrentUser it makes users, on Windows alone.
-_NAMES = {"accessToken", "clientId", "provisionerId", "workerGroup", "workerId", "workerType"}
-_FOLDERS = {"tasksDir", "cachesDir", "downloadsDir"}
-DEMANDED = {
-    "8": _NAMES | _FOLDERS | {"livelogSecret", "publicIP", "signingKeyLocation", "runTasksAsCurrentUser"},
-    "16": _NAMES | _FOLDERS | {"ed25519SigningKeyLocation", "publicIP", "rootURL"},
-    "today's": _NAMES | _FOLDERS | {"ed25519SigningKeyLocation", "rootURL"},
-}
-OPTIONAL = {"publicIP", "requiredDiskSpaceMegabytes"}  # known to all three
 
 
 def samples(language: str, word: str) -> list[str]:
@@ -107,14 +96,3 @@ def test_generic_worker_can_do_all_its_calls_with_the_scopes_of_the_page() -> No
     ]
     answers = [queue.call(name, body, credentials, **params).status_code for name, params, body in calls]
     assert answers == [200] * len(calls)
-
-
-@pytest.mark.parametrize("version", DEMANDED)
-def test_the_sample_of_generic_worker_has_what_the_version_demands_and_nothing_unknown(version: str) -> None:
-    [sample] = samples("json", '"rootURL"')
-    names = set(json.loads(sample))
-    if version == "8":
-        [instead] = samples("json", '"livelogSecret"')
-        names = names - {"rootURL", "ed25519SigningKeyLocation"} | json.loads(instead).keys()
-    assert DEMANDED[version] - names == set()
-    assert names - DEMANDED[version] - OPTIONAL == set()

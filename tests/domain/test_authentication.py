@@ -59,14 +59,15 @@ def identify(signed: SignedRequest, now: datetime = NOW) -> Identity:
     return identity
 
 
-def refused(signed: SignedRequest, now: datetime = NOW) -> None:
+def reason(signed: SignedRequest, now: datetime = NOW) -> tuple[str, str]:
+    """Why the request is refused, and the clientId that it names: only for the log."""
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
+    why = error.value.reason
     hidden = str(AuthenticationFailed(""))
-    assert str(error.value) == (
-        f"Authentication failed: {error.value.reason}" if error.value.is_of_form else hidden
-    )
+    assert str(error.value) == (f"Authentication failed: {why}" if error.value.is_of_form else hidden)
     assert error.value.details == {}
+    return why, error.value.client_id
 
 
 def test_a_permanent_client_has_its_scopes_expanded_through_roles() -> None:
@@ -93,7 +94,7 @@ def test_temporary_credentials_expire_with_their_issuer() -> None:
     made = temporary(LEAVING)
     assert identify(request(made, ext_of(made))).expires == LEAVING.expires
     later = NOW + HOUR / 2
-    refused(request(made, ext_of(made), later), later)
+    reason(request(made, ext_of(made), later), later)
 
 
 def test_temporary_credentials_cannot_issue_temporary_credentials() -> None:
@@ -101,7 +102,7 @@ def test_temporary_credentials_cannot_issue_temporary_credentials() -> None:
     issuer = Client(first.client_id, first.access_token, ("*",))
     for name in (None, "another"):
         made = temporary(issuer, name)
-        refused(request(made, ext_of(made)))
+        reason(request(made, ext_of(made)))
 
 
 def test_authorized_scopes_limit_a_request_and_are_expanded() -> None:
@@ -118,7 +119,7 @@ def test_authorized_scopes_limit_a_request_and_are_expanded() -> None:
 
 def test_authorized_scopes_beyond_the_clients_scopes_are_refused() -> None:
     made = temporary()
-    refused(request(made, ext_of(made, authorizedScopes=["x:b*", "y"])))
+    reason(request(made, ext_of(made, authorizedScopes=["x:b*", "y"])))
     assert reason(request(ext=ext_of(authorizedScopes=["x:1", "*"]))) == (
         "authorizedScopes exceed the credentials' scopes",
         "worker",
@@ -138,15 +139,7 @@ def test_authorized_scopes_beyond_the_clients_scopes_are_refused() -> None:
     ],
 )
 def test_a_malformed_ext_is_refused(text: str) -> None:
-    refused(request(ext=base64.b64encode(text.encode()).decode() or "="))
-
-
-def reason(signed: SignedRequest, now: datetime = NOW) -> tuple[str, str]:
-    """Why the request is refused, and the clientId that it names: only for the log."""
-    with pytest.raises(AuthenticationFailed) as error:
-        AUTHENTICATOR.authenticate(signed, now)
-    assert (error.value.reason in str(error.value)) == error.value.is_of_form
-    return error.value.reason, error.value.client_id
+    reason(request(ext=base64.b64encode(text.encode()).decode() or "="))
 
 
 def with_certificate(made: TemporaryCredentials, **changes: Any) -> SignedRequest:

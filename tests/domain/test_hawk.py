@@ -8,7 +8,7 @@ from typing import Any
 
 import mohawk
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legacy_queue.domain import hawk
@@ -97,15 +97,6 @@ def test_an_empty_body_is_accepted_with_the_content_type_that_aiohttp_adds(conte
     verify(replace(request, authorization=mohawk_header(content="", content_type="")))
 
 
-@pytest.mark.parametrize(
-    "change", [{"body": b'{"a":2}'}, {"content_type": "text/plain"}, {"content_type": None}]
-)
-def test_a_body_or_content_type_that_does_not_match_the_hash_is_refused(change: dict[str, Any]) -> None:
-    request = signed(body=REQUEST.body, content_type="application/json")
-    verify(request)
-    refused(replace(request, **change))
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_skew_of_15_minutes_is_accepted_and_a_millisecond_more_is_not(sign: int) -> None:
     request, skew = signed(now=NOW.replace(microsecond=0)), sign * timedelta(minutes=15)
@@ -119,13 +110,10 @@ def test_a_bewit_expires_at_its_time() -> None:
     refused(request, NOW.replace(microsecond=0))
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["/p?bewit={}&a=1&b=2", "/p?a=1&bewit={}&b=2", "/p?a=1&b=2&bewit={}"],
-)
-def test_a_bewit_is_found_anywhere_in_the_query(target: str) -> None:
+def test_a_bewit_is_found_anywhere_in_the_query() -> None:
     bewit = with_bewit("/p?a=1&b=2").target.partition("bewit=")[2]
-    assert verify(replace(with_bewit(), target=target.format(bewit))).target == "/p?a=1&b=2"
+    for target in ("/p?bewit={}&a=1&b=2", "/p?a=1&bewit={}&b=2", "/p?a=1&b=2&bewit={}"):
+        assert verify(replace(with_bewit(), target=target.format(bewit))).target == "/p?a=1&b=2"
 
 
 def test_a_bewit_has_room_for_all_scopes_that_a_task_may_have() -> None:
@@ -136,11 +124,6 @@ def test_a_bewit_has_room_for_all_scopes_that_a_task_may_have() -> None:
     # as Python's client writes it, with spaces
     ext = base64.b64encode(json.dumps({"certificate": json.loads(made.certificate)}).encode()).decode()
     assert verify(with_bewit(ext=ext)).ext == ext
-
-
-def test_the_refusal_of_a_bewit_that_is_too_long_says_so() -> None:
-    target = f"/p?bewit={'x' * (hawk.MAX_LENGTH + 1)}"
-    assert f"longer than {hawk.MAX_LENGTH} characters" in unreadable(replace(with_bewit(), target=target))
 
 
 def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
@@ -189,6 +172,8 @@ def encoded(*parts: str) -> str:
 )
 def test_a_malformed_bewit_is_refused(bewit: str) -> None:
     unreadable(replace(with_bewit(), target=f"/p?bewit={bewit}"))
+    too_long = replace(with_bewit(), target=f"/p?bewit={'x' * (hawk.MAX_LENGTH + 1)}")
+    assert f"longer than {hawk.MAX_LENGTH} characters" in unreadable(too_long)
 
 
 FIELDS = {"id": "a", "ts": "1520139967", "nonce": "n", "mac": "m"}
@@ -241,6 +226,7 @@ def test_the_refusal_of_a_malformed_header_names_what_is_wrong_and_no_value(head
     assert named in unreadable(replace(REQUEST, authorization=header))
 
 
+@settings(max_examples=40)
 @given(st.text() | st.text('hawkidtsnoncemac=", 1\\').map("Hawk ".__add__), st.text(), st.binary(max_size=9))
 def test_any_header_is_accepted_or_refused_and_raises_no_other_error(
     header: str, text: str, body: bytes

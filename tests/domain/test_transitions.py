@@ -12,6 +12,7 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import PriorityChange, Task, Worker
+from legacy_queue.domain.times import format_time
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -64,9 +65,6 @@ def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both()
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
         transitions.create_again(pending(), other)
     assert error.value.details == {"existing": definition().to_wire(), "given": other.to_wire()}
-
-
-def test_the_number_1_and_true_are_different_definitions() -> None:
     with pytest.raises(RequestConflict):
         transitions.create_again(pending(payload={"x": 1}), definition(payload={"x": True}))
 
@@ -139,11 +137,8 @@ def test_a_retriable_exception_is_retried_while_retries_are_left(reason: str, cr
     assert outcome.message_effect == Offer(1, HELD)
     last = claim(outcome.task, 1, BOB, lease=None).task
     assert resolved(reason, last).state == "exception"
-
-
-def test_a_task_with_50_runs_is_not_retried() -> None:
-    task = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
-    assert resolved("worker-shutdown", task).state == "exception"
+    of_50_runs = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
+    assert resolved(reason, of_50_runs).state == "exception"
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
@@ -162,32 +157,18 @@ def test_a_repeated_report_says_nothing_of_a_run_that_a_rerun_created() -> None:
     assert transitions.resolve(rerun, 0, "exception", "worker-shutdown", NOW) == Outcome(rerun)
 
 
-def test_the_deadline_ends_a_running_task_and_not_its_claim_alone() -> None:
+def test_the_run_after_an_expired_claim_is_a_retry() -> None:
+    assert transitions.expire(running(), TAKEN_UNTIL).task.runs[1].reason_created == "retry"
     (run,) = transitions.expire(running(), DEADLINE).task.runs
     assert (run.state, run.reason_resolved) == ("exception", "deadline-exceeded")
 
 
-def test_the_run_after_an_expired_claim_is_a_retry() -> None:
-    assert transitions.expire(running(), TAKEN_UNTIL).task.runs[1].reason_created == "retry"
-
-
-def test_the_held_message_moves_from_the_old_queue_to_the_new_queue() -> None:
+def test_the_held_message_moves_to_the_new_queue_and_is_only_deleted_near_the_deadline() -> None:
     outcome = change(running())
-    assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
+    assert (outcome.hold, outcome.message_effect) == (Hold(1, TAKEN_UNTIL, None), DeleteMessage(HELD, QUEUE))
+    outcome = change(running(deadline=format_time(TAKEN_UNTIL)))
+    assert (outcome.hold, outcome.task.held) == (None, None)
     assert outcome.message_effect == DeleteMessage(HELD, QUEUE)
-    assert outcome.task.runs == running().runs
-
-
-def test_near_the_deadline_the_held_message_is_only_deleted() -> None:
-    task = running(deadline=(NOW + CLAIM_TIMEOUT).isoformat().replace("+00:00", "Z"))
-    outcome = change(task)
-    assert (outcome.hold, outcome.task.held, outcome.message_effect) == (
-        None,
-        None,
-        DeleteMessage(HELD, QUEUE),
-    )
-    nothing_held = change(replace(task, held=None))
-    assert (nothing_held.hold, nothing_held.message_effect) == (None, None)
 
 
 def test_the_last_fifty_changes_are_kept() -> None:
@@ -205,8 +186,5 @@ def test_a_released_retry_is_pending_and_its_message_offered() -> None:
     assert (released.task, released.message_effect) == (task, Offer(1, HELD))
     earlier = transitions.release_claim(claimed, 0, ALICE, TAKEN_UNTIL)
     assert earlier == Outcome(claimed)
-
-
-def test_a_claim_that_was_reclaimed_meanwhile_is_not_released() -> None:
-    task = reclaim(running(), NOW + MS).task
-    assert transitions.release_claim(task, 0, ALICE, TAKEN_UNTIL) == Outcome(task)
+    reclaimed = reclaim(running(), NOW + MS).task
+    assert transitions.release_claim(reclaimed, 0, ALICE, TAKEN_UNTIL) == Outcome(reclaimed)

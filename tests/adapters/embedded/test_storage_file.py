@@ -7,6 +7,7 @@ import secrets
 import shutil
 import sqlite3
 import stat
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,68 +66,54 @@ def test_a_new_file_is_private_with_all_beside_it_and_keeps_its_random_key(
     assert other.signing_key() != key
 
 
-@pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_file_of_another_program_is_refused_and_left_as_it_is(file: StorageFile, mode: str) -> None:
-    with closing(sqlite3.connect(file.path)) as connection:
-        connection.execute(f"PRAGMA journal_mode = {mode}")
-        connection.execute("CREATE TABLE theirs (x)")
-    file.path.chmod(0o644)
-    content = file.path.read_bytes()
-    assert "another program" in refusal(file)
-    assert (file.path.read_bytes(), stat.S_IMODE(file.path.stat().st_mode)) == (content, 0o644)
-    assert list(file.path.parent.iterdir()) == [file.path]
-
-
-def test_a_file_of_another_program_that_uses_it_is_refused_and_left_as_it_is(file: StorageFile) -> None:
+@pytest.mark.parametrize("state", ["delete", "wal", "in use"])
+def test_a_file_of_another_program_is_refused_and_left_as_it_is(file: StorageFile, state: str) -> None:
     with closing(sqlite3.connect(file.path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute(f"PRAGMA journal_mode = {'delete' if state == 'delete' else 'wal'}")
         connection.execute("CREATE TABLE theirs (x)")
-        before = file.path.read_bytes(), file.wal.read_bytes()
+        if state != "in use":
+            connection.close()
+        file.path.chmod(0o644)
+        paths = [path for path in file.path.parent.iterdir() if not path.name.endswith("-shm")]
+        before = [path.read_bytes() for path in paths]
         assert "another program" in refusal(file)
-        assert (file.path.read_bytes(), file.wal.read_bytes()) == before
+        assert [path.read_bytes() for path in paths] == before
+        assert stat.S_IMODE(file.path.stat().st_mode) == 0o644
 
 
-def test_a_file_of_a_newer_version_is_refused(file: StorageFile) -> None:
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (VERSION + 1, f"newer version of legacy-queue: its tables have version {VERSION + 1}"),
+        (FIRST_VERSION - 1, "before the first release"),
+    ],
+)
+def test_a_file_of_a_version_that_is_not_known_is_refused(file: StorageFile, version: int, said: str) -> None:
     file.prepare()
     with closing(sqlite3.connect(file.path)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    assert f"newer version of legacy-queue: its tables have version {VERSION + 1}" in refusal(file)
-
-
-def test_a_file_from_before_the_first_release_is_refused(file: StorageFile) -> None:
-    file.prepare()
-    with closing(sqlite3.connect(file.path)) as connection:
-        connection.execute(f"PRAGMA user_version = {FIRST_VERSION - 1}")
-    assert "before the first release" in refusal(file)
+        connection.execute(f"PRAGMA user_version = {version}")
+    assert said in refusal(file)
+    with pytest.raises(UnusableStorage, match=said):
+        file.signing_key()
 
 
 STEPS = ("ALTER TABLE queues ADD COLUMN one;", "ALTER TABLE queues ADD COLUMN two;", "DELETE FROM meta;")
 
 
-def test_tables_of_an_earlier_version_are_brought_forward_step_by_step(file: StorageFile) -> None:
+def test_tables_of_an_earlier_version_are_brought_forward_step_by_step_or_not_at_all(
+    file: StorageFile,
+) -> None:
     file.prepare()
+    before = dump(file)
+    with closing(connect(file.path)) as connection, pytest.raises(sqlite3.Error):
+        create_tables(connection, (*STEPS, "DROP TABLE missing;"))
+    assert dump(file) == before
     with closing(connect(file.path)) as connection:
         create_tables(connection, STEPS[:1])
         connection.execute("INSERT INTO queues VALUES ('q', '{}', 1)")
         create_tables(connection, STEPS[:2])
         assert connection.execute("SELECT * FROM queues").fetchall() == [("q", "{}", 1, None)]
         assert version_of(connection) == FIRST_VERSION + 2
-
-
-def test_a_step_that_fails_leaves_the_file_as_it_was(file: StorageFile) -> None:
-    file.prepare()
-    before = dump(file)
-    with closing(connect(file.path)) as connection, pytest.raises(sqlite3.Error):
-        create_tables(connection, (*STEPS, "DROP TABLE missing;"))
-    assert dump(file) == before
-
-
-def test_a_file_from_before_the_first_release_gives_no_key(file: StorageFile) -> None:
-    file.prepare()
-    with closing(sqlite3.connect(file.path)) as connection:
-        connection.execute(f"PRAGMA user_version = {FIRST_VERSION - 1}")
-    with pytest.raises(UnusableStorage, match="before the first release"):
-        file.signing_key()
 
 
 def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(file: StorageFile) -> None:
@@ -147,21 +134,10 @@ def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(file:
     opened.close()
 
 
-def test_a_kill_in_the_first_start_leaves_a_file_with_its_key_or_without_tables() -> None:
-    statements: list[str] = []
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
-        memory.set_trace_callback(statements.append)
-        create_tables(memory)
-        assert [each for each in statements if "signing key" in each]
-        assert statements[-1].strip() == "COMMIT"
-
-
-def test_what_is_no_sqlite_file_is_refused(file: StorageFile) -> None:
+def test_what_is_no_sqlite_file_or_a_damaged_one_is_refused(file: StorageFile) -> None:
     file.path.write_bytes(b"something else, and longer than a header of SQLite" * 100)
     assert "no SQLite file" in refusal(file)
-
-
-def test_a_damaged_file_is_refused(file: StorageFile) -> None:
+    file.path.unlink()
     file.prepare()
     opened = account(file)
     for number in range(200):
@@ -169,16 +145,9 @@ def test_a_damaged_file_is_refused(file: StorageFile) -> None:
     opened.close()
     content = bytearray(file.path.read_bytes())
     content[2048 * 40 : 2048 * 60] = b"\xa5" * (2048 * 20)
-    file.path.write_bytes(content)
-    assert "damaged" in refusal(file)
-    file.path.write_bytes(content[: 2048 * 30])
-    assert "damaged" in refusal(file)
-
-
-def test_two_servers_of_one_file_are_refused(file: StorageFile, tmp_path: Path) -> None:
-    file.lock()
-    with pytest.raises(UnusableStorage, match=f"in use by process {os.getpid()}"):
-        StorageFile(tmp_path).lock()
+    for damaged in (content, content[: 2048 * 30]):
+        file.path.write_bytes(damaged)
+        assert "damaged" in refusal(file)
 
 
 def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
@@ -188,43 +157,33 @@ def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
 
 
 @pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-shm"])
-def test_a_file_removed_while_it_is_served_is_noticed(file: StorageFile, name: str) -> None:
-    file.prepare()
-    opened = account(file)
-    opened.check()
-    file.path.with_name(name).unlink()
-    with pytest.raises(ServiceUnavailable, match="removed"):
-        opened.check()
-    with pytest.raises(ServiceUnavailable, match="removed"):
-        opened.table("t").insert("p", "k", {})
-    opened.close()
-
-
-@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-shm"])
-def test_a_process_that_begins_after_that_does_not_touch_the_file(file: StorageFile, name: str) -> None:
-    """It would make another WAL or shared memory than that of the processes before it."""
+def test_a_file_removed_while_it_is_served_is_noticed_and_not_touched(file: StorageFile, name: str) -> None:
+    """A process that begins later would make another WAL or shared memory than that of those before it."""
     file.prepare()
     first, second = account(file), account(file)  # before a fork
-    first.table("t").insert("p", "k", {})
+    first.check()
     file.path.with_name(name).unlink()
-    with pytest.raises(ServiceUnavailable, match="removed"):
-        second.table("t").get("p", "k")
+    for act in (
+        first.check,
+        lambda: first.table("t").insert("p", "k", {}),
+        lambda: second.table("t").get("p", "k"),
+    ):
+        with pytest.raises(ServiceUnavailable, match="removed"):
+            act()
     assert not file.path.with_name(name).exists()
     first.close()
     second.close()
 
 
-def test_a_file_that_was_removed_is_not_made_again_at_the_end(file: StorageFile) -> None:
+def test_a_file_that_was_removed_or_replaced_is_not_written_to_at_the_end(
+    file: StorageFile, tmp_path: Path
+) -> None:
     file.prepare()
+    file.back_up(tmp_path / "copy")
     file.path.unlink()
     with pytest.raises(UnusableStorage, match="removed"):
         file.finish()
     assert file.is_missing
-
-
-def test_a_file_that_was_replaced_is_not_written_to_at_the_end(file: StorageFile, tmp_path: Path) -> None:
-    file.prepare()
-    file.back_up(tmp_path / "copy")
     (tmp_path / "copy").replace(file.path)
     content = file.path.read_bytes()
     with pytest.raises(UnusableStorage, match="replaced"):
@@ -344,22 +303,35 @@ def test_two_directories_that_link_to_one_file_are_refused(tmp_path: Path) -> No
     for folder in folders[1:]:
         (folder / "storage.sqlite").symlink_to(folders[0] / "storage.sqlite")
     StorageFile(folders[1]).lock()
-    with pytest.raises(UnusableStorage, match="in use by process"):
+    with pytest.raises(UnusableStorage, match=f"in use by process {os.getpid()}"):
         StorageFile(folders[2]).lock()
     (folders[2] / "storage.sqlite").unlink()
     os.link(folders[0] / "storage.sqlite", folders[2] / "storage.sqlite")
     assert "hard link" in refusal(StorageFile(folders[2]))
 
 
-@pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-journal"])
-def test_a_file_that_another_user_has_planted_is_refused(file: StorageFile, name: str) -> None:
-    file.prepare()
-    planted = file.path.with_name(name)
-    planted.touch(0o600)
-    give_away(planted)
-    assert f"{planted} is not used: it belongs to another user" in refusal(file)
-    with pytest.raises(UnusableStorage, match="belongs to another user"):
-        file.require()
+@pytest.mark.parametrize(
+    ("use", "names"),
+    [
+        (StorageFile.prepare, ("storage.sqlite", "storage.sqlite-wal", "storage.sqlite-journal")),
+        (StorageFile.require, ("storage.sqlite", "storage.sqlite-wal", "storage.sqlite-journal")),
+        (StorageFile.lock, ("artifacts", "storage.sqlite-wal", "storage.lock")),
+    ],
+    ids=["prepare", "require", "lock"],
+)
+def test_what_another_user_has_planted_is_refused(
+    tmp_path: Path, use: Callable[[StorageFile], object], names: Sequence[str]
+) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+        file = StorageFile(tmp_path / name)
+        if use != StorageFile.lock:
+            file.prepare()
+        planted = file.path.with_name(name)
+        planted.mkdir() if name == "artifacts" else planted.touch(0o600)
+        give_away(planted)
+        with pytest.raises(UnusableStorage, match=f"{planted} is not used: it belongs to another user"):
+            use(file)
 
 
 @pytest.mark.parametrize("act", ["lock", "restore"])
@@ -382,41 +354,37 @@ def test_a_link_of_another_user_leads_to_no_file_that_is_changed(tmp_path: Path,
     assert stat.S_IMODE(victim.stat().st_mode) == 0o755
 
 
-@pytest.mark.parametrize("name", ["artifacts", "storage.sqlite-wal", "storage.lock"])
-def test_what_another_user_has_planted_is_not_of_an_earlier_start(tmp_path: Path, name: str) -> None:
-    planted = tmp_path / name
-    planted.mkdir() if name == "artifacts" else planted.touch(0o600)
-    give_away(planted)
-    with pytest.raises(UnusableStorage, match=f"{name} is not used: it belongs to another user"):
-        StorageFile(tmp_path).lock()
-
-
 @pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
-def test_a_backup_of_a_file_in_use_has_its_rows_and_artifacts_whatever_its_name(
+def test_a_backup_is_restored_with_its_artifacts_whatever_its_name_in_the_place_of_all_that_came_later(
     tmp_path: Path, name: str
 ) -> None:
-    folder, copy = tmp_path / name, tmp_path / f"copy of {name}"
-    (folder / "other").mkdir(parents=True)
-    file = StorageFile(folder)
+    (tmp_path / name).mkdir()
+    file, monday, left = StorageFile(tmp_path / name), tmp_path / f"of {name}", StorageFile(tmp_path / "left")
     file.prepare()
     opened = account(file)
     opened.table("t").insert("p", "k", {"text": "value"})
     opened.container.put("large", b"." * 100_000, "text/plain", None)
-    file.back_up(copy)
+    file.back_up(monday)
     opened.table("t").insert("p", "later", {})
+    opened.container.put("later", b"," * 100_000, "text/plain", None)
+    shutil.copytree(tmp_path / name, tmp_path / "left")
     opened.close()
-    restored = StorageFile(folder / "other")
-    os.rename(copy, restored.path)
-    os.rename(f"{copy}-artifacts", restored.artifacts)
-    restored.prepare()
-    again = account(restored)
-    row, blob = again.table("t").get("p", "k"), again.container.read("large")
-    assert row
+    for path in left.artifacts.iterdir():
+        path.unlink()
+    (left.artifacts / "later").touch()
+    assert left.restore(monday) == 0
+    left.prepare()
+    again = account(left)
+    assert [row.key for row in again.table("t").page([], "", 9).rows] == ["k"]
+    blob = again.container.read("large")
     assert blob
-    assert (row.values, b"".join(blob[1])) == ({"text": "value"}, b"." * 100_000)
-    assert again.table("t").get("p", "later") is None
-    assert restored.signing_key() == file.signing_key()
+    assert b"".join(blob[1]) == b"." * 100_000
+    assert again.container.read("later") is None
+    assert len(list(left.artifacts.iterdir())) == 1
+    assert left.signing_key() == file.signing_key()
     again.close()
+    expected = {name, monday.name, f"{monday.name}-artifacts", "left"}
+    assert {path.name for path in tmp_path.iterdir()} == expected
 
 
 def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
@@ -463,38 +431,6 @@ def test_a_backup_replaces_nothing_and_leaves_nothing_where_it_fails(
     with pytest.raises(UnusableStorage, match="File exists"):
         file.back_up(copy)
     assert (copy.exists(), artifacts.exists()) == (False, True)
-
-
-def test_a_backup_is_restored_with_its_artifacts_in_the_place_of_all_that_came_later(
-    file: StorageFile, tmp_path: Path
-) -> None:
-    file.prepare()
-    opened = account(file)
-    opened.table("t").insert("p", "k", {})
-    opened.container.put("large", b"." * 100_000, "text/plain", None)
-    file.back_up(tmp_path / "monday")
-    opened.table("t").insert("p", "later", {})
-    opened.container.put("later", b"," * 100_000, "text/plain", None)
-    left = StorageFile(tmp_path / "left")
-    shutil.copytree(file.artifacts, left.artifacts)
-    for path in tmp_path.glob("storage.sqlite*"):
-        shutil.copy(path, tmp_path / "left")
-    opened.close()
-    for path in left.artifacts.iterdir():
-        path.unlink()
-    (left.artifacts / "later").touch()
-    assert left.restore(tmp_path / "monday") == 0
-    assert has_row(left)
-    again = account(left)
-    blob = again.container.read("large")
-    assert blob
-    assert b"".join(blob[1]) == b"." * 100_000
-    assert again.table("t").get("p", "later") is None
-    assert again.container.read("later") is None
-    assert len(list(left.artifacts.iterdir())) == 1
-    again.close()
-    beside = {path.name for path in tmp_path.iterdir()}
-    assert beside == {"monday", "monday-artifacts", "left", "storage.sqlite", "artifacts"}
 
 
 def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path: Path) -> None:
