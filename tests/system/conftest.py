@@ -9,7 +9,7 @@ from .http_queue import Queue
 from .processes import RUNNING, Server, serve
 from .real_clients import CLIENTS, TODAY, RealClient, real_client
 
-pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
+pytest.register_assert_rewrite("tests.system.listeners")
 
 STORAGES = ("embedded", "azurite")
 ON_EACH_STORAGE = pytest.mark.parametrize("server", STORAGES, indirect=True)

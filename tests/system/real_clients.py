@@ -6,11 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
+from legacy_queue.domain.ids import slugid
+from tests.http.calls import WORKER, artifact_body, blob_of
+
+from .http_queue import Queue, secrets_in
 from .processes import LONG, Server
 
 CLIENTS = ("pypi-3.0.2", "npm-4.1.0", "npm-11.0.0")
@@ -76,11 +82,9 @@ class RealClient:
         """The URL of a GET method."""
         return str(self._do("url", method, *args))
 
-    def signed_url(
-        self, method: str, *args: Any, life: int = 60, credentials: Mapping[str, str] | None = None
-    ) -> str:
-        """The URL of a GET method, with a bewit that is valid for ``life`` seconds."""
-        return str(self._do("signedUrl", method, *args, {"expiration": life}, credentials=credentials))
+    def signed_url(self, method: str, *args: Any) -> str:
+        """The URL of a GET method, with a bewit that is valid for a minute."""
+        return str(self._do("signedUrl", method, *args, {"expiration": 60}))
 
     def upload(
         self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], file: Mapping[str, Any]
@@ -112,6 +116,47 @@ class RealClient:
         if "refused" in result:
             raise Refused(result["refused"]["status"], result["refused"]["body"])
         return result.get("answer")
+
+
+class ClaimedRun:
+    """Run 0 of a new task, which the client has claimed with its message."""
+
+    def __init__(self, queue: Queue, client: RealClient, worker_type: str) -> None:
+        self.client, self._queue, self.task_id = client, queue, slugid()
+        client.call("createTask", self.task_id, queue.task_body(workerType=worker_type))
+        [message] = queue.messages(workerType=worker_type)
+        claim = client.call("claimTask", self.task_id, "0", {**WORKER, **message.proof_body})
+        self.credentials = claim["credentials"]
+        queue.server.secrets.add(self.credentials["accessToken"])
+
+    def call(self, method: str, *args: Any) -> Any:
+        answer = self.client.call(method, self.task_id, "0", *args, credentials=self.credentials)
+        self._queue.server.secrets.update(secrets_in(json.dumps(answer)))
+        return answer
+
+    def create(self, name: str, storage_type: str, **changes: Any) -> Any:
+        return self.call("createArtifact", name, artifact_body(storage_type, self._queue.now(), **changes))
+
+    def create_blob(self, name: str, *parts: bytes) -> Any:
+        """For each part there is one of the ``requests`` of the answer."""
+        sizes = [{"sha256": sha256(part).hexdigest(), "size": len(part)} for part in parts]
+        more = {"parts": sizes} if len(parts) > 1 else {}
+        return self.create(name, "blob", **blob_of(b"".join(parts)), **more)
+
+    def send(self, request: Mapping[str, Any], content: bytes) -> requests.Response:
+        return requests.request(
+            request["method"], request["url"], data=content, headers=request["headers"], timeout=LONG
+        )
+
+    def put(self, name: str, content: bytes, **changes: Any) -> None:
+        """Create an s3 artifact and upload it as docker-worker did."""
+        created = self.create(name, "s3", **changes)
+        headers = {"Content-Type": created["contentType"]}
+        assert requests.put(created["putUrl"], content, headers=headers, timeout=LONG).status_code == 200
+
+    def get(self, name: str) -> requests.Response:
+        """GET the client's signed URL, and follow redirects."""
+        return requests.get(self.client.signed_url("getArtifact", self.task_id, "0", name), timeout=LONG)
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[int, str]:

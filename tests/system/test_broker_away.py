@@ -1,38 +1,18 @@
 """A broker stops and returns: calls go on, and all events arrive in the end, in order."""
 
-import re
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-import requests
 
-from legacy_queue.domain.events import EXCHANGES
-from tests.adapters.amqp_side import consumer, full_name
 from tests.http.calls import claimed
 from tests.rabbitmq import RabbitMQ
 
 from .http_queue import Queue
 from .listeners import Listener
-from .processes import LONG, serve
+from .processes import serve
 
 pytestmark = pytest.mark.processes
-
-
-def test_consumers_can_bind_once_a_server_is_ready_and_a_wrong_url_is_said(
-    tmp_path: Path, rabbitmq: RabbitMQ
-) -> None:
-    project = "bound-before-an-event"
-    env = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
-    with serve(tmp_path / "right", env=env), consumer(rabbitmq.url, project) as bound:
-        for name in EXCHANGES:
-            bound.channel.queue_bind(bound.queue, full_name(project, name), "#")
-        bound.clean_up()
-    env["LEGACY_QUEUE_AMQP_URL"] = re.sub("//.*@", "//guest:not-the-password@", rabbitmq.url)
-    with serve(tmp_path / "wrong", env=env) as server:
-        ready = requests.get(f"{server.root_url}/ready", timeout=LONG).json()
-        assert ready["broker"].startswith("AccessRefused")
-        assert "ACCESS_REFUSED" in server.errors
 
 
 def report(queue: Queue, task_id: str, run_id: int, verb: str, **body: str) -> None:

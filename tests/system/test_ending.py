@@ -13,7 +13,6 @@ from .processes import LONG, Running, importing, processes_of, run, wait_until
 
 pytestmark = pytest.mark.processes
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # ignores and blocks the signals, as in the background of a script
 IGNORING = """
 import os, signal, sys
@@ -24,16 +23,6 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 SIGNALS_IGNORED = (sys.executable, "-c", IGNORING)
 NOWHERE = "http://127.0.0.1:1"
-POOL = ("p/w", "--client-id", "c", "--access-token", "t")
-# of each command a module that it imports early
-COMMANDS = {
-    "serve": ("gevent", "serve", "--port", "0"),
-    "up": ("requests", "up", "--port", "0"),
-    "demo": ("requests", "up", "--demo"),
-    "resolve": ("legacy_queue.wiring", "resolve"),
-    "worker": ("requests", "worker", "--root-url", NOWHERE, *POOL),
-    "events": ("requests", "events", "--root-url", NOWHERE),
-}
 # an Azurite that never listens
 STARTING = """#!/usr/bin/env node
 process.on("SIGTERM", () => process.exit(0));
@@ -49,32 +38,32 @@ def assert_ends_in_order(process: Running, data_dir: Path, code: int = 0) -> Non
 
 
 @pytest.mark.parametrize(
-    ("command", "number"),
-    [*zip(COMMANDS, SIGNALS * 3, strict=True), ("serve", signal.SIGINT)],
+    ("module", "words", "number"),  # a module that the command imports early
+    [
+        ("gevent", ("serve", "--port", "0"), signal.SIGTERM),
+        ("requests", ("up", "--demo"), signal.SIGTERM),
+        ("requests", ("events", "--root-url", NOWHERE), signal.SIGINT),
+    ],
 )
 def test_a_signal_ends_a_command_during_its_imports_although_the_signal_was_ignored_before(
-    tmp_path: Path, command: str, number: signal.Signals
+    tmp_path: Path, module: str, words: tuple[str, ...], number: signal.Signals
 ) -> None:
-    module, *words = COMMANDS[command]
     with importing(module, 10 * LONG, tmp_path, *words, under=SIGNALS_IGNORED) as process:
         process.send(number)
-        assert_ends_in_order(process, tmp_path, 130 if command == "demo" else 0)
+        assert_ends_in_order(process, tmp_path, 130 if "--demo" in words else 0)
     assert process.output == ""
 
 
-@pytest.mark.parametrize(("command", "number"), [("serve", signal.SIGTERM), ("up", signal.SIGINT)])
-def test_a_signal_ends_a_command_and_the_azurite_that_it_is_starting(
-    tmp_path: Path, command: str, number: signal.Signals
-) -> None:
+def test_a_signal_ends_the_command_up_its_server_and_the_azurite_that_it_is_starting(tmp_path: Path) -> None:
     program = tmp_path / "azurite-dir/node_modules/.bin/azurite"
     program.parent.mkdir(parents=True)
     program.write_text(STARTING)
     program.chmod(0o755)
     azurite = ("--storage", "azurite", "--azurite-dir", str(tmp_path / "azurite-dir"))
     options = ("--port", "0", "--data-dir", str(tmp_path / "data"), *azurite)
-    with run(tmp_path, command, *options, env={"TEST_STARTING": str(tmp_path / "starting")}) as process:
+    with run(tmp_path, "up", *options, env={"TEST_STARTING": str(tmp_path / "starting")}) as process:
         wait_until((tmp_path / "starting").exists)
-        process.send(number)
+        process.send(signal.SIGINT)
         assert_ends_in_order(process, tmp_path)
 
 
@@ -101,13 +90,10 @@ def started(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
-@pytest.mark.parametrize(("command", "begun"), [("serve", "rootUrl"), ("up", "Ctrl-C stops")])
-def test_a_command_ends_with_an_error_once_the_process_with_its_memory_storage_has_died(
-    tmp_path: Path, command: str, begun: str
-) -> None:
+def test_up_ends_with_an_error_once_the_process_with_its_memory_storage_has_died(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with run(tmp_path, command, "--port", "0", "--storage", "memory", "--data-dir", str(data_dir)) as running:
-        wait_until(lambda: begun in running.output)
+    with run(tmp_path, "up", "--port", "0", "--storage", "memory", "--data-dir", str(data_dir)) as running:
+        wait_until(lambda: "Ctrl-C stops" in running.output)
         os.kill(max(processes_of(data_dir), key=started), signal.SIGKILL)
         assert_ends_in_order(running, data_dir, 1)
     assert "all tasks were in its memory and are lost" in running.errors

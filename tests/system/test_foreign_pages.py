@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,39 +51,18 @@ def answered(port: int, head: str) -> bytes:
     return received
 
 
-@pytest.fixture(scope="module", params=["rabbitmq", "azurite"])
-def running(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    folder = ("--data-dir", str(tmp_path_factory.mktemp("up")))
-    if request.param == "azurite":
-        with up("--azurite", "--azurite-default-account", *folder) as started:
-            yield started
-    else:
-        with up(*folder, program=WITH_RABBITMQ) as started:
-            yield started
-
-
-def test_a_page_of_a_foreign_host_gets_nothing_but_refusals_from_any_port(
-    running: tuple[subprocess.Popen[str], str],
-) -> None:
-    process, text = running
-    paths = (*PATHS, f"/v1/task/{create_task(text)}")
-    ports = listening(process.pid)
-    assert len(ports) == (4 if "Azurite" in text else 2)
-    assert int(root_url_in(text).rpartition(":")[2]) in ports
-    for port in ports:
-        for path in paths:
-            answer = answered(port, f"GET {path} HTTP/1.1\r\nHost: {FOREIGN}:{port}")
-            assert answer.startswith((b"HTTP/1.1 4", b"AMQP")), (port, path, answer)
-
-
-def test_a_page_of_another_origin_may_not_read_the_answers_of_any_port(
-    running: tuple[subprocess.Popen[str], str],
-) -> None:
-    process, _ = running
-    for port in listening(process.pid):
-        for method in ("GET", "OPTIONS"):
-            origin = f"Origin: http://{FOREIGN}\r\nAccess-Control-Request-Method: GET"
-            head = f"{method} /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{origin}"
-            assert b"access-control-" not in answered(port, head).lower()
+def test_a_page_of_a_foreign_host_or_origin_reads_nothing_from_any_port(tmp_path: Path) -> None:
+    options = ("--azurite", "--azurite-default-account", "--data-dir", str(tmp_path))
+    with up(*options, program=WITH_RABBITMQ) as (process, text):
+        ports = listening(process.pid)
+        assert len(ports) == 5, "the server, the three of Azurite, RabbitMQ"
+        assert int(root_url_in(text).rpartition(":")[2]) in ports
+        paths = (*PATHS, f"/v1/task/{create_task(text)}")
+        for port in ports:
+            for path in paths:
+                answer = answered(port, f"GET {path} HTTP/1.1\r\nHost: {FOREIGN}:{port}")
+                assert answer.startswith((b"HTTP/1.1 4", b"AMQP")), (port, path, answer)
+            for method in ("GET", "OPTIONS"):
+                origin = f"Origin: http://{FOREIGN}\r\nAccess-Control-Request-Method: GET"
+                head = f"{method} /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{origin}"
+                assert b"access-control-" not in answered(port, head).lower()

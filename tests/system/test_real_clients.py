@@ -1,27 +1,28 @@
-"""Unchanged clients of 2015 to 2018 create, claim and report tasks."""
+"""Unchanged clients of 2015 to 2018: a task's life as the charts of both protocols show it, and artifacts."""
+
+import gzip
+import random
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
 from legacy_queue.domain.ids import slugid
+from tests.http.calls import WORKER
 
 from .conftest import EACH_CLIENT
-from .http_queue import Json, Queue
-from .real_clients import RealClient, refusal
+from .http_queue import Queue, in_time
+from .processes import LONG
+from .real_clients import ClaimedRun, RealClient, refusal
 
 pytestmark = pytest.mark.processes
 
-WORKER = {"workerGroup": "group", "workerId": "one"}
-
-
-def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json]:
-    """Create a task and claim it with its message; the task id and the claim."""
-    task_id = slugid()
-    client.call("createTask", task_id, queue.task_body(workerType=worker_type))
-    urls = client.call("pollTaskUrls", "system", worker_type)["queues"][-1]
-    [message] = queue.poll(urls["signedPollUrl"])
-    claim = client.call("claimTask", task_id, str(message.run_id), {**WORKER, **message.proof_body})
-    queue.server.secrets.add(claim["credentials"]["accessToken"])
-    return task_id, claim
+CONTENT = b'{"all": "that the task said, \xc3\xa4"}'
+MIB = 1024**2
+LARGE = random.Random(1).randbytes(11 * MIB)
+PART = 5 * MIB  # bytes: the least that S3 took
 
 
 @EACH_CLIENT
@@ -36,29 +37,43 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("task", task_id)["metadata"] == task["metadata"]
     assert client.call("pendingTasks", "system", worker_type)["pendingTasks"] > 0
 
-    urls = client.call("pollTaskUrls", "system", worker_type)
-    messages = [message for pair in urls["queues"] for message in queue.poll(pair["signedPollUrl"])]
-    assert {message.run for message in messages} == {(task_id, 0)}
-    claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].proof_body})
+    # the draft: the claim has the message as its proof, and holds it, whatever the worker deletes
+    urls = client.call("pollTaskUrls", "system", worker_type)["queues"]
+    [message] = [message for pair in urls for message in queue.poll(pair["signedPollUrl"])]
+    assert message.run == (task_id, 0)
+    claim = client.call("claimTask", task_id, "0", {**WORKER, **message.proof_body})
     assert claim["task"] == client.call("task", task_id)
-
+    delete_url = urls[-1]["signedDeleteUrl"]
+    assert queue.delete(delete_url, message.lease).status_code in (400, 404)  # of Azurite, of Azure
+    assert queue.messages(workerType=worker_type) == []
     mine = claim["credentials"]
     reclaim = client.call("reclaimTask", task_id, "0", credentials=mine)
     assert reclaim["takenUntil"] > claim["takenUntil"]
     queue.server.secrets.update((mine["accessToken"], reclaim["credentials"]["accessToken"]))
-    done = client.call("reportCompleted", task_id, "0", credentials=reclaim["credentials"])
+    stopping = {"reason": "worker-shutdown"}
+    client.call("reportException", task_id, "0", stopping, credentials=reclaim["credentials"])
+
+    # the deployed protocol: a claim without proof, after which the worker deletes the message
+    [message] = queue.messages(workerType=worker_type)
+    assert message.run == (task_id, 1)
+    claim = client.call("claimTask", task_id, "1", WORKER)
+    mine = claim["credentials"]
+    queue.server.secrets.add(mine["accessToken"])
+    assert [queue.delete(delete_url, message.lease).status_code for _ in range(2)] == [204, 404]
+    done = client.call("reportCompleted", task_id, "1", credentials=mine)
     assert done["status"]["state"] == "completed"
     assert client.call("status", task_id) == done
+    assert client.call("pendingTasks", "system", worker_type)["pendingTasks"] == 0
 
 
 @EACH_CLIENT
 def test_a_real_client_gets_the_status_and_code_of_each_refusal(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
-    task_id, claimed = claim(queue, client, worker_type)
+    run = ClaimedRun(queue, client, worker_type)
+    task_id, another = run.task_id, {**WORKER, "workerId": "two"}
     wrong = {**queue.server.credentials, "accessToken": "w" * 44}
-    another = {**WORKER, "workerId": "two"}
-    mine = claimed["credentials"]
+    mine = run.credentials
     assert refusal(client.call, "status", slugid()) == (404, "ResourceNotFound")
     assert refusal(client.call, "claimTask", task_id, "0", another) == (409, "RequestConflict")
     assert refusal(client.call, "createTask", task_id, queue.task_body()) == (409, "RequestConflict")
@@ -83,19 +98,71 @@ def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_a
     assert client.call("cancelTask", first)["status"]["state"] == "exception"
     rerun = client.call("rerunTask", first)["status"]
     assert [run["reasonCreated"] for run in rerun["runs"]] == ["scheduled", "rerun"]
-
-    for method, expected in (
-        ("listTaskGroup", [first, second, third]),
-        ("listDependentTasks", [first, second, third]),  # a defined task depends on itself
-    ):
-        whole = client.call(method, first)["tasks"]
-        assert [entry["status"] for entry in whole] == [
-            client.call("status", task_id)["status"] for task_id in expected
-        ]
-        assert [entry["task"] for entry in whole] == [client.call("task", task_id) for task_id in expected]
+    # a defined task depends on itself
+    for method in ("listTaskGroup", "listDependentTasks"):
         pages = client.pages(method, first, limit=1)
-        assert [entry["status"]["taskId"] for page in pages for entry in page["tasks"]] == expected
-        assert all(len(page["tasks"]) <= 1 for page in pages)
-    other = slugid()
-    another = {**task, "schedulerId": "another"}
-    assert refusal(client.call, "createTask", other, another) == (409, "RequestConflict")
+        assert [len(page["tasks"]) for page in pages if page["tasks"]] == [1, 1, 1]
+        for entry, task_id in zip(client.call(method, first)["tasks"], (first, second, third), strict=True):
+            assert entry["status"] == client.call("status", task_id)["status"]
+            assert entry["task"] == client.call("task", task_id)
+
+
+@EACH_CLIENT
+def test_a_client_downloads_an_s3_artifact(queue: Queue, client: RealClient, worker_type: str) -> None:
+    run = ClaimedRun(queue, client, worker_type)
+    run.put("public/a.json", CONTENT, contentType="application/json")
+    url = client.url("getArtifact", run.task_id, "0", "public/a.json")
+    redirect = requests.get(url, allow_redirects=False, timeout=LONG)
+    assert redirect.status_code == 303
+    assert redirect.headers["x-taskcluster-artifact-storage-type"] == "s3"
+    downloaded = requests.get(url, timeout=LONG)
+    assert (downloaded.status_code, downloaded.content) == (200, CONTENT)
+    assert downloaded.headers["content-type"] == "application/json"
+    # the clients follow the redirect and parse the artifact as the answer
+    assert run.call("getArtifact", "public/a.json") == downloaded.json()
+
+
+@EACH_CLIENT
+def test_a_blob_in_parts_is_available_after_it_is_completed(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    run, parts = ClaimedRun(queue, client, worker_type), (LARGE[:PART], LARGE[PART:])
+    created = run.create_blob("public/blob", *parts)
+    assert refusal(run.call, "completeArtifact", "public/blob", {"etags": ["x", "x"]})[0] == 400
+    assert refusal(run.call, "reportCompleted") == (409, "RequestConflict")
+    forged = run.send(created["requests"][-1], bytes(len(parts[-1])))
+    assert forged.status_code == 400  # another SHA-256
+    etags = [run.send(*upload).headers["etag"] for upload in zip(created["requests"], parts, strict=True)]
+    for _ in range(2):
+        assert run.call("completeArtifact", "public/blob", {"etags": etags}) is None
+    downloaded = run.get("public/blob")
+    assert downloaded.content == LARGE
+    assert downloaded.headers["x-amz-meta-content-length"] == str(len(LARGE))
+    assert downloaded.headers["x-amz-meta-content-sha256"] == sha256(LARGE).hexdigest()
+    assert run.call("reportCompleted")["status"]["state"] == "completed"
+
+
+# only the JavaScript clients have it
+@pytest.mark.parametrize(
+    ("server", "client"), [("embedded", "npm-4.1.0"), ("azurite", "npm-11.0.0")], indirect=True
+)
+@pytest.mark.parametrize("file", [{"compression": "gzip"}, {"partSize": PART}], ids=["gzip", "multipart"])
+def test_the_upload_client_of_that_time_uploads_a_blob(
+    queue: Queue, client: RealClient, worker_type: str, tmp_path: Path, file: dict[str, Any]
+) -> None:
+    run, content = ClaimedRun(queue, client, worker_type), LARGE if "partSize" in file else CONTENT * 1000
+    (tmp_path / "file").write_bytes(content)
+    settings = {"contentType": "text/plain", "expires": in_time(hours=1)}
+    named = {"name": str(tmp_path / "file"), **file}
+    etags = client.upload(run.task_id, "0", "public/file", settings, named)
+    assert len(etags) == (3 if "partSize" in file else 1)
+
+    url = client.url("getLatestArtifact", run.task_id, "public/file")
+    downloaded = requests.get(url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=LONG)
+    assert downloaded.headers.get("content-encoding") == file.get("compression")
+    raw = downloaded.raw.read()
+    assert (gzip.decompress(raw) if "compression" in file else raw) == content
+    headers = downloaded.history[0].headers
+    assert headers["x-taskcluster-location-content-length"] == str(len(content))
+    assert headers["x-taskcluster-location-transfer-length"] == str(len(raw))
+    assert headers["x-taskcluster-location-content-encoding"] == file.get("compression", "identity")

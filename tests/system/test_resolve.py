@@ -35,9 +35,9 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
         queue, where = Queue(server), ("--data-dir", str(server.data_dir))
         dependent = complete_dependency(queue)
         tasks = [queue.running() for _ in range(TASKS)]
-        wait_until(lambda: queue.status(dependent)["state"] == "pending")  # the server does this itself
+        wait_until(lambda: queue.state(dependent) == "pending")  # the server does this itself
         wait_until(lambda: has_expired(queue, tasks[-1]))
-        assert {queue.status(task_id)["state"] for task_id in tasks} == {"running"}
+        assert {queue.state(task_id) for task_id in tasks} == {"running"}
         with resolve(tmp_path / "one", *where), resolve(tmp_path / "two", *where) as resolver:
             wait_until(lambda: all(queue.runs(task_id) == EXPIRED for task_id in tasks))
             assert {queue.status(task_id)["retriesLeft"] for task_id in tasks} == {4}
@@ -75,4 +75,4 @@ def test_resolve_is_refused_in_one_sentence_with_storage_that_it_cannot_share(
     [sentence] = [line for line in refused.errors.splitlines() if line]
     assert sentence.startswith("Error: ")
     assert reason in sentence
-    assert not (tmp_path / "data" / "storage.sqlite").exists()
+    assert not (tmp_path / "data").exists()

@@ -1,49 +1,44 @@
 """The newest clients of the queue, unchanged."""
 
-from datetime import UTC, datetime
+import random
+from collections.abc import Callable
 
 import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
-from tests.domain.tasks import task_body
+from tests.http.calls import artifact_body
 
 from .conftest import EACH_NEWEST_CLIENT
-from .http_queue import Json, Queue
+from .http_queue import Queue
 from .processes import LONG, Server
-from .real_clients import RealClient
+from .real_clients import ClaimedRun, RealClient
 
 pytestmark = pytest.mark.processes
 
 WORKER = {"workerGroup": "northamerica-northeast1-a", "workerId": "4611686018427387904"}
-
-
-def task(worker_type: str, **changes: object) -> Json:
-    """A task definition with taskQueueId, as today's clients send it."""
-    old = task_body(datetime.now(UTC), workerType=worker_type, **changes)
-    return {"taskQueueId": f"{old.pop('provisionerId')}/{old.pop('workerType')}", **old}
+CONTENT = b"all that the task said\n"
+LARGE = random.Random(2).randbytes(5 * 1024**2)  # larger than an inline upload, and than a block
 
 
 @EACH_NEWEST_CLIENT
 def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
-    pool = f"provisioner/{worker_type}"
-    task_id = slugid()
-    created = client.call("createTask", task_id, task(worker_type, projectId="a-project"))["status"]
+    pool, task_id = f"system/{worker_type}", slugid()
+    named = {"provisionerId": None, "workerType": None, "taskQueueId": pool}
+    created = client.call("createTask", task_id, queue.task_body(**named, projectId="a-project"))["status"]
     assert (created["taskQueueId"], created["projectId"]) == (pool, "a-project")
-    assert (created["provisionerId"], created["workerType"]) == ("provisioner", worker_type)
+    assert (created["provisionerId"], created["workerType"]) == ("system", worker_type)
     assert client.call("task", task_id)["taskQueueId"] == pool
     assert client.call("pendingTasks", pool)["pendingTasks"] == 1
 
     [claim] = client.call("claimWork", pool, {**WORKER, "tasks": 4})["tasks"]
-    mine = claim["credentials"]
-    queue.server.secrets.add(mine["accessToken"])
     assert claim["status"]["runs"][0]["workerGroup"] == WORKER["workerGroup"]
     counts = client.call("taskQueueCounts", pool)
     assert (counts["pendingTasks"], counts["claimedTasks"]) == (0, 1)
-    reclaim = client.call("reclaimTask", task_id, "0", credentials=mine)
-    queue.server.secrets.add(reclaim["credentials"]["accessToken"])
+    reclaim = client.call("reclaimTask", task_id, "0", credentials=claim["credentials"])
+    queue.server.secrets.update(each["credentials"]["accessToken"] for each in (claim, reclaim))
     done = client.call("reportCompleted", task_id, "0", credentials=reclaim["credentials"])
     assert done["status"]["state"] == "completed"
     assert client.call("status", task_id) == done
@@ -55,3 +50,46 @@ def test_each_method_of_the_newest_clients_has_a_route(server: Server, client: R
     served = {(entry["method"].upper(), entry["name"]) for entry in reference["entries"]}
     called = {(method, name) for name, (method, _) in client.methods().items()}
     assert called - served == set()
+
+
+@pytest.fixture
+def run(
+    queue: Queue, clients: Callable[[str, Server], RealClient], server: Server, worker_type: str
+) -> ClaimedRun:
+    """A run that an older client has claimed."""
+    return ClaimedRun(queue, clients("pypi-3.0.2", server), worker_type)
+
+
+@EACH_NEWEST_CLIENT
+@pytest.mark.parametrize("data", [CONTENT, LARGE], ids=["inline", "put"])
+def test_the_clients_own_helpers_upload_and_download_an_object(
+    queue: Queue, run: ClaimedRun, client: RealClient, data: bytes
+) -> None:
+    artifact = artifact_body("object", queue.now(), contentType="application/octet-stream")
+    client.put_object(run.task_id, "0", "public/an object", artifact, data)
+    for run_id in ("0", None):
+        assert client.download(run.task_id, run_id, "public/an object") == (data, "application/octet-stream")
+    assert run.get("public/an object").content == data
+    assert run.call("reportCompleted")["status"]["state"] == "completed"
+
+
+@EACH_NEWEST_CLIENT
+def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
+    run: ClaimedRun, client: RealClient
+) -> None:
+    run.put("public/s3", CONTENT)
+    headers = {"Content-Type": "text/plain", "x-ms-blob-type": "BlockBlob"}
+    put_url = run.create("public/azure", "azure")["putUrl"]
+    assert requests.put(put_url, CONTENT, headers=headers, timeout=LONG).status_code == 201
+    created = run.create_blob("public/blob", CONTENT)
+    etag = run.send(created["requests"][0], CONTENT).headers["etag"]
+    run.call("completeArtifact", "public/blob", {"etags": [etag]})
+    run.create(
+        "public/reference", "reference", url=run.client.url("getArtifact", run.task_id, "0", "public/s3")
+    )
+    run.create("public/link", "link", artifact="public/blob")
+    run.create("public/error", "error")
+    for name in ("s3", "azure", "blob", "reference", "link"):
+        content, content_type = client.download(run.task_id, "0", f"public/{name}")
+        assert (name, content, content_type.partition(";")[0]) == (name, CONTENT, "text/plain")
+    assert client.download_error(run.task_id, "0", "public/error") == "file-missing-on-worker"
