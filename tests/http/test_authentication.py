@@ -3,7 +3,6 @@
 import json
 from datetime import timedelta
 from ipaddress import ip_network
-from itertools import product
 
 import mohawk.base
 import mohawk.bewit
@@ -12,7 +11,6 @@ import pytest
 from tests.http.calls import NOW, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded, task_body
 
 PROXIED = {"x-forwarded-host": "tc.example.com", "x-forwarded-port": "8443", "x-forwarded-proto": "https"}
-
 
 POLLING = "/v1/poll-task-url/p/w"  # which needs scopes
 
@@ -32,24 +30,14 @@ def bewit(target: str) -> str:
 BODY = json.dumps(task_body()).encode()
 
 
-@pytest.mark.parametrize(
-    ("hashed", "status"),
-    [
-        ((BODY, "application/json"), 200),
-        ((BODY, "application/json; charset=utf-8"), 200),
-        ((BODY, "Application/JSON"), 200),
-        ((BODY + b" ", "application/json"), 401),
-    ],
-)
-def test_a_payload_hash_that_does_not_match_is_a_401(
-    queue: Queue, hashed: tuple[bytes, str], status: int
-) -> None:
-    """The original answered 500."""
+def test_a_payload_hash_that_does_not_match_is_a_401(queue: Queue) -> None:
+    """The original answered 500. tests/domain/test_hawk.py shows which content types match."""
     target = f"/v1/task/{TASK_ID}"
-    header = hawk(ROOT, "PUT", ROOT_URL + target, NOW, *hashed)
-    answer = queue.send("PUT", target, BODY, headers={"Authorization": header})
-    assert answer.status_code == status
-    assert queue.call("task", taskId=TASK_ID).status_code == (200 if status == 200 else 404)
+    for hashed, status in ((BODY + b" ", 401), (BODY, 200)):
+        header = hawk(ROOT, "PUT", ROOT_URL + target, NOW, hashed, "application/json")
+        answer = queue.send("PUT", target, BODY, headers={"Authorization": header})
+        assert answer.status_code == status
+        assert queue.call("task", taskId=TASK_ID).status_code == (200 if status == 200 else 404)
 
 
 def test_a_bewit_is_valid_for_nothing_but_its_get(queue: Queue) -> None:
@@ -90,18 +78,15 @@ def test_a_trusted_proxy_says_which_host_and_port_the_client_addressed(
         refused(queue.send("GET", POLLING, headers=headers), 401, "AuthenticationFailed")
 
 
-@pytest.mark.parametrize(
-    ("header", "port"),
-    [
-        *product(["host"], ["", "x", "-1", "8o", "99999999999", "9" * 5000, "\u0661", "80 80", "8,0"]),
-        *product(["x-forwarded-port", "x-forwarded-host"], ["x", "\u0661"]),
-    ],
-)
-def test_an_invalid_port_is_refused(header: str, port: str) -> None:
-    proxies = (ip_network("127.0.0.1"),) if header != "host" else ()
-    queue = Queue(trusted_proxy=proxies, allowed_hosts=("*",))
-    value = port if header == "x-forwarded-port" else f"queue.test:{port}"
-    environ = {"REMOTE_ADDR": "127.0.0.1"}
-    environ |= {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
-    answer = queue.http.get(POLLING, base_url=ROOT_URL, environ_overrides=environ)
-    assert answer.status_code in (401, 403)
+def test_an_invalid_port_is_refused() -> None:
+    proxied = Queue(trusted_proxy=(ip_network("127.0.0.1"),), allowed_hosts=("*",))
+    for queue, header, ports in (
+        (Queue(allowed_hosts=("*",)), "HOST", ["", "x", "-1", "8o", "9" * 5000, "\u0661", "80 80", "8,0"]),
+        (proxied, "X_FORWARDED_PORT", ["x", "\u0661"]),
+        (proxied, "X_FORWARDED_HOST", ["x", "\u0661"]),
+    ):
+        for port in ports:
+            value = port if header == "X_FORWARDED_PORT" else f"queue.test:{port}"
+            environ = {"REMOTE_ADDR": "127.0.0.1", f"HTTP_{header}": value.encode().decode("latin-1")}
+            answer = queue.http.get(POLLING, base_url=ROOT_URL, environ_overrides=environ)
+            assert answer.status_code in (401, 403), (header, port)

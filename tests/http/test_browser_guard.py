@@ -10,15 +10,8 @@ from .calls import NOW, ROOT, TASK_ID, Queue, hawk, refused, task_body
 
 FOREIGN = "queue.evil.example:8080"
 PAGE = "https://tools.example.com"
-PATHS = (
-    "/v1/ping",
-    "/events",
-    "/metrics",
-    "/ready",
-    f"/v1/task/{TASK_ID}",
-    "/azure/embedded/q/messages",
-    "/x",
-)
+URLS = ("/v1/ping", "/v1/task/none", "/events?follow=false", "/metrics", "/azure/embedded/q/messages", "/x")
+PATHS = (*URLS, "/ready", f"/v1/task/{TASK_ID}")
 PREFLIGHT = {
     "Origin": PAGE,
     "Access-Control-Request-Method": "PUT",
@@ -34,18 +27,16 @@ def get(http: Client, host: str, path: str = "/v1/ping") -> TestResponse:
     return http.get(path, base_url="http://localhost", headers={"Host": host})
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_on_loopback_a_foreign_host_is_refused_on_every_path(path: str) -> None:
-    answer = get(client(), FOREIGN, path)
-    assert answer.status_code == 421
-    message = (
-        f"the host is '{FOREIGN}': addresses, localhost, queue.test are accepted; "
-        "the setting allowed-hosts adds others"
-    )
-    if path.startswith("/azure"):
-        assert f"<Code>MisdirectedRequest</Code><Message>{message}\n" in answer.text
-    else:
-        assert (answer.get_json()["code"], answer.get_json()["message"]) == ("MisdirectedRequest", message)
+def test_on_loopback_a_foreign_host_is_refused_on_every_path() -> None:
+    http = client()
+    for path in PATHS:
+        answer = get(http, FOREIGN, path)
+        assert answer.status_code == 421
+        if path.startswith("/azure"):
+            assert "<Code>MisdirectedRequest</Code>" in answer.text
+        else:
+            assert answer.get_json()["code"] == "MisdirectedRequest"
+        assert f"the host is '{FOREIGN}': addresses, localhost, queue.test are accepted" in answer.text
 
 
 def test_under_a_foreign_host_valid_credentials_change_nothing(queue: Queue) -> None:
@@ -71,29 +62,31 @@ def test_every_host_is_answered_elsewhere_than_on_loopback_or_if_all_are_allowed
 
 
 ALLOW = "Access-Control-Allow-Origin"
-URLS = ("/v1/ping", "/v1/task/none", "/events?follow=false", "/metrics", "/azure/embedded/q/messages", "/x")
 
 
 def preflight(http: Client, path: str = "/v1/ping", **changes: str) -> TestResponse:
     return http.options(path, base_url="http://localhost", headers={**PREFLIGHT, **changes})
 
 
-@pytest.mark.parametrize("url", URLS)
-def test_any_page_may_read_answers_and_errors_of_every_path_if_all_origins_are_allowed(url: str) -> None:
+def test_any_page_may_read_answers_and_errors_of_every_path_if_all_origins_are_allowed() -> None:
     http = client(cors_origins=("*",))
-    answer = http.get(url, base_url="http://localhost", headers={"Origin": PAGE})
-    assert answer.headers[ALLOW] == "*"
-    assert answer.headers["Access-Control-Expose-Headers"] == "*", "such as the ETag of an upload"
+    for url in URLS:
+        answer = http.get(url, base_url="http://localhost", headers={"Origin": PAGE})
+        assert answer.headers[ALLOW] == "*"
+        assert answer.headers["Access-Control-Expose-Headers"] == "*", "such as the ETag of an upload"
+        answer.close()
 
 
-@pytest.mark.parametrize("url", URLS)
-def test_a_preflight_grants_every_method_and_the_headers_that_are_asked_for(url: str) -> None:
-    answer = preflight(client(cors_origins=("*",)), url)
-    assert (answer.status_code, answer.get_data()) == (204, b"")
-    assert answer.headers[ALLOW] == "*"
-    assert {"GET", "PUT", "POST", "DELETE"} <= {*answer.headers["Access-Control-Allow-Methods"].split(",")}
-    assert answer.headers["Access-Control-Allow-Headers"] == "authorization,x-ms-blob-type"
-    assert answer.headers["Access-Control-Max-Age"] == "900"
+def test_a_preflight_grants_every_method_and_the_headers_that_are_asked_for() -> None:
+    http = client(cors_origins=("*",))
+    for url in URLS:
+        answer = preflight(http, url)
+        assert (answer.status_code, answer.get_data()) == (204, b"")
+        assert answer.headers[ALLOW] == "*"
+        methods = answer.headers["Access-Control-Allow-Methods"].split(",")
+        assert {"GET", "PUT", "POST", "DELETE"} <= {*methods}
+        assert answer.headers["Access-Control-Allow-Headers"] == "authorization,x-ms-blob-type"
+        assert answer.headers["Access-Control-Max-Age"] == "900"
 
 
 def test_a_listed_origin_is_named_in_the_answer_and_no_other_is() -> None:

@@ -2,30 +2,22 @@
 
 import json
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
 from werkzeug.test import TestResponse
 
-from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
-from tests.http.calls import (
-    NOW,
-    ROOT_URL,
-    Credentials,
-    Queue,
-    refused,
-    succeeded,
-)
+from tests.http.calls import NOW, ROOT, ROOT_URL, TESTED, Credentials, Queue, holding, refused, succeeded
 
 BODIES = {  # of the endpoints that take a body
     "moveClock": {"freeze": True},
     "addFault": {"endpoint": "claimTask", "status": 503},
     "putMessage": {"kind": "poisoned"},
 }
-TESTED = Credentials("tested/client", "the-access-token-that-is-tested")
 
 
 @pytest.fixture
@@ -43,17 +35,17 @@ def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> Te
     return queue.send(endpoint.method, route, body, credentials=credentials)
 
 
-@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda endpoint: endpoint.name)
-def test_without_the_setting_an_endpoint_is_a_404_that_names_the_setting(endpoint: Endpoint) -> None:
-    for credentials in (TESTED, None):
-        refused(ask(Queue(), endpoint, credentials), 404, "ResourceNotFound", "--control")
+def test_without_the_setting_an_endpoint_is_a_404_that_names_the_setting() -> None:
+    queue = Queue()
+    for endpoint, credentials in product(CONTROL_ENDPOINTS, (ROOT, None)):
+        refused(ask(queue, endpoint, credentials), 404, "ResourceNotFound", "--control")
 
 
-@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda endpoint: endpoint.name)
-def test_a_client_without_the_scope_is_refused(endpoint: Endpoint) -> None:
-    queue = Queue(Client(TESTED.client_id, TESTED.access_token, ("queue:*-task",)), control=True)
-    refused(ask(queue, endpoint, TESTED), 403, "InsufficientScopes", "`queue:control`")
-    refused(ask(queue, endpoint, None), 403, "InsufficientScopes", "without credentials")
+def test_a_client_without_the_scope_is_refused() -> None:
+    queue = holding("queue:*-task", control=True)
+    for endpoint in CONTROL_ENDPOINTS:
+        refused(ask(queue, endpoint, TESTED), 403, "InsufficientScopes", "`queue:control`")
+        refused(ask(queue, endpoint, None), 403, "InsufficientScopes", "without credentials")
 
 
 def test_a_clock_that_was_not_moved_shows_the_real_time(queue: Queue) -> None:

@@ -39,20 +39,6 @@ def replace(current: CurrentApp, make: Callable[[], WsgiApp], end: Callable[[], 
     return ask(current, lambda: current.replace(end, make))
 
 
-def asking(current: CurrentApp, act: Act) -> threading.Thread:
-    """Begin a request that is under way when this returns."""
-    entered = threading.Event()
-
-    def enter() -> None:
-        entered.set()
-        act()
-
-    thread = threading.Thread(target=ask, args=[current, enter])
-    thread.start()
-    assert entered.wait(30)
-    return thread
-
-
 def test_requests_go_to_the_new_application_after_it_was_replaced() -> None:
     current = CurrentApp(app(b"old"))
     assert ask(current) == b"old"
@@ -61,19 +47,22 @@ def test_requests_go_to_the_new_application_after_it_was_replaced() -> None:
 
 
 def test_requests_under_way_end_before_the_new_application_is_made() -> None:
-    ends, seen = threading.Event(), []
+    entered, ends = threading.Event(), threading.Event()
+    seen = []
     current = CurrentApp(app(b"old"), timedelta(seconds=30))
 
     def wait() -> None:
+        entered.set()
         ends.wait(30)
         seen.append("ended")
-
-    request = asking(current, wait)
 
     def make() -> WsgiApp:
         seen.append("made")
         return app(b"new")
 
+    request = threading.Thread(target=ask, args=[current, wait])
+    request.start()
+    assert entered.wait(30)
     replace(current, make, ends.set)
     request.join(30)
     assert seen == ["ended", "made"]

@@ -2,7 +2,6 @@
 
 from ipaddress import ip_network
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from werkzeug.test import Client
@@ -43,12 +42,10 @@ def test_a_signed_url_for_https_is_answered_behind_a_proxy() -> None:
     queue = Queue(trusted_proxy=(ip_network("127.0.0.1"),))
     server = build(queue.settings, "https://queue.test", queue.clock)
     urls = server.services.polling.poll_urls("p", "w", "a-client")["queues"][0]
-    url = urlsplit(urls["signedPollUrl"])
+    target = urls["signedPollUrl"].removeprefix("https://queue.test")
     for proto, status in (("https", 200), ("http", 403)):
-        environ = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_PROTO": proto}
-        environ |= {"RAW_URI": f"{url.path}?{url.query}"}
-        polled = Client(server.app).get(url.path, query_string=url.query, environ_overrides=environ)
-        assert polled.status_code == status
+        environ = {"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_PROTO": proto, "RAW_URI": target}
+        assert Client(server.app).get(target, environ_overrides=environ).status_code == status
 
 
 def test_a_request_of_the_proxy_itself_has_its_address() -> None:

@@ -25,19 +25,20 @@ from tests.http.calls import (
 
 LATER = {"taskQueueId", "projectId"}
 BOT = {**task_body()["metadata"], "owner": "a-bot"}
+UNREADABLE = artifact_body("error", reason="file-not-readable-on-worker")
 LENGTH: dict[str, Any] = {"contentLength": 12345}
-
-
-def status(queue: Queue, prefix: str) -> set[str]:
-    return set(succeeded(queue.call("status", taskId=TASK_ID, prefix=prefix)).get_json()["status"])
 
 
 def test_the_path_says_for_which_generation_the_answer_is(queue: Queue) -> None:
     queue.create(TASK_ID, projectId="a-project")
-    assert status(queue, TODAY) - status(queue, OF_2018) == LATER | {"priority"}
-    old, new = (succeeded(queue.call("task", taskId=TASK_ID, prefix=prefix)) for prefix in (OF_2018, TODAY))
-    assert set(new.get_json()) - set(old.get_json()) == LATER
-    assert status(queue, "/" + OF_2018) == status(queue, OF_2018)
+
+    def fields(name: str, prefix: str) -> set[str]:
+        answer = queue.ask(name, taskId=TASK_ID, prefix=prefix)
+        return {*answer.get("status", answer)}
+
+    assert fields("status", TODAY) - fields("status", OF_2018) == LATER | {"priority"}
+    assert fields("task", TODAY) - fields("task", OF_2018) == LATER
+    assert fields("status", "/" + OF_2018) == fields("status", OF_2018)
 
 
 def test_a_task_of_today_may_have_more_than_a_hundred_dependencies(queue: Queue) -> None:
@@ -55,12 +56,7 @@ def test_a_task_of_today_may_have_more_than_a_hundred_dependencies(queue: Queue)
         ("createTask", task_body(priority="normal"), OF_2018, 'body/priority is "normal"'),
         ("createArtifact", artifact_body("s3", **LENGTH), TODAY, "body/contentLength"),
         ("createArtifact", artifact_body("object", **LENGTH), TODAY, "body/contentLength"),
-        (
-            "createArtifact",
-            artifact_body("error", reason="file-not-readable-on-worker"),
-            TODAY,
-            'body/reason is "file-not-readable-on-worker"',
-        ),
+        ("createArtifact", UNREADABLE, TODAY, 'body/reason is "file-not-readable-on-worker"'),
         ("declareWorker", {}, OF_2018, '"expires" is a required property'),
     ],
 )
@@ -77,23 +73,18 @@ def test_the_path_says_which_requests_are_accepted(
     succeeded(queue.call(call, body, prefix=accepting, **params))
 
 
-def test_todays_answers_have_the_length_of_an_artifact(queue: Queue) -> None:
+@pytest.mark.parametrize(("shape", "length"), [("by-path", 12345), ("2018", None)])
+def test_todays_answers_have_the_length_of_an_artifact_unless_a_setting_is_for_old_readers(
+    shape: str, length: int | None
+) -> None:
+    queue = Queue(answer_shape=shape)
     queue.running(TASK_ID)
     asked: dict[str, Any] = {"taskId": TASK_ID, "runId": 0, "name": "public/a"}
-    succeeded(queue.call("createArtifact", artifact_body("s3", **LENGTH), prefix=TODAY, **asked))
-    for prefix, length in ((TODAY, 12345), (OF_2018, None)):
-        (listed,) = succeeded(queue.call("listArtifacts", prefix=prefix, **asked)).get_json()["artifacts"]
-        assert listed.get("contentLength") == length
-    assert succeeded(queue.call("artifactInfo", prefix=TODAY, **asked)).get_json()["contentLength"] == 12345
-
-
-def test_a_setting_for_old_readers_refuses_no_request_of_today() -> None:
-    queue = Queue(answer_shape="2018")
-    queue.running(TASK_ID)
-    asked: dict[str, Any] = {"taskId": TASK_ID, "runId": 0, "name": "public/a", "prefix": TODAY}
-    succeeded(queue.call("createArtifact", artifact_body("s3", **LENGTH), **asked))
-    (listed,) = succeeded(queue.call("listArtifacts", **asked)).get_json()["artifacts"]
-    assert "contentLength" not in listed
+    queue.ask("createArtifact", artifact_body("s3", **LENGTH), prefix=TODAY, **asked)
+    for prefix, answered in ((TODAY, length), (OF_2018, None)):
+        (listed,) = queue.ask("listArtifacts", prefix=prefix, **asked)["artifacts"]
+        assert listed.get("contentLength") == answered
+    assert queue.ask("artifactInfo", prefix=TODAY, **asked)["contentLength"] == 12345
 
 
 def test_todays_answers_have_no_actions(queue: Queue) -> None:
@@ -108,7 +99,7 @@ def test_todays_answers_have_no_actions(queue: Queue) -> None:
 
     def answered(prefix: str) -> list[Any]:
         names = ("getProvisioner", "getWorkerType", "getWorker", "listProvisioners")
-        answers = [succeeded(queue.call(name, prefix=prefix, **params)).get_json() for name in names]
+        answers = [queue.ask(name, prefix=prefix, **params) for name in names]
         return [answer.get("actions") for answer in (*answers[:3], *answers[3]["provisioners"])]
 
     assert answered(OF_2018) == [actions, *([action] for action in actions[1:]), actions]
@@ -141,8 +132,7 @@ def test_todays_events_of_artifacts_are_of_those_that_can_be_read() -> None:
         queue = Queue(event_shape=shape)
         queue.running(TASK_ID)
         succeeded(queue.artifact(TASK_ID, "a"))
-        upload_id = queue.uploaded_object(TASK_ID, "o")["uploadId"]
-        finish = {"uploadId": upload_id}
+        finish = {"uploadId": queue.uploaded_object(TASK_ID, "o")["uploadId"]}
         succeeded(queue.call("finishArtifact", finish, taskId=TASK_ID, runId=0, name="o"))
         created = [event.payload for event in queue.published() if event.exchange == "artifact-created"]
         assert [payload["artifact"]["name"] for payload in created] == names

@@ -7,24 +7,22 @@ import jsonschema_rs
 import pytest
 from werkzeug.test import TestResponse
 
-from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
     PROVISIONER,
     ROOT,
     ROOT_URL,
-    WORKER_TYPE,
-    Credentials,
+    TASK_ID,
+    TESTED,
     Queue,
     hawk,
+    holding,
     refused,
+    scene,
     schema,
     succeeded,
 )
-
-AT = "2018-03-04T05:06:07.890Z"
-TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
 
 
 def ask(queue: Queue, query: str = "") -> TestResponse:
@@ -38,7 +36,7 @@ def ask(queue: Queue, query: str = "") -> TestResponse:
     )
 
 
-def answer(queue: Queue, query: str = "") -> Any:
+def report(queue: Queue, query: str = "") -> Any:
     """The body, valid against the schema that the server publishes."""
     body = succeeded(ask(queue, query)).get_json()
     published = schema("/schemas/queue/v1/migration-response.json#")
@@ -46,58 +44,32 @@ def answer(queue: Queue, query: str = "") -> Any:
     return body
 
 
-def call(method: str, caller: str, missing: list[str] | None = None, count: int = 1) -> dict[str, Any]:
-    return {
-        "method": method,
-        "caller": caller,
-        "missing": missing or [],
-        "count": count,
-        "first": AT,
-        "last": AT,
-    }
-
-
 def test_the_report_counts_the_reads_that_only_the_anonymous_role_allows() -> None:
-    scopes = "queue:status:*", "queue:migration"
-    queue = Queue(Client(TESTED.client_id, TESTED.access_token, scopes))
+    queue = holding("queue:status:*", "queue:migration")
     task_id = queue.create()
     for credentials in (TESTED, TESTED, None, ROOT):
         for name in ("task", "status"):
             succeeded(queue.call(name, None, credentials, taskId=task_id))
-    refused(queue.call("task", None, TESTED, taskId=slugid()), 404, "ResourceNotFound")
-    report = answer(queue)
-    assert report["reads"] == [
-        call("status", "", ["queue:status:<taskId>"]),
-        call("task", "", ["queue:get-task:<taskId>"]),
-        call("task", TESTED.client_id, ["queue:get-task:<taskId>"], 2),
+    refused(queue.call("task", None, TESTED, taskId=TASK_ID), 404, "ResourceNotFound")
+    status, get = ["queue:status:<taskId>"], ["queue:get-task:<taskId>"]
+    counted = [("status", "", status, 1), ("task", "", get, 1), ("task", TESTED.client_id, get, 2)]
+    times = dict.fromkeys(("first", "last"), format_time(NOW))
+    assert report(queue)["reads"] == [
+        {"method": method, "caller": caller, "missing": missing, "count": count, **times}
+        for method, caller, missing, count in counted
     ]
-    assert report["workerTypes"] == []
-    assert answer(queue, f"?provisionerId={PROVISIONER}")["reads"] == []
-
-
-def test_without_the_anonymous_role_a_read_names_the_scope_that_is_missing() -> None:
-    queue = Queue(anonymous_scopes=())
-    lacking = f"`queue:status:{queue.create('VLdaX5vAQ0iW8JIr3sGQZw')}`"
-    refused(
-        queue.call("status", None, None, taskId="VLdaX5vAQ0iW8JIr3sGQZw"), 403, "InsufficientScopes", lacking
-    )
-    assert answer(queue)["reads"] == []
+    assert report(queue)["workerTypes"] == []
+    assert report(queue, f"?provisionerId={PROVISIONER}")["reads"] == []
 
 
 @pytest.mark.parametrize("name", ["pollTaskUrls", "claimTask"])
 def test_a_call_without_its_scopes_is_not_counted(name: str) -> None:
-    queue = Queue(Client(TESTED.client_id, TESTED.access_token, ("queue:migration",)))
-    task_id = queue.create()
-    params: dict[str, Any] = {
-        "provisionerId": PROVISIONER,
-        "workerType": WORKER_TYPE,
-        "taskId": task_id,
-        "runId": 0,
-    }
-    body = {"workerGroup": "group", "workerId": "alice"} if name == "claimTask" else None
+    queue, example = holding("queue:migration"), scene(name)
+    queue.create(TASK_ID)
     for credentials in (TESTED, None):
-        refused(queue.call(name, body, credentials, **params), 403, "InsufficientScopes")
-    assert answer(queue)["workerTypes"] == []
+        answer = queue.call(name, example.body, credentials, **example.params)
+        refused(answer, 403, "InsufficientScopes")
+    assert report(queue)["workerTypes"] == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tests.http.calls import (
     ROOT,
     ROOT_URL,
     Queue,
-    artifact_body,
     hawk,
     refused,
     succeeded,
@@ -44,8 +43,8 @@ def test_messages_are_visible_again_after_an_advance(queue: Queue) -> None:
     assert (visible(queue), visible(queue)) == ([(task_id, 0)], [])
     advance(queue, Settings().poll_visibility)
     assert visible(queue) == [(task_id, 0)]
-    held = queue.claim(task_id)
-    advance(queue, parse_time(succeeded(held).get_json()["takenUntil"]) - NOW)
+    claim = succeeded(queue.claim(task_id)).get_json()
+    advance(queue, parse_time(claim["takenUntil"]) - NOW)
     assert (task_id, 1) in visible(queue)
 
 
@@ -67,10 +66,9 @@ def test_hawk_signatures_keep_the_real_time(queue: Queue) -> None:
 
 def test_signed_urls_of_queues_keep_the_real_time(queue: Queue) -> None:
     advance(queue, DAY)
-    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
-    assert parse_time(urls["expires"]) == NOW + Settings().sas_life
+    assert parse_time(queue.ask("pollTaskUrls", **POOL)["expires"]) == NOW + Settings().sas_life
+    target = queue.poll_target()
     advance(queue, DAY)
-    target = urls["queues"][0]["signedPollUrl"].removeprefix(ROOT_URL)
     assert queue.send("GET", target, credentials=None).status_code == 200
     queue.clock.advance(HOUR)
     assert queue.send("GET", target, credentials=None).status_code == 403
@@ -78,17 +76,17 @@ def test_signed_urls_of_queues_keep_the_real_time(queue: Queue) -> None:
 
 def test_signed_urls_of_artifacts_keep_the_real_time(queue: Queue) -> None:
     queue = Queue(control=True, claim_timeout=4 * DAY)
-    task_id = queue.running(deadline=format_time(NOW + 5 * DAY))
-    body = artifact_body("s3", expires=format_time(NOW + 5 * DAY))
+    late = format_time(NOW + 5 * DAY)
+    task_id = queue.running(deadline=late)
     where: dict[str, Any] = {"taskId": task_id, "runId": 0, "name": "public/log"}
-    upload = succeeded(queue.call("createArtifact", body, **where)).get_json()
-    advance(queue, DAY)
-    again = succeeded(queue.call("createArtifact", body, **where)).get_json()
-    for answer in (upload, again):
+    for _ in range(2):
+        answer = succeeded(
+            queue.artifact(task_id, where["name"], expires=format_time(NOW + 5 * DAY))
+        ).get_json()
         assert NOW < parse_time(answer["expires"]) <= NOW + HOUR
         succeeded(queue.upload(answer["putUrl"], b"content"))
+        advance(queue, DAY)
     location = succeeded(queue.call("getArtifact", **where)).headers["location"].removeprefix(ROOT_URL)
-    advance(queue, DAY)
     assert queue.send("GET", location, credentials=None).data == b"content"
     queue.clock.advance(DAY)
     assert queue.send("GET", location, credentials=None).status_code == 403

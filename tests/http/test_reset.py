@@ -1,15 +1,11 @@
 """``POST /control/v1/reset``: it removes everything, and the server works again."""
 
-import base64
-import json
-import re
 import secrets
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from werkzeug.test import Client, TestResponse
@@ -22,7 +18,6 @@ from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.wiring import build, served_file
 from tests.http.calls import (
     NOW,
-    POOL,
     ROOT_URL,
     Queue,
     refused,
@@ -44,21 +39,13 @@ def queue() -> Queue:
 def goes_on_polling(queue: Queue) -> bool:
     """Whether signed URLs from before a reset find no message, then the next, and delete it."""
     queue.create()
-    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
-    poll_url, delete_url = (
-        urls[name].removeprefix(ROOT_URL) for name in ("signedPollUrl", "signedDeleteUrl")
-    )
+    urls = queue.poll_urls()[-1]
     succeeded(reset(queue))
-    assert b"<QueueMessage>" not in succeeded(queue.send("GET", poll_url, credentials=None)).data
+    assert queue.poll(urls["signedPollUrl"]) == []
     task_id = queue.create()
-    polled = succeeded(queue.send("GET", poll_url, credentials=None)).text
-    [(message_id, receipt, text)] = re.findall(
-        "<MessageId>(.*)</MessageId>.*<PopReceipt>(.*)</PopReceipt>.*<MessageText>(.*)</MessageText>", polled
-    )
-    delete_url = delete_url.replace("{{messageId}}", message_id)
-    delete_url = delete_url.replace("{{popReceipt}}", quote(receipt, safe=""))
-    deleted = queue.send("DELETE", delete_url, credentials=None).status_code
-    return bool(deleted == 204 and json.loads(base64.b64decode(text))["taskId"] == task_id)
+    [message] = queue.poll(urls["signedPollUrl"])
+    assert message.task_id == task_id
+    return queue.delete(urls["signedDeleteUrl"], message.lease).status_code == 204
 
 
 @pytest.mark.parametrize("storage", ["memory", "embedded"])

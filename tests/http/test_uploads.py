@@ -12,29 +12,22 @@ DATA = b"<script>alert(1)</script>"
 
 
 def put_url(queue: Queue, **changes: Any) -> str:
-    return str(succeeded(queue.artifact(queue.running(), "public/a", **changes)).get_json()["putUrl"])
+    queue.running(TASK_ID)
+    return str(succeeded(queue.artifact(TASK_ID, "public/a", **changes)).get_json()["putUrl"])
 
 
-def downloaded(queue: Queue, task_id: str) -> Any:
-    location = queue.call("getLatestArtifact", taskId=task_id, name="public/a", credentials=None)
-    return queue.send("GET", location.headers["location"].removeprefix(ROOT_URL), credentials=None)
+def downloaded(queue: Queue) -> Any:
+    location = queue.call("getLatestArtifact", taskId=TASK_ID, name="public/a", credentials=None)
+    return queue.send("GET", location.headers["location"], credentials=None)
 
 
 def test_an_upload_is_downloaded_with_its_bytes_and_headers(queue: Queue) -> None:
-    task_id = queue.running()
-    created = succeeded(queue.artifact(task_id, "public/a", contentType="text/html; charset=utf-8"))
-    md5 = hashlib.md5(DATA, usedforsecurity=False)
-    answer = queue.upload(
-        created.get_json()["putUrl"],
-        DATA,
-        "text/html; charset=utf-8",
-        Content_Encoding="gzip",
-        Content_MD5=base64.b64encode(md5.digest()).decode(),
-    )
-    assert answer.status_code == 200
-    assert answer.headers["etag"] == f'"{md5.hexdigest()}"'
-    got = downloaded(queue, task_id)
-    assert (got.data, got.headers["content-type"]) == (DATA, "text/html; charset=utf-8")
+    html, md5 = "text/html; charset=utf-8", hashlib.md5(DATA, usedforsecurity=False)
+    sent = {"Content_Encoding": "gzip", "Content_MD5": base64.b64encode(md5.digest()).decode()}
+    answer = queue.upload(put_url(queue, contentType=html), DATA, html, **sent)
+    assert (answer.status_code, answer.headers["etag"]) == (200, f'"{md5.hexdigest()}"')
+    got = downloaded(queue)
+    assert (got.data, got.headers["content-type"]) == (DATA, html)
     assert got.headers["content-encoding"] == "gzip"
 
 
@@ -59,11 +52,10 @@ def test_an_upload_without_a_length_is_refused(queue: Queue) -> None:
 
 
 def test_an_upload_that_ends_too_early_is_not_stored(queue: Queue) -> None:
-    task_id = queue.running()
-    target = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"].removeprefix(ROOT_URL)
+    target = put_url(queue).removeprefix(ROOT_URL)
     answer = sent_with(queue, target, CONTENT_LENGTH="1000")
     assert (answer.status_code, answer.get_json()["code"]) == (400, "InvalidRequestArguments")
-    assert downloaded(queue, task_id).status_code == 404
+    assert downloaded(queue).status_code == 404
 
 
 def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
@@ -97,9 +89,8 @@ class TooSlow(io.BytesIO):
 
 
 def test_a_body_that_comes_too_slowly_is_not_stored(queue: Queue) -> None:
-    task_id = queue.running()
-    target = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"].removeprefix(ROOT_URL)
+    target = put_url(queue).removeprefix(ROOT_URL)
     for path in (target, f"/v1/task/{TASK_ID}"):
         answer = sent_with(queue, path, **{"wsgi.input": TooSlow(DATA[:5])})
         refused(answer, 503, "ServiceUnavailable", "too slowly")
-    assert downloaded(queue, task_id).status_code == 404
+    assert downloaded(queue).status_code == 404

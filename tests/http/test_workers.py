@@ -1,58 +1,25 @@
 """Declarations of provisioners, pools and workers: their scopes and their schemas."""
 
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.times import format_time
-from tests.http.calls import (
-    NOW,
-    OF_2018,
-    POOL,
-    TODAY,
-    WORKER,
-    Credentials,
-    Queue,
-    params_of,
-    refused,
-    scene,
-    succeeded,
-)
+from tests.http.calls import NOW, OF_2018, TESTED, TODAY, Queue, holding, params_of, refused, scene, succeeded
 
 HOUR = timedelta(hours=1)
-ALICE: dict[str, Any] = {**POOL, **WORKER}
 DECLARING = ["declareProvisioner", "declareWorkerType", "declareWorker"]
 
 
 def action(**changes: Any) -> dict[str, Any]:
-    words = {
-        "name": "reboot",
-        "title": "Reboot",
-        "context": "worker",
-        "url": "https://example.com/<provisionerId>/<workerType>/<workerGroup>/<workerId>",
-        "method": "POST",
-        "description": "Reboots the machine",
-        **changes,
-    }
-    return {name: value for name, value in words.items() if value is not None}
+    url = "https://example.com/<provisionerId>/<workerType>/<workerGroup>/<workerId>"
+    words = dict.fromkeys(("name", "title", "description"), "reboot")
+    return {**words, "context": "worker", "url": url, "method": "POST", **changes}
 
 
-def ask(queue: Queue, name: str, body: Any = None, **changes: Any) -> Any:
-    """The body of the answer; about alice unless ``changes`` name another record."""
-    params = {param: {**ALICE, **changes}[param] for param in params_of(name)}
-    prefix = OF_2018 if "Provisioner" in name else TODAY
-    return succeeded(queue.call(name, body, prefix=prefix, **params)).get_json()
-
-
-def names(page: Any) -> list[str]:
-    (entries,) = (value for value in page.values() if isinstance(value, list))
-    return [entry.get("workerId") or entry.get("workerType") or entry["provisionerId"] for entry in entries]
-
-
-# --- declared
+def provisioners(queue: Queue) -> list[str]:
+    return [each["provisionerId"] for each in queue.ask("listProvisioners")["provisioners"]]
 
 
 @pytest.mark.parametrize("name", DECLARING)
@@ -60,48 +27,40 @@ def test_a_declaration_without_properties_needs_any_declare_scope_and_changes_on
     name: str,
 ) -> None:
     kind = {"declareProvisioner": "provisioner", "declareWorkerType": "worker-type"}.get(name, "worker")
-    scope = f"queue:declare-{kind}:{'/'.join(params_of(name).values())}#expires"
-    tested = Credentials("tested", "the-access-token-of-the-tested-client")
-    queue = Queue(Client(tested.client_id, tested.access_token, (scope,)))
-    before = ask(queue, name, scene(name).body)
+    params = params_of(name)
+    queue = holding(f"queue:declare-{kind}:{'/'.join(params.values())}#expires")
+    prefix = OF_2018 if "Provisioner" in name else TODAY
+    before = queue.ask(name, scene(name).body, prefix=prefix, **params)
     queue.clock.advance(7 * HOUR)
-    succeeded(queue.call(name, {}, tested, **params_of(name)))
-    after = ask(queue, name.replace("declare", "get"))
+    succeeded(queue.call(name, {}, TESTED, **params))
+    after = queue.ask(name.replace("declare", "get"), prefix=prefix, **params)
     assert after == {**before, "lastDateActive": format_time(NOW + 7 * HOUR), "expires": after["expires"]}
     assert after["expires"] >= before["expires"]
 
 
 @pytest.mark.parametrize("name", DECLARING)
 def test_a_declaration_without_a_declare_scope_is_refused_and_makes_no_record(name: str) -> None:
-    tested = Credentials("tested", "the-access-token-of-the-tested-client")
-    queue = Queue(Client(tested.client_id, tested.access_token, ("queue:declare-provisioner:other#*",)))
-    refused(queue.call(name, {}, tested, **params_of(name)), 403, "InsufficientScopes", "queue:declare-")
-    assert names(ask(queue, "listProvisioners")) == []
+    queue = holding("queue:declare-provisioner:other#*")
+    refused(queue.call(name, {}, TESTED, **params_of(name)), 403, "InsufficientScopes", "queue:declare-")
+    assert provisioners(queue) == []
 
 
-DECLARATIONS = {
-    "unknown": {"colour": "red"},
-    "long": {"description": "x" * 16_385},
-    "stability": {"stability": "broken"},
-    "no time": {"expires": "tomorrow"},
-    "many": {"actions": [action(name=str(number)) for number in range(33)]},
-    "twice": {"actions": [action(), action()]},
-    "other context": {"actions": [action(context="task")]},
-    "method": {"actions": [action(method="GET")]},
-    "url": {"actions": [action(url="https://example.com/a b")]},
-}
+WRONG: list[dict[str, Any]] = [
+    {"colour": "red"},
+    {"description": "x" * 16_385},
+    {"stability": "broken"},
+    {"expires": "tomorrow"},
+    {"actions": [action(name=str(number)) for number in range(33)]},
+    {"actions": [action(), action()]},
+    {"actions": [action(context="task")]},
+    {"actions": [action(method="GET")]},
+    {"actions": [action(url="https://example.com/a b")]},
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [*product(["declareProvisioner"], DECLARATIONS), *product(DECLARING[1:], ["unknown"])],
-)
-def test_an_invalid_declaration_is_refused_and_makes_no_record(queue: Queue, name: str, why: str) -> None:
-    refused(
-        queue.call(name, DECLARATIONS[why], **params_of(name)),
-        400,
-        "InputValidationError",
-        "body",
-        "schemas",
-    )
-    assert names(ask(queue, "listProvisioners")) == []
+def test_an_invalid_declaration_is_refused_and_makes_no_record(queue: Queue) -> None:
+    for name, bodies in (("declareProvisioner", WRONG), *((name, WRONG[:1]) for name in DECLARING[1:])):
+        for body in bodies:
+            answer = queue.call(name, body, **params_of(name))
+            refused(answer, 400, "InputValidationError", "body", "schemas")
+    assert provisioners(queue) == []
