@@ -95,6 +95,7 @@ class Record:
         self._groups: dict[str, KnownGroup] = defaultdict(KnownGroup)
         faults = world.faults
         self._skew = timedelta(seconds=2 * faults.skew)  # of two clocks
+        self._gone: set[str] = set()
         self.checks = 0
 
     # What is answered
@@ -149,6 +150,12 @@ class Record:
         now = self._world.clock.now()
         if not since + timeout - self._skew <= until <= now + timeout + self._skew:
             raise Broken("claims-end-at-takenUntil", task_id, f"run {run_id} is taken until {until} at {now}")
+
+    def gone(self, worker: str) -> str:
+        """The workerId of this worker's client that hangs up: what it claims is released, or expires."""
+        worker_id = f"{worker}-gone-{len(self._gone)}"
+        self._gone.add(worker_id)
+        return worker_id
 
     def reclaimed(self, worker: str, answer: Mapping[str, Any], since: datetime | None = None) -> None:
         task_id = answer["status"]["taskId"]
@@ -214,6 +221,8 @@ class Record:
         """A call that began at ``since`` was answered an error below 500, or one of ours."""
         task_id, _, run_id = about.partition("/")
         known = self.known.get(task_id)
+        if refusal.status == 403 and call == "claimTask" and task_id in self._world.forged:
+            return
         if refusal.status not in (400, 404, 409):
             self.failed(call, about, refusal)
         if known is None:
@@ -290,9 +299,11 @@ class Record:
             run = task.last_run
             if task.retries_left < 0:
                 raise Broken("retriesLeft", task_id, f"it is {task.retries_left}")
-            if not task.is_resolved and self._is_late(task.definition.deadline, now):
+            promised = _SWEPT if task_id in self._world.forgotten else _PROMPT
+            if not task.is_resolved and self._is_late(task.definition.deadline, now, promised):
                 raise Broken("ends-at-its-deadline", task_id, f"it is {task.state}")
-            if run and run.state == "running" and run.taken_until and self._is_late(run.taken_until, now):
+            taken_until = run.taken_until if run and run.state == "running" else None
+            if run and taken_until and self._is_late(taken_until, now, promised):
                 raise Broken("claims-end-at-takenUntil", task_id, f"run {run.run_id}: {run.taken_until}")
             if run is None or run.state != "pending" or run.run_id in offered.get(task_id, ()):
                 known.lacks_message = None
@@ -306,7 +317,8 @@ class Record:
     def _check_lacking(self, task_id: str, run: Run, is_hidden: bool, now: datetime) -> None:
         """``is_hidden``: too many messages hide that this one is missing."""
         known = self.known[task_id]
-        was_lost = any((task_id, run_id) in self._world.lost for run_id in range(run.run_id + 2))
+        was_lost = task_id in self._world.forgotten
+        was_lost |= any((task_id, run_id) in self._world.lost for run_id in range(run.run_id + 2))
         known.lacks_message = now if was_lost and is_hidden else known.lacks_message or now
         if self._is_late(known.lacks_message, now, _SWEPT if was_lost else _PROMPT):
             raise Broken("pending-implies-offered", task_id, f"run {run.run_id} has no message")
@@ -381,16 +393,22 @@ class Record:
         life = _life(task)
         came: dict[tuple[str, Any], datetime] = {}
         for time, event in delivered:
-            if event.exchange != "artifact-created":
-                came.setdefault(_name(event), time)
             run_id = event.payload.get("runId")
             worker = task.runs[run_id].worker if run_id is not None and run_id < len(task.runs) else None
-            if event.payload.get("workerId") not in (None, worker and worker.worker_id):
+            worker_id = event.payload.get("workerId")
+            is_other = worker_id not in (None, worker and worker.worker_id)
+            if is_other and worker_id in self._gone:
+                continue
+            if event.exchange != "artifact-created":
+                came.setdefault(_name(event), time)
+            if is_other:
                 raise Broken("each-event-is-true", task.task_id, f"{event}, and its worker was {worker}")
-        if missing := [event for event in life if event not in came]:
-            raise Broken("each-event-arrives", task.task_id, f"{missing} of {life}")
         if wrong := [event for event in came if event not in life]:
             raise Broken("each-event-is-true", task.task_id, f"{wrong}, and its life was {life}")
+        if task.task_id in self._world.forgotten:
+            return  # nobody knows which events a process had to publish when it died
+        if missing := [event for event in life if event not in came]:
+            raise Broken("each-event-arrives", task.task_id, f"{missing} of {life}")
         # the times of a run and of a change of priority are those of two clocks
         ordered = [name for name in life if not (self._skew and name[0] == "task-priority-changed")]
         if [name for name in came if name in ordered] != ordered:
@@ -406,7 +424,7 @@ class Record:
         for run in task.runs:
             stored = self._artifacts.list(task.task_id, run.run_id, "", 10)
             artifacts |= {(run.run_id, artifact.name) for artifact in stored}
-        for run_id, name in sorted(artifacts):
+        for run_id, name in sorted(artifacts) if task.task_id not in self._world.forgotten else ():
             created = ("artifact-created", (run_id, name))
             if created not in came:
                 raise Broken("each-event-arrives", task.task_id, f"{created}")
@@ -421,7 +439,8 @@ class Record:
         required_ids = [task_id for task_id in wire["dependencies"] if task_id != task.task_id]
         required = [tasks.get(task_id) for task_id in required_ids]
         is_rerun = any("rerun" in self.known[each].tried for each in required_ids)
-        if not required or is_rerun or known.tried & {"schedule", "rerun"}:
+        is_forgotten = not self._world.forgotten.isdisjoint([task.task_id, *required_ids])
+        if not required or is_rerun or is_forgotten or known.tried & {"schedule", "rerun"}:
             return
         states = (
             ("completed",) if wire["requires"] == "all-completed" else ("completed", "failed", "exception")
@@ -448,6 +467,8 @@ class Record:
         for task in tasks.values():
             groups[task.definition.task_group_id].append(task)
         for group_id, members in groups.items():
+            if any(task.task_id in self._world.forgotten for task in members):
+                continue  # the sweeper resolves it, when its next look at the task is due
             came = [time for time, _ in events[f"group {group_id}"]]
             last = max(run.resolved for task in members for run in task.runs[-1:] if run.resolved)
             after = [time for time in came if time >= last - self._skew]

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from legacy_queue.domain.errors import QueueError, ServiceUnavailable
-from legacy_queue.domain.messages import MessageLease, read_message
+from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time, parse_time
@@ -178,6 +178,14 @@ class Scheduler(Client):
             lambda services: services.tasks.change_priority(task_id, old, new),
         )
 
+    def _change_group_priority(self, task_group_id: str) -> None:
+        new = self.random.choice(("lowest", "high"))
+        self.ask(
+            "changeTaskGroupPriority",
+            task_group_id,
+            lambda services: services.group_changes.change_priority(task_group_id, new, ("raise", "lower")),
+        )
+
     def _group(self, size: int) -> int:
         """A chain or a fan of tasks that depend on each other; returns its size."""
         task_ids = [self.world.task_id() for _ in range(size)]
@@ -199,6 +207,8 @@ class Scheduler(Client):
                 late_id = self.world.task_id()
                 self.later(self.create, late_id, {**bodies[0], "dependencies": []})
                 self.later(self._end_group, task_ids[0])
+            elif self.random.random() < 0.2:
+                self.later(self._change_group_priority, task_ids[0])
 
         self.later(create)
         return size
@@ -257,15 +267,19 @@ class SimulatedWorker(Client):
                     self.pause(self.interval)
 
     def _claim_work(self) -> Mapping[str, Any] | None:
+        """The first claim of the answer; None if there is none, or if the client hangs up meanwhile."""
         wait = None if self.interval < 5 else timedelta(0)
+        hangs_up = self.world.happens("hung_up")
+        worker = Worker("g", self.record.gone(self.name)) if hangs_up else self._worker
+        gone_at = self.now + timedelta(seconds=self.random.uniform(0, 10))
         answer = self.ask(
             "claimWork",
             "",
             lambda services: services.claim_work.claim(
-                "p", self._worker_type, self._worker, 1, lambda: False, max_wait=wait
+                "p", self._worker_type, worker, 1, lambda: hangs_up and self.now > gone_at, max_wait=wait
             ),
         )
-        return next(iter(answer["tasks"]), None)
+        return None if hangs_up else next(iter(answer["tasks"]), None)
 
     def _poll(self) -> Mapping[str, Any] | None:
         for queue in work_queues("p", self._worker_type):
@@ -273,20 +287,25 @@ class SimulatedWorker(Client):
             with suppress(LeaseLost):
                 for message in polled.receive(1, self.world.settings.poll_visibility):
                     self.world.time.sleep(0.005)
-                    claim = self._claim(message)
-                    if self._protocol == "deployed":
+                    proof = self._proof(message)
+                    claim = self._claim(message, proof)
+                    if claim is None or proof.lease is None:
                         with suppress(LeaseLost):
                             polled.delete(message.lease)
                     return claim
         return None
 
-    def _claim(self, message: QueuedMessage) -> Mapping[str, Any] | None:
+    def _proof(self, message: QueuedMessage) -> ClaimProof:
+        """What it presents of the message; without a receipt, it deletes the message itself."""
+        if self._protocol == "deployed":
+            return ClaimProof()
+        lacks_receipt = self.scheduler and self.random.random() < 0.1
+        receipt = None if lacks_receipt else message.lease.receipt
+        return ClaimProof(message.lease.message_id, receipt, read_message(message.text)[2])
+
+    def _claim(self, message: QueuedMessage, proof: ClaimProof) -> Mapping[str, Any] | None:
         """The claim of the run that the message is for; raises Unanswered: the message stays then."""
-        task_id, run_id, signature = read_message(message.text)
-        lease: MessageLease = message.lease
-        proof = ClaimProof(None, None, None)
-        if self._protocol == "draft":
-            proof = ClaimProof(lease.message_id, lease.receipt, signature)
+        task_id, run_id, _ = read_message(message.text)
         if self.scheduler and self.random.random() < 0.2:
             self.scheduler.meddle(task_id)
         if self.random.random() < 0.1:

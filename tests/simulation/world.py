@@ -1,8 +1,9 @@
 """Processes of the server on one storage and one broker, in one virtual time.
 
 Each call of a port takes time. By the faults of the world it is refused, applied without an answer, or
-repeated by the adapter; a message is lost, doubled or late; a page ends early; the process is killed there,
-or stands still. Storage and broker are outside of all processes and outlive them.
+repeated by the adapter; a message is lost, doubled, late, forged or misplaced; a timer is lost; a page ends
+early; the process is killed there, or stands still. Storage and broker are outside of all processes and
+outlive them.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import TASK_ID
-from legacy_queue.domain.messages import read_message
+from legacy_queue.domain.messages import message_text, read_message
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
@@ -82,6 +83,10 @@ class Faults:
     lost: float = 0.0  # a work message
     doubled: float = 0.0
     late: float = 0.0
+    forged: float = 0.0  # beside it, one for the same run that another server has signed
+    misplaced: float = 0.0  # beside it, the same in another queue
+    forgotten: float = 0.0  # a stored timer
+    hung_up: float = 0.0  # the client of claimWork, while it waits
     skew: float = 0.0  # seconds, up to which the clock of a process is wrong
     killed: float = 0.0  # the process, at a call that writes or publishes
     frozen: float = 0.0  # it stands still for up to a minute
@@ -146,6 +151,8 @@ class World:
         self.written: set[str] = set()
         # taskIds and runIds of the work messages that were lost
         self.lost: set[tuple[str, int]] = set()
+        self.forged: set[str] = set()  # taskIds
+        self.forgotten: set[str] = set()  # taskIds
         # from when to when a process stood still, or the broker was away
         self.stalls: list[tuple[float, float]] = []
         self.failure: Exception | None = None
@@ -279,20 +286,32 @@ class World:
                 return RowPage([], after)
             shorter = min(limit, self.random("paged").randint(1, 3))
             return call.port.page(conditions, after, shorter, *rest, **call.named)
-        if call.method == "put" and call.service == "queue":
-            if self.happens("late"):
-                text, hidden_for, *rest = call.words
-                delay = timedelta(seconds=self.random("late").randint(1, 20))
-                return call.port.put(text, hidden_for + delay, *rest, **call.named)
-            lease = call.apply()
-            if self.happens("lost"):
-                call.port.delete(lease)
-                task_id, run_id, _ = read_message(call.words[0])
-                self.lost.add((task_id, run_id))
-            elif self.happens("doubled"):
-                call.apply()
-            return lease
-        return call.apply()
+        if call.name == "work.put":
+            return self._put_message(call.port, *call.words, **call.named)
+        result = call.apply()
+        if call.name == "timers.put" and self.happens("forgotten"):
+            partition, key, _ = call.words
+            call.port.delete(partition, key)
+            self.forgotten.add(key.partition(".")[0])
+        return result
+
+    def _put_message(self, queue: Any, text: str, hidden_for: timedelta, *life: timedelta) -> Any:
+        if self.happens("late"):
+            hidden_for += timedelta(seconds=self.random("late").randint(1, 20))
+        task_id, run_id, _ = read_message(text)
+        lease = queue.put(text, hidden_for, *life)
+        if self.happens("lost"):
+            queue.delete(lease)
+            self.lost.add((task_id, run_id))
+        elif self.happens("doubled"):
+            queue.put(text, hidden_for, *life)
+        if self.happens("forged"):
+            queue.put(message_text(task_id, run_id, b"the secret of another server"), hidden_for, *life)
+            self.forged.add(task_id)
+        if self.happens("misplaced"):
+            names = [name for name, _ in self.account.queues(PREFIX)]
+            self.account.queue(self.random("misplaced").choice(names)).put(text, hidden_for, *life)
+        return lease
 
     def _note_call(self, call: Call, result: str) -> None:
         if self._note and call.method != "check":
