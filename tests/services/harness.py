@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,6 +52,9 @@ QUEUE = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
 HIGH = WorkQueue(PROVISIONER, WORKER_TYPE, "high")
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
+SETTINGS = ServiceSettings(
+    [SECRET], ISSUER, CLAIM_TIMEOUT, SAS_LIFE, POLL_VISIBILITY, timedelta(seconds=20), UPLOAD_URL
+)
 
 
 def call_through(_name: str, call: Callable[[], Any]) -> Any:
@@ -121,16 +125,12 @@ class Harness:
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(Broker, self.broker, intercept, "broker.")
-        settings = ServiceSettings(
-            secrets,
-            ISSUER,
-            CLAIM_TIMEOUT,
-            SAS_LIFE,
-            POLL_VISIBILITY,
-            claim_work_wait,
-            UPLOAD_URL,
-            self._required,
-            resolves,
+        settings = replace(
+            SETTINGS,
+            secrets=secrets,
+            claim_work_wait=claim_work_wait,
+            proof_required=self._required,
+            resolves=resolves,
         )
         return Services(storage, broker, clock or self.clock, waiter or SystemWaiter(), settings, threads)
 

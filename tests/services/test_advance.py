@@ -16,7 +16,6 @@ from tests.services.harness import (
     HOUR,
     NOW,
     SECOND,
-    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -50,17 +49,6 @@ def dies_after(harness: Harness, write: str, call: Callable[[Services], object])
 
 
 # effects that it repeats
-
-
-def test_a_task_that_this_process_has_just_resolved_is_not_read(harness: Harness) -> None:
-    calls = CallRecorder()
-    server = harness.replica(calls, caches_tasks=True)
-    task_id = slugid()
-    server.tasks.create(task_id, task_body())
-    server.tasks.cancel(task_id)
-    calls.names.clear()
-    advance(harness, task_id, NOW, is_published=True, services=server)
-    assert calls.names == ["dependency.has_any", "load", "broker.publish"]  # it loads the group
 
 
 def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:

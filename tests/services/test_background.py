@@ -65,15 +65,6 @@ class CallCounter:
         assert self.happened.wait(MAX_WAIT)
 
 
-def test_the_threads_end_expired_claims_of_this_and_of_dead_processes(harness: Harness) -> None:
-    task_ids = [harness.claimed()]  # by a dead process
-    server = harness.replica()
-    with running(server):
-        task_ids.append(claimed_by(server, harness))
-        harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
-        wait_until(lambda: all(len(harness.task(task_id).runs) == 2 for task_id in task_ids))
-
-
 def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness: Harness) -> None:
     server = harness.replica(resolves=False)
     harness.broker.capacity = 0

@@ -4,7 +4,6 @@ The budget is that of docs/explanation/architecture.md#what-a-call-costs: *share
 write together.
 """
 
-import secrets
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.ids import slugid
-from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
@@ -189,22 +186,3 @@ def test_concurrent_calls_share_timers_and_group_batches() -> None:
     assert (costs.count(TIMER), costs.count(TIMERS)) == (1, 1)
     assert costs.count("groups.batch") <= 16
     assert [costs.count(name) for name in CREATED] == [16, 16]
-
-
-def test_a_cycle_on_azurite_costs_eleven_requests(azurite: Azurite) -> None:
-    account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
-    services = Harness().replica(caches_tasks=True, account=account)
-    account.check()
-
-    def cycle() -> int:
-        task_id, before = slugid(), account.operations.total()
-        services.tasks.create(task_id, task_body(priority="highest"))
-        answer = services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
-        assert [claim["status"]["taskId"] for claim in answer["tasks"]] == [task_id]
-        services.tasks.report(task_id, 0, "completed", "completed")
-        assert services.resolver.handle_all() == 1
-        services.timers.tick()
-        return account.operations.total() - before
-
-    cycle()
-    assert [cycle(), cycle()] == [11, 11]

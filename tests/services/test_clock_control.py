@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,8 +17,6 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services.composition import Services
-from legacy_queue.services.control.clock_control import MAX_OFFSET
-from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
@@ -25,16 +24,11 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     HOUR,
-    ISSUER,
     MINUTE,
     NOW,
-    POLL_VISIBILITY,
     PROVISIONER,
     QUEUE,
-    SAS_LIFE,
-    SECOND,
-    SECRET,
-    UPLOAD_URL,
+    SETTINGS,
     WORKER_TYPE,
     CallRecorder,
     Harness,
@@ -91,16 +85,7 @@ class Server:
         self.broker, self.wall = broker or FakeBroker(), wall or FakeClock(NOW)
         self.clock, self.calls = CountingClock(self.wall), CallRecorder()
         self.storage = intercept_storage(memory_storage(self.clock), self.calls)
-        settings = ServiceSettings(
-            [SECRET],
-            ISSUER,
-            CLAIM_TIMEOUT,
-            SAS_LIFE,
-            POLL_VISIBILITY,
-            MINUTE,
-            UPLOAD_URL,
-            resolves=resolves,
-        )
+        settings = replace(SETTINGS, claim_work_wait=MINUTE, resolves=resolves)
         self.services = Services(self.storage, self.broker, self.clock, SystemWaiter(), settings)
         self.control = self.services.clock_control()
 
@@ -154,35 +139,6 @@ def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
     assert server.clock.now() > server.wall.wall_time() + HOUR - MINUTE
 
 
-def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None:
-    server.control.freeze()
-    server.wall.advance(HOUR)
-    server.control.advance(MINUTE)
-    state = server.control.state()
-    assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE, MINUTE - HOUR, True)
-    server.control.release()
-    server.wall.advance(SECOND)
-    state = server.control.state()
-    assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE + SECOND, MINUTE - HOUR, False)
-
-
-def test_the_moves_of_the_clock_are_in_the_stories_of_the_tasks_meanwhile(server: Server) -> None:
-    task = server.services.tasks.load(server.create())
-    server.wall.advance(SECOND)
-    server.control.freeze()
-    server.control.advance(HOUR)
-    server.control.release()
-    with pytest.raises(InputError):
-        server.control.advance(MAX_OFFSET)
-    moves = [it for it in server.services.inspection.story(task, ()) if it.kind == "clock"]
-    begin, end = format_time(NOW + SECOND), format_time(NOW + SECOND + HOUR)
-    assert [(it.time, it.what.removeprefix("the clock was "), it.facts["movedTo"]) for it in moves] == [
-        (begin, "frozen", begin),
-        (begin, "moved by 1h", end),
-        (end, "released", end),
-    ]
-
-
 def test_only_the_clock_of_memory_storage_can_be_moved(harness: Harness) -> None:
     control = harness.services.clock_control()
     assert "--storage embedded or --storage memory" in control.state().reason
@@ -190,12 +146,6 @@ def test_only_the_clock_of_memory_storage_can_be_moved(harness: Harness) -> None
         with pytest.raises(RequestConflict, match="--storage memory"):
             move()
     assert (control.state().now, control.state().offset) == (NOW, timedelta(0))
-
-
-def test_a_move_beyond_36500_days_is_refused(server: Server) -> None:
-    server.control.advance(timedelta(days=36_500))
-    with pytest.raises(InputError, match="36500d"):
-        server.control.advance(MS)
 
 
 def test_a_move_runs_the_periodic_jobs_that_are_due(server: Server) -> None:
@@ -220,14 +170,6 @@ def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
     assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in tasks)
 
 
-def test_a_move_fails_when_the_server_stops(server: Server) -> None:
-    task_id = server.create(deadline=HOUR)
-    server.services.stopping.set()
-    with pytest.raises(ServiceUnavailable, match="less time"):
-        server.control.advance(DAY)
-    assert (server.runs(task_id), server.clock.now()) == ([(None, None)], NOW)
-
-
 def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
     class Stopping(FakeBroker):
         def publish(self, events: Sequence[Event]) -> None:
@@ -237,6 +179,8 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
 
     moved = Server(broker=Stopping())
     tasks = [moved.create(deadline=hours * HOUR) for hours in (1, 2)]
+    with pytest.raises(InputError, match="36500d"):
+        moved.control.advance(timedelta(days=36_500) + MS)
     with pytest.raises(ServiceUnavailable):
         moved.control.advance(DAY)
     assert [reason for task_id in tasks for reason, _ in moved.runs(task_id)] == ["deadline-exceeded", None]

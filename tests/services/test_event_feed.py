@@ -110,29 +110,10 @@ def no_reader_is_left() -> Iterator[None]:
     wait_until(lambda: readers() <= before)
 
 
-def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(process: Place) -> None:
-    feed = process.feed
-    process.publish_numbers(0)
-    following = feed.follow(None, "#", "")
-    process.publish_numbers(1)
-    first = first_of(following)
-    assert event_of(first) == event(1)
-    process.publish_numbers(2)
-    assert numbers(feed, None, "#", first.id) == [2]
-
-
 @pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])
 def test_an_invalid_id_is_refused(process: Place, after: str) -> None:
     with pytest.raises(ValueError, match="the id of an event of this server is accepted"):
         process.feed.follow(None, "#", after)
-
-
-def test_with_a_broker_events_have_no_ids() -> None:
-    place = Place(has_broker=True)
-    following = place.feed.follow("task-pending", "a.#", "whatever")
-    place.publish_numbers(1)
-    first = first_of(following)
-    assert (first.id, event_of(first)) == ("", event(1))
 
 
 def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
@@ -235,13 +216,6 @@ def marked(following: Following) -> list[object]:
         if item:
             found.append(item if isinstance(item, str) else number_of(item))
     return found
-
-
-def test_the_events_of_a_task_are_kept_with_the_time_of_their_publication(process: Place) -> None:
-    process.publish_numbers(1, 2, key="primary.a-task.0.x")
-    process.publish_numbers(3, key="primary.a-task-more.0.x")
-    kept = process.feed.kept("a-task")
-    assert [(number_of(event), event.time) for event in kept] == [(1, NOW), (2, NOW)]
 
 
 def last_id(feed: EventFeed) -> str:

@@ -30,12 +30,6 @@ def fired(faults: FaultRegistry) -> list[int]:
     return [fault["fired"] for fault in faults.list()]
 
 
-def test_a_fault_happens_at_most_as_often_as_its_times(faults: FaultRegistry) -> None:
-    fault_id = add(faults, status=503, times=2)
-    assert happening(faults, 3) == [fault_id, fault_id, ""]
-    assert fired(faults) == [2]
-
-
 def test_the_fault_that_was_added_first_happens_first(faults: FaultRegistry) -> None:
     first, second = add(faults, status=503, times=1), add(faults, status=409, times=1)
     assert happening(faults, 3) == [first, second, ""]

@@ -52,13 +52,6 @@ def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harn
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
-def test_a_create_that_stood_still_is_in_its_group(harness: Harness) -> None:
-    task_id = slugid()
-    slow = harness.replica(FaultAt(0, of="insert", before=lambda: harness.run_timers(16 * SECOND)))
-    slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
-    assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
-
-
 def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_group(harness: Harness) -> None:
     def meanwhile() -> None:
         harness.run_timers(16 * SECOND)

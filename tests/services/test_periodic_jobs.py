@@ -90,17 +90,6 @@ def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(processes: 
     assert long.pages == ["", *(f"page {number}" for number in range(1, 12))]
 
 
-def test_one_process_at_a_time_does_a_job(processes: Processes) -> None:
-    others = Pages(3)
-
-    def another_tries(_after: str) -> None:
-        assert timedelta(0) < processes.do(processes.periodic_jobs(others)) <= 5 * MINUTE
-
-    pages = Pages(3, another_tries)
-    processes.do(processes.periodic_jobs(pages))
-    assert (len(pages.done), others.done) == (3, [])
-
-
 def test_another_process_continues_the_job_of_a_dead_process(processes: Processes) -> None:
     def dies(after: str) -> None:
         if after == "page 2":
@@ -148,14 +137,6 @@ def test_the_other_jobs_are_done_after_a_job_fails(
     processes.periodic_jobs(Pages(1, fail), pages).run(FakeEvent(processes.clock, NOW + 10 * MINUTE), Gate())
     assert len(pages.done) == 2
     assert {entry["event"] for entry in logs} == logged
-
-
-def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
-    pages = Pages(1)
-    stop = FakeEvent(processes.clock, NOW + 5 * HOUR + MINUTE)
-    processes.periodic_jobs(pages).run(stop, Gate())
-    assert len(pages.done) == 6
-    assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
 
 
 def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harness) -> None:

@@ -16,7 +16,7 @@ from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
 from tests.memory_server import FakeClock
-from tests.services.harness import CLAIM_TIMEOUT, HOUR, MINUTE, NOW, SECOND, FaultAt, Harness, task_body
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, FaultAt, Harness, task_body
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
@@ -183,16 +183,3 @@ def test_what_a_process_had_begun_goes_on_within_30_seconds_of_its_death(
         harness.clock.advance(5 * SECOND)
         look(other)
     assert harness.events() == [("task-defined", TASK_ID, None), ("task-pending", TASK_ID, 0)]
-
-
-def test_a_resolver_alone_ends_the_claims_of_servers_without(harness: Harness) -> None:
-    server, resolver = harness.replica(resolves=False), harness.replica()
-    harness.services = server
-    task_id = harness.claimed()
-    for _ in range((CLAIM_TIMEOUT + 2 * MINUTE) // (5 * SECOND)):
-        harness.clock.advance(5 * SECOND)
-        look(server)
-        if harness.clock.now() < NOW + CLAIM_TIMEOUT:
-            assert harness.states(task_id) == ["running by alice"]
-        look(resolver)
-    assert harness.states(task_id) == ["exception claim-expired", "pending"]

@@ -3,10 +3,9 @@
 import pytest
 
 from legacy_queue.services.tasks import listing
-from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.tasks.listing import Wanted
 from tests.domain.tasks import task_body
-from tests.services.harness import ALICE, MINUTE, NOW, PROVISIONER, WORKER_TYPE, Harness
+from tests.services.harness import NOW, PROVISIONER, WORKER_TYPE, Harness
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 
@@ -22,15 +21,6 @@ def search(
     found = Wanted(words=words, **wanted)
     page = harness.services.listing.search(found, after, limit, lambda task: task.task_id.encode())
     return [item.decode() for item in page.items], page.after
-
-
-def test_the_newest_task_comes_first(harness: Harness) -> None:
-    created = [harness.create() for _ in range(5)]
-    harness.services.tasks.cancel(created[2])
-    assert search(harness) == (created[::-1], None)
-    first, further = search(harness, limit=3)
-    assert first == created[:1:-1]
-    assert search(harness, limit=3, after=further or "") == (created[1::-1], None)
 
 
 def test_a_task_is_found_by_state_worker_type_and_all_words(harness: Harness) -> None:
@@ -61,17 +51,3 @@ def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
     assert found == [old]
     monkeypatch.setattr(listing, "_MAX_READS", 1)
     assert search(harness, "needle", limit=1)[0] == []
-
-
-def test_an_overview_has_each_worker_type_with_its_tasks_and_callers(harness: Harness) -> None:
-    running = harness.create(workerType="another")
-    harness.services.claims.claim(harness.task(running), 0, ALICE, ClaimProof())
-    harness.clock.advance(MINUTE)
-    for priority in ("high", "lowest"):
-        harness.create(priority=priority)
-        harness.clock.advance(MINUTE)
-    harness.services.polling.poll_urls(PROVISIONER, "idle", "a-client")
-    another, idle, own = harness.services.inspection.overview()
-    assert (own.task_queue_id, own.pending, own.running, own.oldest) == (POOL, 2, 0, NOW + MINUTE)
-    assert (another.pending, another.running, another.oldest) == (0, 1, None)
-    assert (idle.pending, [record.path[-1] for record in idle.callers]) == (0, ["a-client"])

@@ -50,16 +50,6 @@ def test_a_poll_begins_with_another_shard_each_time_and_with_the_highest_priorit
         assert {*order} == {*QUEUES}
 
 
-def test_a_worker_gets_urls_of_all_queues() -> None:
-    polling = with_shards(SHARDS).services.polling
-    first, second = (
-        [queue["signedPollUrl"].split("/messages")[0][-1] for queue in answer["queues"]]
-        for answer in (polling.poll_urls(PROVISIONER, WORKER_TYPE, "client") for _ in range(2))
-    )
-    assert first != second
-    assert {*first} == {*second} == {queue.name(PREFIX)[-1] for queue in QUEUES}
-
-
 def test_tasks_are_spread_over_the_queues_and_each_worker_of_the_draft_completes_its_own() -> None:
     harness = with_shards(SHARDS)
     tasks = {harness.create() for _ in range(20)}

@@ -68,14 +68,6 @@ def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
     assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
 
 
-def test_a_claim_up_to_its_deadline_is_not_taken_for_a_lost_message(harness: Harness) -> None:
-    harness.claimed(deadline=format_time(NOW + 15 * MINUTE))
-    harness.create()
-    account = cast(StorageAccount, ShowsMessages(harness.account))
-    harness.sweep(11 * MINUTE, harness.replica(account=account))
-    assert len(harness.messages()) == 1
-
-
 def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(harness: Harness) -> None:
     tasks = sorted(harness.create() for _ in range(7))
     own, next_run, another_run, forged, misplaced, unreadable, _missing = tasks
@@ -127,16 +119,6 @@ def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows
         harness.sweep(11 * MINUTE, services)
     harness.sweep(JOB_LEASE, services)
     assert Counter(message.task_id for message in harness.receive()) == dict.fromkeys(tasks, 1)
-
-
-def test_runs_that_have_their_messages_are_not_offered_again_for_days(harness: Harness) -> None:
-    for _ in range(3):
-        harness.create(deadline=format_time(NOW + 5 * DAY))
-    harness.claim(harness.receive(1)[0])
-    for _ in range(5 * 24 - 1):
-        harness.sweep(HOUR - SECOND)
-        harness.run_timers(SECOND)  # the claim expires, and its run is offered
-    assert len(harness.messages()) == 3
 
 
 def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harness) -> None:
@@ -209,17 +191,6 @@ def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harnes
     assert [message.task_id for message in harness.receive()] == [other]
 
 
-def test_a_group_is_resolved_ten_minutes_after_the_timer_of_its_last_task_was_lost(harness: Harness) -> None:
-    group = slugid()
-    harness.run(harness.create(taskGroupId=group))
-    harness.kill_process()
-    harness.events()
-    for minutes, resolved in ((9, False), (11, True)):
-        harness.sweep(minutes * MINUTE)
-        harness.run_timers()
-        assert (("task-group-resolved", group, None) in harness.events()) is resolved
-
-
 def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: Harness) -> None:
     group = slugid()
     harness.run(harness.create(taskGroupId=group))
@@ -232,11 +203,3 @@ def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: 
         harness.sweep(wait)
         harness.run_timers()
         assert (("task-group-resolved", group, None) in harness.events()) is resolved
-
-
-def test_a_sweep_ends_while_storage_is_away(harness: Harness) -> None:
-    harness.create()
-    lose_messages(harness)
-    away = FaultAt(0, of="put", before=failing(ServiceUnavailable("storage is away")))
-    with pytest.raises(ServiceUnavailable):
-        harness.sweep(20 * MINUTE, harness.replica(away))

@@ -1,6 +1,5 @@
 """Timers are stored before a write, kept until all effects are applied, and found when their process dies."""
 
-import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timer import Timer
 from legacy_queue.ports.table import Table
@@ -109,16 +107,6 @@ def test_a_cancelled_call_leaves_the_earlier_due_time() -> None:
     kept.schedule()
     kept.timers.cancel(A)
     assert kept.after(HOUR) == [look()]
-
-
-def test_a_call_with_further_effects_is_stored_with_them() -> None:
-    """Or its effects would be lost with the process."""
-    kept = Kept()
-    kept.schedule()
-    kept.schedule(task_group_id=GROUP)
-    kept.clock.advance(TIMER_LEASE)
-    expected = behind(EVER, task_group_id=GROUP)
-    assert kept.received(kept.another()) == [expected]
 
 
 @pytest.mark.parametrize("pause", [0 * SECOND, 10 * SECOND, TIMER_LEASE])
@@ -253,27 +241,6 @@ def test_the_row_of_a_process_that_dies_as_it_takes_it_is_found(fault: dict[str,
     assert (found.task_group_id, found.is_published) == (GROUP, False)
 
 
-def test_what_is_taken_before_storage_fails_is_handled_at_once() -> None:
-    kept = Kept()
-    kept.leave(*[Timer(f"{number:07}{A[7:]}", NOW) for number in range(100)])
-    kept.clock.advance(MINUTE)
-    other = kept.another(of_table=FaultAt(1, of="batch", before=failing(ServiceUnavailable("away"))))
-    with pytest.raises(ServiceUnavailable):
-        other.receive()
-    assert len(fired(other)) == 50
-
-
-def test_what_waits_for_a_retry_goes_on_elsewhere_within_30_seconds_of_the_death_of_its_process() -> None:
-    kept = Kept()
-    kept.schedule()
-    kept.timers.retry_later(A, delay=HOUR)
-    (first,) = kept.rows()
-    while kept.rows() == [first]:
-        kept.after(SECOND)
-    kept.clock.advance(30 * SECOND - READ)  # it dies as soon as it has renewed its row
-    assert kept.received(kept.another()) == [behind(EVER)]
-
-
 def test_the_oldest_missing_effects_come_first_however_often_their_process_died() -> None:
     kept = Kept()
     kept.leave(Timer(A, NOW, NOW - MINUTE), Timer(B, NOW, NOW - HOUR))
@@ -322,19 +289,6 @@ def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_t
     assert kept.after(0 * SECOND, other) == [look()]
 
 
-def test_a_process_takes_no_more_than_it_can_handle() -> None:
-    kept = Kept()
-    kept.leave(*[Timer(f"{number:07}{A[7:]}", NOW) for number in range(2100)])
-    kept.clock.advance(MINUTE)
-    others = [kept.another(), kept.another()]
-    counts = []
-    for other in others:
-        while other.receive():
-            pass
-        counts.append(other.late())
-    assert counts == [2000, 100]
-
-
 # without firing, and at the end
 
 
@@ -380,36 +334,3 @@ def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late() -
 
 
 # many, and long
-
-
-def test_timers_that_wait_for_a_retry_are_renewed_every_15_seconds_a_thousand_at_a_time() -> None:
-    """As while the broker is away. No other process takes one meanwhile."""
-    calls = CallRecorder()
-    kept = Kept(calls)
-    for number in range(1500):
-        kept.schedule(f"{number:07}{A[7:]}")
-        kept.timers.retry_later(f"{number:07}{A[7:]}", delay=HOUR)
-    kept.after(7 * SECOND)
-    kept.after(SECOND)
-    calls.names.clear()
-    other = kept.another()
-    for _ in range(60):
-        kept.after(SECOND)
-        assert not other.receive()
-    assert calls.names.count("put") == 2 * 60 // 15
-
-
-def test_tasks_that_ended_before_their_deadline_leave_no_memory() -> None:
-    kept = Kept()
-    kept.waiting(DAY, B)
-    tracemalloc.start()
-    for number in range(600):
-        kept.waiting(DAY, A)
-        kept.schedule()
-        kept.timers.complete(A, None)
-        kept.timers.tick()
-        if number == 200:
-            before, _ = tracemalloc.get_traced_memory()
-    after, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert after - before < 400 * 20  # bytes: an entry of a heap has more

@@ -113,14 +113,6 @@ def test_a_message_that_is_hidden_is_told_of_once_it_is_visible_to_its_own_proce
     assert here.exchange() == [QUEUE]
 
 
-def test_a_process_is_told_of_what_was_offered_since_it_began_to_read(shared: Shared) -> None:
-    wakes = shared.process()
-    assert not wakes.wakes.is_told(BEGAN)
-    wakes.exchange()
-    assert wakes.wakes.is_told(BEGAN)
-    assert not wakes.wakes.is_told(BEGAN - SECOND)
-
-
 def test_a_process_that_has_not_read_for_a_while_begins_anew(shared: Shared) -> None:
     process = shared.process()
     process.exchange()
@@ -176,26 +168,6 @@ def test_a_dead_process_leaves_nothing_where_no_request_waits(shared: Shared) ->
     assert len(shared.store.read()) == 1
 
 
-def test_a_dead_process_is_polled_for_also_if_its_row_cannot_be_removed(shared: Shared) -> None:
-    dead = shared.process()
-    dead.exchange()
-    fails = FaultAt(0, before=failing(ServiceUnavailable("away")), of="remove")
-    here = shared.process(intercept_port(OfferStore, shared.store, fails))
-    for _ in range(3):
-        here.exchange()
-        shared.clock.advance(9 * SECOND)
-    assert here.exchange() == [None]
-
-
-def test_a_row_that_was_written_since_is_not_removed(shared: Shared) -> None:
-    process = shared.process()
-    process.exchange()
-    [offers] = shared.store.read()
-    process.offer()
-    shared.store.remove(offers)
-    assert [offers.numbers for offers in shared.store.read()] == [{QUEUE: 1 + 1}]
-
-
 @pytest.mark.parametrize("applied", ["before", "after"])
 def test_an_offer_is_told_after_storage_was_away(shared: Shared, applied: str) -> None:
     here = shared.process()
@@ -247,17 +219,6 @@ class Servers:
     def exchange(self) -> None:
         self.there.pollers.watch()
         self.here.pollers.watch()
-
-
-def test_a_request_that_waits_gets_the_work_of_another_process_that_tells() -> None:
-    servers, task_id = Servers(), slugid()
-
-    def offer() -> None:
-        servers.exchange()
-        servers.create(task_id)
-        servers.exchange()
-
-    assert servers.wait_here(offer) == [task_id]
 
 
 def test_a_process_that_ends_tells_its_last_offers() -> None:

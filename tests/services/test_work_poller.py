@@ -165,27 +165,6 @@ def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None
     assert not request.ready.is_set()
 
 
-def test_the_next_request_does_not_poll_the_empty_queues_above(scene: Scene) -> None:
-    scene.offer("a", "b")
-    scene.wait()
-    scene.poller.poll_once()
-    scene.polls.clear()
-    scene.wait()
-    scene.poller.poll_once()
-    assert scene.polls == ["lowest"]
-
-
-def test_an_offer_of_this_process_is_polled_at_once(scene: Scene) -> None:
-    request = scene.wait()
-    scene.poller.poll_once()
-    scene.polls.clear()
-    scene.offer("a task", priority="high")
-    scene.poller.on_offer(QUEUES["high"])
-    scene.poller.poll_once()
-    assert scene.polls == ["high"]
-    assert texts(request) == ["a task"]
-
-
 def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> None:
     request = scene.wait()
 

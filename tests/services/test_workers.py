@@ -12,8 +12,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
-from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL, POLL_TASK_URLS
-from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
@@ -71,12 +70,6 @@ def listed(workers: Workers, parent: RecordPath = POOL, limit: int = 1000, **mor
 
 
 # --- active
-
-
-def test_a_poll_creates_the_worker_type_and_no_worker(harness: Harness, workers: Workers) -> None:
-    harness.services.polling.poll_urls(*POOL, "client")
-    assert workers.describe(POOL)["lastDateActive"] == format_time(NOW)
-    assert listed(workers) == [[]]
 
 
 # --- what it costs, and what goes wrong
@@ -181,13 +174,6 @@ def test_a_declaration_creates_the_parents(workers: Workers) -> None:
     assert listed(workers, ()) == [[PROVISIONER]]
 
 
-def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers) -> None:
-    workers.declare(POOL[:1], {"expires": format_time(NOW + 7 * DAY)})
-    for days, moved in ((9, 9), (8, 9)):
-        workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
-        assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
-
-
 def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, workers: Workers) -> None:
     def expires(record: WorkerRecord) -> bytes:
         return format_time(record.expires).encode()
@@ -209,19 +195,6 @@ def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, worker
 
 
 # --- listed
-
-
-def test_a_list_can_have_only_or_no_quarantined_workers(harness: Harness, workers: Workers) -> None:
-    for name in ("alice", "bob", "carol"):
-        call(workers, Worker("group", name))
-    workers.quarantine(BOBS, NOW + HOUR)
-    assert listed(workers, is_quarantined=True) == [["bob"]]
-    assert listed(workers, is_quarantined=False) == [["alice", "carol"]]
-    harness.clock.advance(HOUR)
-    assert listed(workers, is_quarantined=True) == [[]]
-    records: list[WorkerRecord] = []
-    workers.list(POOL, (), 9, lambda record: records.append(record) or b"")  # type: ignore[func-returns-value]
-    assert [record.quarantine_until for record in records] == [None] * 3
 
 
 # --- quarantined
@@ -259,43 +232,11 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
 # --- how they call
 
 
-def test_reads_are_written_together_and_are_no_calls_for_work(harness: Harness) -> None:
-    recorder = CallRecorder()
-    kind = "status", ("queue:status:<taskId>",)
-    services = harness.replica(recorder)
-    for number in range(50):
-        services.workers.record_read("reader", kind)
-        services.workers.record_read("", kind)
-        services.workers.flush()
-        assert recorder.names == [], number
-    assert {(read["caller"], read["count"]) for read in services.workers.report_calls(DAY)["reads"]} == {
-        ("reader", 50),
-        ("", 50),
-    }
-    assert recorder.names.count("worker.insert") == 2
-    services.workers.record_read("reader", kind)
-    harness.clock.advance(30 * SECOND)
-    services.workers.flush()
-    assert recorder.names.count("worker.replace") == 1
-    assert services.workers.callers() == []
-
-
 def reported(services: Services) -> dict[tuple[str, ...], int]:
     """How often each call is reported for the last day: the method, the caller, and what was missing."""
     (pool,) = services.workers.report_calls(DAY)["workerTypes"]
     assert (pool["provisionerId"], pool["workerType"]) == POOL
     return {(call["method"], call["caller"], *call["missing"]): call["count"] for call in pool["calls"]}
-
-
-def test_a_poll_is_no_call_and_changes_no_time_of_one(harness: Harness, workers: Workers) -> None:
-    harness.services.polling.poll_urls(*POOL, "client")
-    harness.clock.advance(HOUR)
-    for _ in range(2):
-        workers.record_poll(WorkQueue(*POOL, "low"), "client")
-    (pool,) = workers.report_calls(DAY)["workerTypes"]
-    times = {call["method"]: (call["count"], call["first"], call["last"]) for call in pool["calls"]}
-    then, now = format_time(NOW), format_time(NOW + HOUR)
-    assert times == {POLL_TASK_URLS: (1, then, then), POLL: (2, now, now)}
 
 
 def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:
