@@ -18,7 +18,9 @@ def browser() -> Iterator[Chrome]:
         yield browser
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    "name", ["life", *(pytest.param(name, marks=pytest.mark.nightly) for name in PICTURES if name != "life")]
+)
 def test_a_picture_shows_what_the_page_shows(browser: Chrome, name: str) -> None:
     with Image.open(FOLDER / f"{name}.png") as image:
         words = str(image.info[WORDS])

@@ -47,6 +47,7 @@ def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
     commands_pass(name)
 
 
+@pytest.mark.nightly
 def test_the_taskgraph_example_passes() -> None:
     """taskgraph is in an environment of its own, since the tests' has the old client."""
     programs = EXAMPLES / "taskgraph/.venv/bin"
@@ -54,6 +55,7 @@ def test_the_taskgraph_example_passes() -> None:
     commands_pass("taskgraph", PATH=f"{OWN}:{programs}:{os.environ['PATH']}")
 
 
+@pytest.mark.nightly
 def test_the_mocha_example_passes() -> None:
     mocha = EXAMPLES / "mocha/node_modules/.bin/mocha"
     assert mocha.exists(), f"{mocha} is missing: scripts/install --services does it"

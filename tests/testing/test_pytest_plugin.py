@@ -4,9 +4,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from legacy_queue.pytest_plugin import _pictures
+from legacy_queue.testing import LegacyQueue
 from tests.system.real_clients import python_of_today
 
 pytest_plugins = ["pytester"]
@@ -91,12 +95,6 @@ def test_that_fails_with_settings(queue_of_mine):
     queue_of_mine.wait_for(queue_of_mine.create_task(), "completed", timeout=0.1)
 
 
-@pytest.mark.legacy_queue(claim_timeout="60s")
-def test_the_nearest_marker_wins(legacy_queue):
-    legacy_queue.create_task()
-    assert legacy_queue.claim().taken_until - legacy_queue.now() > timedelta(seconds=30)
-
-
 @pytest.mark.legacy_queue(claim_timout="60s")
 def test_that_misspells_a_setting(legacy_queue):
     pass
@@ -130,7 +128,7 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
         *("-n", "2", "--dist", "loadfile", "--strict-markers"),
         *("-W", "error", "-W", "default::legacy_queue.testing.FaultNeverFired"),
     )
-    ran.assert_outcomes(passed=6, failed=4, errors=2, warnings=2)
+    ran.assert_outcomes(passed=5, failed=4, errors=2, warnings=2)
     said = ran.stdout.str()
     assert said.count("- legacy-queue -") == 3, (
         "the report of each failed test that has used a queue says more"
@@ -144,21 +142,11 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
     assert "testing/queue.py" not in said, "a traceback ends where the test calls the package"
 
 
-@pytest.mark.parametrize("option", ["-pno:cacheprovider", "-ocache_dir=test_one.py/cache"])
-@pytest.mark.processes
-def test_a_failed_test_has_its_report_where_no_picture_can_be_written(
-    pytester: pytest.Pytester, option: str
-) -> None:
-    pytester.makepyfile(
-        test_one="def test_that_fails(legacy_queue):\n    legacy_queue.create_task(task_id='a')\n"
-    )
-    ran = pytester.runpytest_subprocess(option)
-    ran.assert_outcomes(failed=1)
-    ran.stdout.fnmatch_lines("*createTask      400 InvalidRequestArguments *")
-    ran.stdout.no_fnmatch_line("*as pictures*")
+def test_a_report_has_no_picture_where_none_can_be_written() -> None:
+    test: Any = SimpleNamespace(nodeid="test_one.py::test", config="without a cache")
+    assert _pictures(test, LegacyQueue(), 0) == ""
 
 
-@pytest.mark.processes
 def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
     program = "import sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
     program += "print(sorted(set(sys.modules) - before))"

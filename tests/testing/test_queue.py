@@ -9,6 +9,8 @@ import requests
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol
 
+pytestmark = pytest.mark.processes
+
 PROTOCOLS: list[ClaimProtocol] = ["claimwork", "draft", "deployed"]
 
 
@@ -79,14 +81,6 @@ def test_the_deployed_protocol_deletes_the_message_of_a_refused_claim(
     with legacy_queue.fault("claimTask", status=status), pytest.raises(RequestFailed):
         legacy_queue.claim(protocol="deployed")
     assert len(legacy_queue.messages()) == left
-
-
-def test_a_fault_closes_the_connection_after_the_change(legacy_queue: LegacyQueue) -> None:
-    legacy_queue.fault("claimWork", drop="after", delay=timedelta(milliseconds=1), times=1)
-    task_id = legacy_queue.create_task()
-    with pytest.raises(requests.ConnectionError):
-        legacy_queue.claim()
-    assert legacy_queue.status(task_id)["state"] == "running"
 
 
 def test_a_missing_answer_shows_no_signature(legacy_queue: LegacyQueue) -> None:

@@ -72,11 +72,6 @@ def test_the_server_gets_settings_as_variables_and_inherits_none_of_the_user(
     }
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ServerFailed, match="the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT"):
-        LegacyQueue(claim_timout="30s").__enter__()
-
-
 def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

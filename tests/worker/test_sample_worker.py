@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from legacy_queue.credentials import Credentials
+from legacy_queue.domain.events import EVER
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing import LegacyQueue
 from legacy_queue.worker import SampleWorker, WorkerSettings
@@ -126,62 +127,46 @@ def test_a_claim_is_reclaimed_three_minutes_before_its_end_or_after_two_thirds_o
     assert timedelta(seconds=before - 1) < margin < timedelta(seconds=before + 1)
 
 
-@pytest.mark.legacy_queue(claim_timeout="3s")
-@pytest.mark.parametrize("slow", ["command", "upload"])
-def test_a_claim_is_reclaimed_until_the_newest_credentials_report(
-    legacy_queue: LegacyQueue, slow: str
-) -> None:
-    legacy_queue.create_task(payload={"command": "sleep 4" if slow == "command" else "true"})
-    if slow == "upload":
-        legacy_queue.fault("upload", delay="4s", times=1)
-    work(legacy_queue)
-    wanted = ("reclaimTask", "reportCompleted")
-    reclaim, *_, report = [each for each in legacy_queue.requests() if each["endpoint"] in wanted]
-    assert report["endpoint"] == "reportCompleted"
-    assert reclaim["clientId"] < report["clientId"]  # they end with the time until which they are valid
+class SlowUpload(QueueClient):
+    """An upload takes until a reclaim of its claim has succeeded or was refused."""
 
-
-@pytest.mark.legacy_queue(claim_timeout="3s")
-def test_a_task_whose_claim_is_lost_is_stopped_without_a_report(
-    legacy_queue: LegacyQueue, tmp_path: Path
-) -> None:
-    pid = tmp_path / "pid"
-    task_id = legacy_queue.create_task(payload={"command": f"echo $$ > {pid}; sleep 20"})
-    steps = work(legacy_queue, {"run": lambda _: legacy_queue.cancel(task_id)})
-    assert has_ended(*written(pid))
-    assert [name for name, _ in steps] == ["poll-urls", "poll", "claim", "run", "failure"]
-    assert results(legacy_queue, task_id) == ["canceled"]
-
-
-class LostClaim(QueueClient):
-    """Its reclaim is refused while an artifact is uploaded."""
-
-    def __init__(self) -> None:
-        self.reports: list[object] = []
+    def __init__(self, *, is_refused: bool) -> None:
+        self.reported: list[str] = []
+        self.reclaimed = Event()
+        self._is_refused = is_refused
         self._reclaiming = SimpleQueue[Thread]()
 
-    def reclaim_task(self, *_: object) -> Claim:
+    def reclaim_task(self, claim: Claim) -> Claim:
         self._reclaiming.put(current_thread())
-        raise Refused("409")
+        if self._is_refused:
+            raise Refused("409")
+        return {**claim, "takenUntil": format_time(EVER), "credentials": "of the reclaim"}
 
     def create_artifact(self, *_: object) -> None:
-        self._reclaiming.get().join()
+        thread = self._reclaiming.get()
+        wait_until(lambda: self.reclaimed.is_set() or not thread.is_alive())
+        self._reclaiming.put(thread)
 
-    def report(self, *call: object) -> None:
-        self.reports.append(call)
+    def report(self, claim: Claim, result: str, _: object) -> None:
+        self.reported.append(f"{result} with the credentials {claim['credentials']}")
 
 
-def test_nothing_is_reported_when_the_claim_is_lost_during_an_upload() -> None:
-    client = LostClaim()
+@pytest.mark.parametrize(
+    ("is_refused", "reported"), [(False, ["completed with the credentials of the reclaim"]), (True, [])]
+)
+def test_a_claim_is_reclaimed_during_an_upload_and_nothing_is_reported_when_it_is_lost(
+    is_refused: bool, reported: list[str]
+) -> None:
+    client = SlowUpload(is_refused=is_refused)
     task = {"payload": {"command": "true"}}
-    claim = {
-        "status": {"taskId": "a"},
-        "runId": 0,
-        "task": task,
-        "takenUntil": format_time(datetime.now(UTC)),
-    }
-    TaskRun(client, claim, lambda *_, **__: None, Event(), Lock()).run()
-    assert client.reports == []
+    claim = {"status": {"taskId": "a"}, "runId": 0, "task": task, "credentials": "of the claim"}
+
+    def notify(step: str, **_: object) -> None:
+        if step == "reclaim":
+            client.reclaimed.set()
+
+    TaskRun(client, {**claim, "takenUntil": format_time(datetime.now(UTC))}, notify, Event(), Lock()).run()
+    assert client.reported == reported
 
 
 def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_retry(
@@ -205,14 +190,6 @@ def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_re
     assert has_ended(*written(pid))
 
 
-@pytest.mark.parametrize("protocol", ["draft", "deployed"])
-def test_the_message_of_an_unanswered_claim_is_not_deleted(legacy_queue: LegacyQueue, protocol: str) -> None:
-    legacy_queue.create_task(payload={"command": "true"})
-    legacy_queue.fault("claimTask", status=503, times=1)
-    work(legacy_queue, {"poll": SampleWorker.stop}, protocol=protocol)
-    assert len(legacy_queue.messages()) == 1
-
-
 def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: LegacyQueue) -> None:
     types = {
         "public/a.txt": "text/plain",
@@ -232,25 +209,23 @@ def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: 
         assert (found.headers["Content-Type"], found.content) == (content_type, bytes(300_000))
 
 
-@pytest.mark.parametrize("path", ["x", "x" * 300, "\0", ".", "/etc/hostname", "pipe"])
 def test_a_task_without_a_declared_file_fails_and_its_other_files_are_uploaded(
-    legacy_queue: LegacyQueue, path: str
+    legacy_queue: LegacyQueue,
 ) -> None:
-    files = {f"public/{name}": {"type": "file", "path": name} for name in (path, "y")}
-    files["public/x"] = {"type": "file", "path": path}
+    missing = ["x", "x" * 300, "\0", ".", "/etc/hostname", "pipe"]
+    paths = {**{f"public/{number}": path for number, path in enumerate(missing)}, "public/y": "y"}
+    files = {name: {"type": "file", "path": path} for name, path in paths.items()}
     task_id = legacy_queue.create_task(payload={"command": "echo y > y; mkfifo pipe", "artifacts": files})
     work(legacy_queue)
     assert results(legacy_queue, task_id) == ["failed"]
     log = artifact(legacy_queue, task_id).text
-    assert f"[worker] artifact public/x: {path} is no file of the task's directory" in log
+    for number, path in enumerate(missing):
+        assert f"[worker] artifact public/{number}: {path} is no file of the task's directory" in log
     assert artifact(legacy_queue, task_id, "public/y").text == "y\n"
 
 
-@pytest.mark.parametrize("files", [{"public/x": {"type": "file", "path": "x"}}, {}])
-def test_a_task_whose_artifact_or_log_cannot_be_uploaded_fails(
-    legacy_queue: LegacyQueue, files: dict[str, Any]
-) -> None:
-    task_id = legacy_queue.create_task(payload={"command": "echo x > x", "artifacts": files})
+def test_a_task_whose_log_cannot_be_uploaded_fails(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task(payload={"command": "true"})
     legacy_queue.fault("upload", status=403, times=1)
     work(legacy_queue)
     assert results(legacy_queue, task_id) == ["failed"]
