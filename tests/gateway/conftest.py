@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import requests
 
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports.queue import SignedUrls
@@ -15,6 +16,11 @@ KEY_BASE64 = base64.b64encode(KEY).decode()
 HALF_HOUR = timedelta(minutes=30)
 QUEUE = WorkQueue("provisioner", "type", "highest")
 QUEUE_NAME = QUEUE.name("q")
+BLOB = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
+
+
+def outcome(answer: requests.Response) -> tuple[int, str | None]:
+    return answer.status_code, answer.headers.get("x-ms-error-code")
 
 
 @pytest.fixture

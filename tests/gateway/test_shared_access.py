@@ -1,16 +1,15 @@
-"""Who may use a signed URL. Every SAS here is made by azure-storage-queue."""
+"""Who may use a signed URL of a queue or a blob. Every SAS here is made by Azure's SDK."""
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 import pytest
 import requests
+from azure.storage.blob import generate_blob_sas
 from azure.storage.queue import (
     AccountSasPermissions,
-    QueueSasPermissions,
     ResourceTypes,
     generate_account_sas,
     generate_queue_sas,
@@ -21,155 +20,146 @@ from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock
 
-from .conftest import HALF_HOUR, KEY, KEY_BASE64, NOW, QUEUE_NAME
+from .conftest import BLOB, HALF_HOUR, KEY, KEY_BASE64, NOW, QUEUE_NAME, outcome
 
-FIELDS = ("sv", "st", "se", "sp", "spr", "sig")
 SECOND = timedelta(seconds=1)
-PROCESS = QueueSasPermissions(process=True)
-
-Answer = tuple[int, str | None]
-GRANTED: Answer = (200, None)
-UNAUTHENTICATED: Answer = (403, "AuthenticationFailed")
-Get = Callable[[str], Answer]
+CONTAINER = "q-artifacts"
+GRANTED = (200, None)
+UNAUTHENTICATED = (403, "AuthenticationFailed")
+QUEUE_FIELDS = [
+    ("sv", "2015-04-05"),
+    ("st", "2006-01-02T14:34:04Z"),
+    ("se", "2006-01-02T15:34:06Z"),
+    ("se", "2006-02-30T00:00:00Z"),
+    ("sp", "rp"),
+    ("sp", "raup"),
+    ("sp", "P"),
+    ("spr", "http"),
+    ("spr", "https,http,"),
+    ("sig", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+    ("sig", "é"),
+    ("si", "policy"),
+    ("sip", "127.0.0.1"),
+    *((name, "") for name in ("sv", "st", "se", "sp", "spr", "sig")),
+]
+BLOB_FIELDS = [
+    ("sp", "rcw"),
+    ("sr", "c"),
+    *((name, "x") for name in ("si", "sip", "ses", "snapshot", "rscc", "rscd", "rsce", "rscl", "rsct")),
+    ("sr", ""),
+    ("rscd", ""),
+]
 
 
 @pytest.fixture
-def get(queue_url: str) -> Get:
-    """GET messages with that query."""
-
-    def answer(query: str) -> Answer:
-        response = requests.get(f"{queue_url}/messages?{query}", timeout=30)
-        return response.status_code, response.headers.get("x-ms-error-code")
-
-    return answer
+def signed(storage: Storage, urls: SignedUrls) -> dict[str, str]:
+    """The URLs to poll a queue, and to download a blob."""
+    storage.blobs.write(BLOB, [b"content"], "text/plain", None)
+    return {"queue": urls.poll, "blob": storage.blobs.download_url(BLOB, NOW + HALF_HOUR)}
 
 
-@pytest.fixture
-def fields(urls: SignedUrls) -> dict[str, str]:
-    """The decoded SAS of the poll URL."""
-    decoded = dict(parse_qsl(urls.poll.partition("?")[2]))
-    assert decoded.pop("visibilitytimeout") == "300"
-    return decoded
+def get(url: str, query: str) -> tuple[int, str | None]:
+    """What is answered to the URL with another query."""
+    return outcome(requests.get(f"{url.partition('?')[0]}?{query}", timeout=30))
 
 
-def sas(storage: Storage, **changes: Any) -> str:
-    """A queue SAS that is granted, but for what is changed."""
-    arguments = {
+def sas(storage: Storage, kind: str = "queue", **changes: Any) -> str:
+    """A SAS that is granted, but for what is changed."""
+    common = {
         "account_name": storage.account.public_queues.account,
-        "queue_name": QUEUE_NAME,
         "account_key": KEY_BASE64,
-        "permission": PROCESS,
         "start": NOW - HALF_HOUR,
         "expiry": NOW + HALF_HOUR,
         "protocol": "https,http",
     }
-    return generate_queue_sas(**{**arguments, **changes})
+    if kind == "queue":
+        return generate_queue_sas(**{"queue_name": QUEUE_NAME, "permission": "p", **common, **changes})
+    own = {"container_name": CONTAINER, "blob_name": BLOB, "permission": "r"}
+    return generate_blob_sas(**{**common, **own, **changes})
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("sv", "2015-04-05"),
-        ("st", "2006-01-02T14:34:04Z"),
-        ("se", "2006-01-02T15:34:06Z"),
-        ("se", "2006-02-30T00:00:00Z"),
-        ("sp", "rp"),
-        ("sp", "raup"),
-        ("sp", "P"),
-        ("spr", "http"),
-        ("spr", "https,http,"),
-        ("sig", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
-        ("sig", "é"),
-        ("si", "policy"),
-        ("sip", "127.0.0.1"),
-        *((name, "") for name in FIELDS),
-    ],
+    ("kind", "name", "value"),
+    [*(("queue", *field) for field in QUEUE_FIELDS), *(("blob", *field) for field in BLOB_FIELDS)],
 )
-def test_a_tampered_field_is_refused(fields: dict[str, str], get: Get, name: str, value: str) -> None:
-    assert get(urlencode({**fields, name: value})) == UNAUTHENTICATED
+def test_a_tampered_field_is_refused(signed: dict[str, str], kind: str, name: str, value: str) -> None:
+    url = signed[kind]
+    fields = dict(parse_qsl(url.partition("?")[2]))
+    fields.pop("visibilitytimeout", None)
+    assert fields["sp"] == {"queue": "p", "blob": "r"}[kind]
+    assert get(url, urlencode(fields)) == GRANTED
+    assert get(url, urlencode({**fields, name: value})) == UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_a_doubled_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
-    assert get(f"{urlencode(fields)}&{urlencode({name: fields[name]})}") == UNAUTHENTICATED
-    assert get(f"{urlencode({name: ''})}&{urlencode(fields)}") == UNAUTHENTICATED
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("queue", {"queue_name": f"{QUEUE_NAME}x"}),
+        ("queue", {"queue_name": QUEUE_NAME[:-1] + "1"}),
+        ("queue", {"account_name": "devstoreaccount1"}),
+        ("queue", {"ip": "127.0.0.1"}),
+        ("queue", {"policy_id": "policy"}),
+        ("queue", {"expiry": "2007-01-01"}),
+        ("queue", {"start": "never"}),
+        ("blob", {"container_name": f"{CONTAINER}x"}),
+        ("blob", {"blob_name": f"{BLOB}x"}),
+        ("blob", {"content_disposition": "inline"}),
+        ("blob", {"content_type": "text/html"}),
+        ("blob", {"snapshot": "2006-01-02T15:04:05.0000000Z"}),
+        ("blob", {"encryption_scope": "scope"}),
+    ],
+    ids=str,
+)
+def test_a_sas_with_another_resource_or_time_is_refused(
+    storage: Storage, signed: dict[str, str], kind: str, change: dict[str, Any]
+) -> None:
+    assert get(signed[kind], sas(storage, kind)) == GRANTED
+    assert get(signed[kind], sas(storage, kind, **change)) == UNAUTHENTICATED
 
 
-def test_a_line_break_moved_between_fields_is_refused(fields: dict[str, str], get: Get) -> None:
+def test_a_sas_or_a_path_of_another_account_is_refused(storage: Storage, urls: SignedUrls) -> None:
+    account = storage.account.public_queues.account
+    kinds = ResourceTypes(object=True, service=True, container=True)
+    may = AccountSasPermissions(process=True, read=True)
+    of_all = generate_account_sas(account, KEY_BASE64, kinds, may, NOW + HALF_HOUR, protocol="https,http")
+    assert get(urls.poll, of_all) == UNAUTHENTICATED
+    elsewhere = urls.poll.replace(f"/{account}/", "/devstoreaccount1/")
+    assert outcome(requests.get(elsewhere, timeout=30)) == UNAUTHENTICATED
+
+
+def test_a_line_break_moved_between_fields_is_refused(urls: SignedUrls) -> None:
+    fields = dict(parse_qsl(urls.poll.partition("?")[2]))
     moved = {**fields, "sp": f"{fields['sp']}\n{fields['st']}", "st": ""}
-    assert get(urlencode(moved)) == UNAUTHENTICATED
+    assert get(urls.poll, urlencode(moved)) == UNAUTHENTICATED
 
 
-def test_a_sas_with_other_percent_encoding_is_granted(urls: SignedUrls, get: Get) -> None:
-    query = urls.poll.partition("?")[2]
-    decoded = query
+def test_a_sas_with_other_percent_encoding_is_granted(urls: SignedUrls) -> None:
+    decoded = query = urls.poll.partition("?")[2]
     for character in ":/,=":
         decoded = decoded.replace(quote(character, safe=""), character)
     assert decoded != query
-    assert get(decoded) == GRANTED
-    encoded = [
-        f"{name}=" + "".join(f"%{ord(character):02x}" for character in value)
-        for name, value in parse_qsl(query)
-    ]
-    assert get("&".join(encoded)) == GRANTED
+    assert get(urls.poll, decoded) == GRANTED
+    encoded = [f"{name}=" + "".join(f"%{ord(one):02x}" for one in value) for name, value in parse_qsl(query)]
+    assert get(urls.poll, "&".join(encoded)) == GRANTED
 
 
 def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
-    storage: Storage, clock: FakeClock, get: Get
+    storage: Storage, urls: SignedUrls, clock: FakeClock
 ) -> None:
     clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
     now = clock.now()
     token = sas(storage, start=now + SECOND, expiry=now + 3 * SECOND)
     answers = []
     for _ in range(5):
-        answers.append(get(token))
+        answers.append(get(urls.poll, token))
         clock.advance(SECOND)
     assert answers == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"queue_name": f"{QUEUE_NAME}x"},
-        {"queue_name": QUEUE_NAME[:-1] + "1"},
-        {"account_name": "devstoreaccount1"},
-        {"account_key": "AAAA"},
-        {"ip": "127.0.0.1"},
-        {"policy_id": "policy"},
-        {"expiry": "2007-01-01"},
-        {"start": "never"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_a_sas_with_another_resource_key_or_time_is_refused(
-    storage: Storage, get: Get, change: dict[str, Any]
-) -> None:
-    assert get(sas(storage, **change)) == UNAUTHENTICATED
-
-
-def test_a_sas_of_the_whole_account_is_refused(storage: Storage, get: Get) -> None:
-    token = generate_account_sas(
-        storage.account.public_queues.account,
-        KEY_BASE64,
-        ResourceTypes(object=True, service=True, container=True),
-        AccountSasPermissions(process=True, read=True),
-        NOW + HALF_HOUR,
-        protocol="https,http",
-    )
-    assert get(token) == UNAUTHENTICATED
-
-
-def test_another_account_in_the_path_is_refused(storage: Storage, urls: SignedUrls) -> None:
-    url = urls.poll.replace(f"/{storage.account.public_queues.account}/", "/devstoreaccount1/")
-    answer = requests.get(url, timeout=30)
-    assert (answer.status_code, answer.headers["x-ms-error-code"]) == UNAUTHENTICATED
 
 
 def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
     queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, ip="127.0.0.1"), "sig=x&sig=y"]
     answers = [requests.get(f"{queue_url}/messages?{query}", timeout=30).text for query in queries]
-    bodies = {answer.partition("\nRequestId:")[0] for answer in answers}
-    assert len(bodies) == 1
+    assert len({answer.partition("\nRequestId:")[0] for answer in answers}) == 1
 
 
 @pytest.mark.parametrize(
