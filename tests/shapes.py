@@ -121,6 +121,7 @@ def watch_answers(views: Any) -> None:
 
     def keeping(self: Any, endpoint: Any, needed: Any, segments: Any, environ: Any, record: Any) -> Any:
         call = environ["tests.call"] = checked(self, endpoint, needed, segments, environ, record)
+        environ.get("tests.calls", []).append(call)  # of tests/http/calls.py
         return call
 
     def watched(self: Any, endpoint: Any, needed: Any, **segments: str) -> Any:

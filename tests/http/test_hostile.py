@@ -102,7 +102,11 @@ HEADERS = """
     x-ms-blob-content-encoding x-ms-blob-content-md5 x-ms-blob-content-type x-ms-blob-type
     x-ms-client-request-id x-ms-content-crc64 x-ms-date x-ms-range x-ms-version
 """
-_NOT_UTF_8 = ("\xff\xfe", "a=\xff; b=\xb2", "bytes=\xb2-\xb3", "\xb2:\xb2")
+_PARSED = {
+    **dict.fromkeys(("Cookie", "Forwarded", "Prefer", "Content-Type", "Authorization"), "a=\xff; b=\xb2"),
+    **dict.fromkeys(("Range", "x-ms-range", "If-Range"), "bytes=\xb2-\xb3"),
+    **dict.fromkeys(("Host", "X-Forwarded-Host", "Origin"), "\xb2:\xb2"),
+}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +129,8 @@ def test_a_header_of_bytes_that_are_not_utf_8_is_answered_without_a_500(method: 
     target = target.format(**{**_SEGMENTS, **POOL}, **signed_targets(queue))
     path, _, query = target.partition("?")
     http = Client(queue.server.app, use_cookies=False)  # else Werkzeug takes the header away
-    for name, value in product(HEADERS.split(), _NOT_UTF_8):
+    plain = dict.fromkeys(HEADERS.split(), "\xff\xfe")
+    for name, value in (*plain.items(), *_PARSED.items()):
         answer = http.open(
             path,
             base_url=ROOT_URL,
