@@ -473,7 +473,8 @@ def check_error(answer: TestResponse, names: Sequence[str]) -> None:
     info = body["requestInfo"]
     assert set(info) == {"method", "params", "payload", "time", "requestId"}
     assert info["requestId"] == answer.headers["x-request-id"]
-    assert info["method"] in (names or [None, *DECLARED, *CONTROL])
+    known: list[str | None] = [*names] or [None, *DECLARED, *CONTROL]
+    assert info["method"] in known
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", info["time"])
     assert (answer.headers.get("www-authenticate") == "hawk") == (answer.status_code == 401)
     assert ("retry-after" in answer.headers) == (answer.status_code == 503)
