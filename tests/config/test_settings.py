@@ -62,10 +62,7 @@ def why_refused(options: Mapping[str, str] | None = None, environ: Mapping[str, 
     ("name", "text", "value"),
     [
         ("port", "0", 0),
-        ("resolvers", "false", False),
-        ("data-dir", "/somewhere", Path("/somewhere")),
         ("claim-work-wait", "5s", timedelta(seconds=5)),
-        ("allowed-hosts", "Queue.example.com,*", ("queue.example.com", "*")),
         ("clients", CLIENTS, (Client("a/client", TOKEN, ("*",)),)),
         ("amqp-url", "amqp://queue:S3CRET@rabbit", "amqp://queue:S3CRET@rabbit"),
     ],
@@ -80,15 +77,13 @@ def test_a_setting_is_read_from_an_option_and_a_variable(name: str, text: str, v
 
 def test_settings_are_read_from_the_file(tmp_path: Path) -> None:
     path = file(tmp_path)
-    for settings, sources in (load({"config": path}, {}), load({}, {"LEGACY_QUEUE_CONFIG": path})):
-        assert settings.port == 1
-        assert settings.claim_timeout == timedelta(minutes=3)
-        assert settings.clients == (Client("a/client", TOKEN, ("queue:*",)),)
-        assert settings.roles == {"worker:*": ("queue:poll-task-urls:*",)}
-        assert settings.signing_secrets == (SIGNING,)
-        assert settings.worker_types == {"p/w": "required"}
-        assert sources["port"] == f"port in {path}"
-        assert sources["host"] == "default"
+    settings, sources = load({"config": path}, {})
+    assert settings == load({}, {"LEGACY_QUEUE_CONFIG": path})[0]
+    assert (settings.port, settings.claim_timeout) == (1, timedelta(minutes=3))
+    assert settings.clients == (Client("a/client", TOKEN, ("queue:*",)),)
+    assert settings.roles == {"worker:*": ("queue:poll-task-urls:*",)}
+    assert settings.worker_types == {"p/w": "required"}
+    assert (sources["port"], sources["host"]) == (f"port in {path}", "default")
 
 
 def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
@@ -102,12 +97,7 @@ def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: P
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [
-        ("claim-timeuot", "claim-timeout"),
-        ("client", "clients"),
-        ("zzz", ""),
-        ("development-client", ""),
-    ],
+    [("claim-timeuot", "claim-timeout"), ("zzz", ""), ("development-client", "")],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, name: str, nearest: str) -> None:
     message = why_refused(environ={variable(name): "S3CRET"})
@@ -119,12 +109,12 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
     assert "the nearest is LEGACY_QUEUE_ROOT_URL" in why_refused(environ={"LEGACY_QUEUE_ROOT_URI": "S3CRET"})
 
 
-@pytest.mark.parametrize("text", [b"port = ", f'x = "{KEY}'.encode(), b'a = "\xff"'])
-def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     assert f"the settings file {path} cannot be read" in why_refused({"config": str(path)})
-    path.write_bytes(text)
-    assert f"the settings file {path} is not TOML" in why_refused({"config": str(path)})
+    for text in (b"port = ", f'x = "{KEY}'.encode(), b'a = "\xff"'):
+        path.write_bytes(text)
+        assert f"the settings file {path} is not TOML" in why_refused({"config": str(path)})
 
 
 @pytest.mark.parametrize("name", ["port", "signing-secrets"])
@@ -161,12 +151,10 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"storage": "memory", "workers": "2"}, "--workers 1"),
         ({"control": "true", "workers": "2"}, "--control goes with one server process"),
         ({"host": "192.0.2.1", "storage": "memory", "control": "true", **SERVED}, "leave out --control"),
-        ({"host": "0.0.0.0", "storage": "memory"}, "configure clients and signing-secrets"),
         ({"host": "0.0.0.0", "storage": "memory", "clients": CLIENTS}, "on 0.0.0.0 others"),
         ({"host": "::", "storage": "memory", "signing-secrets": SIGNING}, "on :: others"),
         ({"host": "192.0.2.1", **AZURITE, **SERVED}, "--public-queue-url"),
         ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
-        ({"host": "0:0::0", "storage": "memory", **SERVED}, "0:0::0 is no address"),
         (
             {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **AZURITE, **PUBLIC, **SERVED},
             "--public-blob-url",

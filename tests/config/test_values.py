@@ -25,18 +25,14 @@ def client(**changes: Any) -> dict[str, Any]:
     [
         (values.port, "0", 0),
         (values.port, 65535, 65535),
-        (values.count, "999", 999),
         *((values.flag, yes, True) for yes in (True, "true", "True", "1", 1, "yes", "YES")),
         *((values.flag, no, False) for no in (False, "false", "FALSE", "0", 0, "no")),
-        (values.duration, "1s", timedelta(seconds=1)),
         (values.duration, "3m31s", timedelta(minutes=3, seconds=31)),
         (values.duration, "5d", timedelta(days=5)),
         (values.sas_life, "6m", timedelta(minutes=6)),
         (values.claim_work_wait, "20s", timedelta(seconds=20)),
         (values.prefix, "abcdefghij1", "abcdefghij1"),
-        (values.account, "acc", "acc"),
         (values.azure_url, "https://acc.queue.core.chinacloudapi.cn/", "https://acc.queue.core.chinacloudapi.cn"),
-        (values.proxy, "http://proxy:3128", "http://proxy:3128"),
         (values.networks, "10.0.0.0/8,127.0.0.1", (ip_network("10.0.0.0/8"), ip_network("127.0.0.1"))),
         (values.tls_names, "Queue.Example.COM,2001:DB8:0::1", ("queue.example.com", "2001:db8::1")),
         (values.hosts, "Queue.example.com,*,*.B.c", ("queue.example.com", "*", "*.b.c")),
@@ -49,17 +45,10 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.clients, {"a/b@c:d.e+f|g_-": client()["a"]}, (Client("a/b@c:d.e+f|g_-", TOKEN, ("s",)),)),
         (values.anonymous_scopes, "reads", OPEN_READS),
         (values.anonymous_scopes, "none", ()),
-        (values.anonymous_scopes, [], ()),
         (values.anonymous_scopes, ["queue:status:a,b"], ("queue:status:a,b",)),
-        (
-            values.anonymous_scopes,
-            "queue:get-artifact:*,queue:list-provisioners",
-            ("queue:get-artifact:*", "queue:list-provisioners"),
-        ),
         (values.roles, '{"a:*": []}', {"a:*": ()}),
         (values.secrets, f"{TOKEN},{LONG}", (TOKEN, LONG)),
         (values.secrets, f"{TOKEN},", (TOKEN,)),
-        (values.secrets, [TOKEN, LONG], (TOKEN, LONG)),
         (values.secrets, f'["{TOKEN}", "{LONG}"]', (TOKEN, LONG)),
         (values.policies, '{"p/w": "required", "-/_": "optional"}', {"p/w": "required", "-/_": "optional"}),
         *((values.amqp_url, url, url) for url in ("amqp://[::1]:5672//", "amqps://u:p%40@h:1/v")),
@@ -135,17 +124,11 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("parse", "bad"),
-    [
-        pytest.param(parse, bad, id=f"{number}-{ascii(bad)[:40]}")
-        for number, (parse, values_refused) in enumerate(REFUSED.items())
-        for bad in values_refused
-    ],
-)
-def test_a_bad_value_is_refused(parse: Callable[[Any], Any], bad: Any) -> None:
-    with pytest.raises(ValueError, match=r"accepted|must be"):
-        parse(bad)
+@pytest.mark.parametrize("parse", REFUSED)
+def test_a_bad_value_is_refused(parse: Callable[[Any], Any]) -> None:
+    for bad in REFUSED[parse]:
+        with pytest.raises(ValueError, match=r"accepted|must be"):
+            parse(bad)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +137,6 @@ def test_a_bad_value_is_refused(parse: Callable[[Any], Any], bad: Any) -> None:
         ("amqp://queue:S3CRET@rabbit.example.com/vhost", "amqp://queue:***@rabbit.example.com/vhost"),
         ("amqp://q:S3CRET:S3CRET@S3CRET@rabbit", "amqp://q:***@rabbit"),
         ("amqp://S3CRET@rabbit", "amqp://***@rabbit"),
-        ("amqp://:S3CRET@rabbit", "amqp://:***@rabbit"),
         ("amqp://rabbit:5672/vhost", "amqp://rabbit:5672/vhost"),
         ("https:/u:S3CRET/@h", "https:***@h"),
         ("user:S3CRET@h", "user:***@h"),

@@ -30,8 +30,7 @@ AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
 
 
 def test_with_control_signed_urls_are_at_the_server_unless_a_public_url_is_set() -> None:
-    controlled = replace(AZURE, control=True)
-    account = build(controlled, "http://h:1").storage.account
+    account = build(controlled := replace(AZURE, control=True), "http://h:1").storage.account
     assert account.public_queues.url == account.public_blobs.url == "http://h:1/azure/gateway"
     assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
     public = replace(controlled, public_queue_url="https://poll.example.com")
@@ -73,10 +72,7 @@ def test_signed_urls_are_at_the_server_or_the_account_unless_a_public_url_is_set
     assert poll.startswith("https://poll.example.com/")
 
 
-@pytest.mark.parametrize(
-    "left",
-    ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock"],
-)
+@pytest.mark.parametrize("left", ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock"])
 def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) -> None:
     """Whatever is left of it says so, although clients are configured."""
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path / "data")
@@ -113,6 +109,7 @@ def test_beside_an_azurite_that_has_served_no_file_is_begun(tmp_path: Path) -> N
         served_file(replace(SETTINGS, storage="embedded", data_dir=tmp_path)).__enter__()
 
 
+@pytest.mark.processes
 def test_a_data_directory_of_another_user_is_named_with_what_to_do() -> None:
     with as_other_user() as folder:
         (folder / "data").mkdir(0o000)

@@ -1,7 +1,6 @@
 """What a log shows and what it does not, second by second: no verdict depends on the speed of a machine."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 
 from legacy_queue.conform import observe
 from legacy_queue.conform.log import Log, Request
-from legacy_queue.conform.observed_queue import last_lines
-from legacy_queue.conform.report import judge, written
+from legacy_queue.conform.report import judge
 from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.torture import INVARIANTS
 from legacy_queue.domain.times import format_time
@@ -177,28 +175,14 @@ def test_what_did_not_happen_is_not_shown() -> None:
 # Claims that are short
 
 
-def generic_worker(claim: float, script: float) -> Iterator[dict[str, Any]]:
+def generic_worker(claim: float, script: float) -> list[dict[str, Any]]:
     """It reclaims three minutes before takenUntil, if that is 30 seconds away, and else not at all."""
     now, until = 0.0, claim
-    yield claimed(now, until)
+    calls = [claimed(now, until)]
     while until - 180 - now >= 30 and until - 180 < script:
         now, until = until - 180, until - 180 + claim
-        yield reclaimed(now, until)
-    yield about(script, "reportCompleted", 200 if until > script else 409)
-    yield poll(script + 1)
-
-
-@pytest.mark.parametrize("rule", ["reclaim-in-time", "reclaim-again"])
-def test_short_claims_show_nothing_of_a_worker_that_reclaims_minutes_before_the_end(rule: str) -> None:
-    assert verdict(rule, *generic_worker(12, 22)) == "not shown"
-    assert verdict(rule, *generic_worker(220, 400)) == "held"
-
-
-def test_a_worker_that_has_reclaimed_a_short_claim_must_do_so_again() -> None:
-    calls = [claimed(0, 12), reclaimed(8, 20), about(22, "reportCompleted", 409), poll(23)]
-    assert verdict("reclaim-again", *calls) == "broken"
-    late = [*calls, reclaimed(21, 33)]
-    assert verdict("reclaim-again", *late) == "not shown", "a slow machine made it late"
+        calls.append(reclaimed(now, until))
+    return [*calls, about(script, "reportCompleted", 200 if until > script else 409), poll(script + 1)]
 
 
 # What may still come
@@ -208,30 +192,75 @@ def lost(*more: dict[str, Any]) -> list[dict[str, Any]]:
     return [claimed(0, 12), about(5, "reclaimTask", 409), *more]
 
 
-def test_a_script_that_runs_on_after_a_409_breaks_the_rule_when_its_result_comes() -> None:
-    """As scriptworker 3.1.2 does: two minutes later."""
-    calls = lost(about(125, "createArtifact"), about(126, "reportCompleted", 409))
-    assert verdict("stop-on-a-409", *calls, lasts=lasts(120)) == "broken"
-    assert verdict("stop-on-a-409", *calls) == "broken"
+SHORT = [claimed(0, 12), reclaimed(8, 20), about(22, "reportCompleted", 409), poll(23)]
+RUNS_ON = lost(about(125, "createArtifact"), about(126, "reportCompleted", 409))  # as scriptworker 3.1.2 does
+EARLIER = [claimed(0, 12), about(3, "reportCompleted"), about(5, "reclaimTask", 409), poll(130)]
+REFUSED, REPEATED = about(3, "reportCompleted", 409), about(4, "reportCompleted")
+UPLOAD, REPORT = about(2.1, "upload"), about(2.2, "reportCompleted", ms=500)
+LOST_REPORT = about(1, "reportFailed", 0, fault="f")
+UNDELETED = [received(0), claimed(1, 600), about(2, "azure.delete", 400)]
+DONE = [*UNDELETED, about(301, "reportCompleted")]
+
+# By rule: what a worker does, the verdict, its requests, when the log ends and how long its script lasts
+AWAITED: dict[str, list[tuple[str, str, list[dict[str, Any]], float, float | None]]] = {
+    "reclaim-in-time": [
+        ("it reclaims minutes before the end", "not shown", generic_worker(12, 22), 1000, None),
+    ],
+    "reclaim-again": [
+        ("it has a long claim", "held", generic_worker(220, 400), 1000, None),
+        ("it has reclaimed a short claim once", "broken", SHORT, 1000, None),
+        ("a slow machine made it late", "not shown", [*SHORT, reclaimed(21, 33)], 1000, None),
+    ],
+    "stop-on-a-409": [
+        ("its result comes two minutes later", "broken", RUNS_ON, 1000, 120),
+        ("its script may still run", "not shown", lost(poll(6), poll(90)), 110, 120),
+        ("its script has ended", "held", lost(poll(6), poll(130)), 1000, 120),
+        ("the end of its script is not known", "not shown", lost(poll(6), poll(900)), 1000, None),
+        ("it reclaims after the report", "not shown", EARLIER, 1000, 3),
+    ],
+    "do-not-repeat-after-a-4xx": [
+        (
+            "a doubled message repeats its claim",
+            "held",
+            [TASK, REFUSED, claimed(3.5, 12), REPEATED],
+            1000,
+            None,
+        ),
+        ("it repeats its report", "broken", [TASK, REFUSED, REPEATED], 1000, None),
+    ],
+    "upload-before-the-report": [
+        ("its upload begins beside the report", "broken", [TASK, UPLOAD, REPORT], 1000, None),
+        ("its upload begins before", "held", [TASK, about(1.6, "upload"), REPORT], 1000, None),
+    ],
+    "claim-every-message": [
+        ("it may be slow", "not shown", [received(0)], 20, 0),
+        ("it has gone on", "broken", [received(0), poll(20)], 21, 0),
+    ],
+    "repeat-a-lost-report": [
+        ("it may be slow", "not shown", [TASK, LOST_REPORT], 20, 0),
+        ("it has gone on", "broken", [TASK, LOST_REPORT, poll(20)], 21, 0),
+    ],
+    "go-on-after-a-failed-delete": [
+        ("it is busy with its script", "not shown", UNDELETED, 290, 300),
+        ("it has just reported", "not shown", DONE, 320, 300),
+        ("it is silent", "broken", DONE, 340, 300),
+        ("it asks for work", "held", [*DONE, poll(302)], 303, 300),
+    ],
+}
 
 
-def test_that_nothing_came_after_a_409_shows_only_after_the_end_of_the_script() -> None:
-    assert verdict("stop-on-a-409", *lost(poll(6), poll(90)), end=110, lasts=lasts(120)) == "not shown"
-    assert verdict("stop-on-a-409", *lost(poll(6), poll(130)), lasts=lasts(120)) == "held"
-    assert verdict("stop-on-a-409", *lost(poll(6), poll(900))) == "not shown", "its end is not known"
+@pytest.mark.parametrize("rule", AWAITED)
+def test_a_verdict_waits_for_what_may_still_come(rule: str) -> None:
+    """Claims that are short, scripts that run on and slow machines accuse no healthy worker."""
+    for why, found, calls, end, script in AWAITED[rule]:
+        more = {} if script is None else {"lasts": lasts(script)}
+        assert verdict(rule, *calls, end=end, **more) == found, why
 
 
-def test_a_reclaim_after_the_report_shows_nothing() -> None:
-    calls = [claimed(0, 12), about(3, "reportCompleted"), about(5, "reclaimTask", 409), poll(130)]
-    assert verdict("stop-on-a-409", *calls, lasts=lasts(3)) == "not shown"
-
-
-def test_a_run_that_is_claimed_again_after_a_refused_report_is_reported_again() -> None:
-    """Its message was doubled, and the worker gets the claim that it has."""
-    rule = "do-not-repeat-after-a-4xx"
-    refused, repeated = about(3, "reportCompleted", 409), about(4, "reportCompleted")
-    assert verdict(rule, claimed(0, 12), refused, claimed(3.5, 12), repeated) == "held"
-    assert verdict(rule, claimed(0, 12), refused, repeated) == "broken"
+def test_a_worker_that_took_long_to_start_may_take_longer() -> None:
+    calls = [received(0), poll(20)]
+    assert verdict("claim-every-message", *calls, end=21, started=at(-2)) == "broken"
+    assert verdict("claim-every-message", *calls, end=21, started=at(-25)) == "not shown"
 
 
 UNDER_WAY = about(5.2, "createArtifact", ms=400)  # at the 409
@@ -260,45 +289,6 @@ def test_after_a_409_one_call_of_another_thread_is_forgiven_and_no_further_step(
     assert (verdict("none-runs-after-its-cancel", *lost(cancel, *calls)) == "broken") == is_broken
     [rules] = observed(*lost(*calls, poll(130))).values()
     assert (rules["stop-on-a-409"] == "broken") == is_broken
-
-
-def test_an_upload_that_begins_while_the_report_is_under_way_comes_too_late() -> None:
-    upload, report = about(2.1, "upload"), about(2.2, "reportCompleted", ms=500)
-    assert verdict("upload-before-the-report", TASK, upload, report) == "broken"
-    assert verdict("upload-before-the-report", TASK, about(1.6, "upload"), report) == "held"
-
-
-def test_a_worker_that_is_busy_with_its_script_need_not_ask_for_work() -> None:
-    deleted = [received(0), claimed(1, 600), about(2, "azure.delete", 400)]
-    rule = "go-on-after-a-failed-delete"
-    assert verdict(rule, *deleted, end=290, lasts=lasts(300)) == "not shown"
-    reported = [*deleted, about(301, "reportCompleted")]
-    assert verdict(rule, *reported, end=320, lasts=lasts(300)) == "not shown"
-    assert verdict(rule, *reported, end=340, lasts=lasts(300)) == "broken", "it is silent"
-    assert verdict(rule, *reported, poll(302), end=303, lasts=lasts(300)) == "held"
-
-
-@pytest.mark.parametrize(
-    ("rule", "calls", "later"),
-    [
-        ("claim-every-message", [received(0)], poll(20)),
-        ("delete-after-the-claim", [received(0), claimed(1, 600)], about(20, "reportCompleted")),
-        ("repeat-after-a-5xx", [received(0), about(1, "claimTask", 503)], poll(20)),
-        ("repeat-a-lost-report", [claimed(0, 600), about(1, "reportFailed", 0, fault="f")], poll(20)),
-    ],
-)
-def test_that_something_is_missing_shows_only_when_the_worker_has_gone_on(
-    rule: str, calls: list[dict[str, Any]], later: dict[str, Any]
-) -> None:
-    """A wait that has ended because the machine is slow shows nothing."""
-    assert verdict(rule, *calls, end=20, lasts=lasts(0)) == "not shown"
-    assert verdict(rule, *calls, later, end=21, lasts=lasts(0)) == "broken"
-
-
-def test_a_worker_that_took_long_to_start_may_take_longer() -> None:
-    calls = [received(0), poll(20)]
-    assert verdict("claim-every-message", *calls, end=21, started=at(-2)) == "broken"
-    assert verdict("claim-every-message", *calls, end=21, started=at(-25)) == "not shown"
 
 
 def test_pauses_on_a_slow_machine_are_longer_and_never_shorter() -> None:
@@ -359,31 +349,6 @@ def test_a_worker_of_several_tasks_may_be_silent_about_one_while_its_script_runs
         )
 
     assert (two(300), two(0)) == ("held", "broken")
-
-
-# Reports
-
-
-def test_the_last_lines_of_a_crash_are_the_frames_of_the_worker_and_the_error() -> None:
-    def frames(path: str, count: int) -> list[str]:
-        return [
-            line for number in range(count) for line in (f'  File "{path}", line {number}, in f', "    f()")
-        ]
-
-    own, error = frames("/home/me/worker.py", 3), ["requests.exceptions.ConnectionError: refused"]
-    traceback = ["Traceback (most recent call last):", *own]
-    library = frames("/venv/lib/python3.11/site-packages/requests/api.py", 9)
-    assert last_lines(["begun", *traceback, *library, *error]) == ["begun", *traceback, *library[:6], *error]
-    assert last_lines([*traceback, *error]) == [*traceback, *error]
-    assert last_lines([*map(str, range(20))]) == [*map(str, range(5, 20))]
-
-
-@pytest.mark.parametrize("form", [".html", ".xml", "text"])
-def test_a_report_has_the_verdicts_before_the_output_of_the_worker(form: str) -> None:
-    trouble = "idle: it has ended\n  \x1bKeyError: 1"
-    report = replace(judge("draft", [Log([], BEGIN)], RULES), troubles=[trouble])
-    page = str(report) if form == "text" else written([report], form)
-    assert page.index("poll-in-order") < page.index("idle: it has ended") < page.index("KeyError: 1")
 
 
 # Observed workers

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -24,7 +23,6 @@ from tests.system.processes import wait_until
 
 pytestmark = pytest.mark.processes
 
-API_VERSION = "2021-12-02"
 ROOT = Path(__file__).parents[2]
 
 # An owner with a fork, as a gunicorn arbiter has its workers.
@@ -87,10 +85,8 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Azurite]]:
         yield make
 
 
-def queue(azurite: Azurite) -> QueueClient:
-    return QueueClient.from_connection_string(
-        azurite.connection_string, "a-queue", api_version=API_VERSION, retry_total=0
-    )
+def queue(connection: str) -> QueueClient:
+    return QueueClient.from_connection_string(connection, "a-queue", api_version="2021-12-02", retry_total=0)
 
 
 def key_of(azurite: Azurite) -> str:
@@ -102,7 +98,7 @@ def open_to_others(folder: Path) -> list[Path]:
     return [
         path
         for path in [folder, *folder.rglob("*")]
-        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+        if path.lstat().st_mode & 0o077 and not path.is_symlink()
     ]
 
 
@@ -111,7 +107,7 @@ def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
 ) -> None:
     monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")  # this user's own, for another Azurite
     azurite = made().start()
-    with queue(azurite) as client:
+    with queue(azurite.connection_string) as client:
         client.create_queue()
         client.send_message("kept")
     while azurite.alive():
@@ -119,7 +115,7 @@ def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
         time.sleep(0.001)
     assert open_to_others(tmp_path / "data") == []
     azurite.stop()
-    with queue(made().start()) as client:
+    with queue(made().start().connection_string) as client:
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
@@ -146,19 +142,15 @@ def test_an_azurite_ends_and_frees_the_folder_when_its_owner_is_killed(
 
 
 def test_an_azurite_takes_other_ports_where_its_own_are_busy_and_no_folder_of_another(
-    made: Callable[..., Azurite], tmp_path: Path
+    made: Callable[..., Azurite],
 ) -> None:
     first = made().start()
     queue_port = first.ports.queue
     with pytest.raises(UnusableStorage) as refused:
         made().start()
-    assert str(refused.value) == (
-        f"The data folder {tmp_path / 'data'} is in use by process {os.getpid()}: "
-        "stop it or choose another folder."
-    )
+    assert f"is in use by process {os.getpid()}: stop it" in str(refused.value)
     assert first.alive()
     first.stop()
-    assert (first.alive(), first.pid) == (False, None)
     with socket.create_server(("127.0.0.1", queue_port)):
         second = made().start()
         assert requests.get(second.queue_url, timeout=10).status_code == 400
@@ -180,23 +172,16 @@ def test_a_folder_or_key_of_another_user_is_refused(made: Callable[..., Azurite]
 def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(
     made: Callable[..., Azurite], azurite: Azurite, tmp_path: Path
 ) -> None:
-    first = made().start()
-    assert "/devstoreaccount1" in first.queue_url
-    assert find_running(tmp_path / "data") == first.connection_string
+    own = made().start()
+    assert find_running(tmp_path / "data") == own.connection_string
     assert open_to_others(tmp_path / "data") == []
-    command = Path(f"/proc/{first.pid}/cmdline").read_text()
     others = [key_of(azurite), DEFAULT_KEY]
-    assert key_of(first) not in (command, *others)
+    assert key_of(own) not in (Path(f"/proc/{own.pid}/cmdline").read_text(), *others)
     for other in others:
-        wrong = first.connection_string.replace(key_of(first), other)
-        client = QueueClient.from_connection_string(wrong, "a-queue", api_version=API_VERSION)
         with pytest.raises(HttpResponseError, match="AuthenticationFailed"):
-            client.create_queue()
-    first.stop()
-    again = made().start()
-    assert again.connection_string == first.connection_string, "outstanding signed URLs are good"
-    again.stop()
-    assert key_of(made(has_default_key=True).start()) == DEFAULT_KEY
+            queue(own.connection_string.replace(key_of(own), other)).create_queue()
+    own.stop()
+    assert made().start().connection_string == own.connection_string, "outstanding signed URLs are good"
 
 
 def test_a_save_that_fails_is_tried_again_and_nothing_is_acknowledged_meanwhile(
@@ -204,14 +189,14 @@ def test_a_save_that_fails_is_tried_again_and_nothing_is_acknowledged_meanwhile(
 ) -> None:
     azurite, unwritable = made().start(), tmp_path / "data/__azurite_db_queue__.json~"
     unwritable.mkdir()  # as if the disk were full
-    queue(azurite).create_queue()
+    queue(azurite.connection_string).create_queue()
     wait_until(lambda: requests.get(azurite.table_url, timeout=10).status_code == 503)
     unwritable.rmdir()
     wait_until(lambda: requests.get(azurite.table_url, timeout=10).status_code != 503)
     assert azurite.stop()
     assert b"a-queue" in (tmp_path / "data/__azurite_db_queue__.json").read_bytes()
     azurite.start()
-    queue(azurite).delete_queue()
+    queue(azurite.connection_string).delete_queue()
     unwritable.mkdir()
     assert not azurite.stop(), "the last save has failed"
 
