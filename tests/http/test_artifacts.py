@@ -3,6 +3,7 @@
 What an artifact may be and become is shown in tests/domain and tests/services.
 """
 
+import base64
 import gzip
 import hashlib
 from datetime import timedelta
@@ -20,6 +21,7 @@ from tests.http.calls import (
     Queue,
     artifact_body,
     blob_of,
+    claimed,
     refused,
     succeeded,
     temporary,
@@ -182,6 +184,48 @@ def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue) -> None:
     for body, said in REFUSED:
         refused(queue.call("createArtifact", body, **where), 400, "InputValidationError", said)
     assert queue.call("getArtifact", **where).status_code == 404
+
+
+# --- the Object service, with the credentials of the queue: its rules are in tests/services/test_objects.py
+
+
+def test_credentials_are_valid_for_one_object_and_one_direction(queue: Queue) -> None:
+    where: dict[str, Any] = {
+        "taskId": queue.running(projectId="a/project"),
+        "runId": 0,
+        "name": "private/a b",
+    }
+    answer = succeeded(queue.artifact(where["taskId"], "private/a b", "object"))
+    created, uploading = answer.get_json(), claimed(answer)
+    name, other = created["name"], created["name"] + "x"
+    upload = {key: created[key] for key in ("projectId", "uploadId")}
+    inline = {"contentType": "text/html", "objectData": base64.b64encode(BLOB).decode()}
+    methods = {"expires": created["expires"], "proposedUploadMethods": {"dataInline": inline}}
+    succeeded(queue.object("PUT", "upload", name, {**upload, **methods}, uploading))
+    hashes = {"sha256": hashlib.sha256(BLOB).hexdigest(), "sha512": hashlib.sha512(BLOB).hexdigest()}
+    finish = {**upload, "hashes": hashes}
+    succeeded(queue.object("POST", "finish-upload", name, finish, uploading))
+    succeeded(queue.call("finishArtifact", {"uploadId": upload["uploadId"]}, **where))
+    downloading = claimed(queue.call("artifact", **where))
+    for wrong, of, body in (
+        (downloading, name, finish),
+        (uploading, other, finish),
+        (uploading, name, {**finish, "projectId": "another"}),
+    ):
+        answer = queue.object("POST", "finish-upload", of, body, wrong)
+        refused(answer, 403, "InsufficientScopes", "object:upload:")
+    for caller in (None, uploading):
+        accepted = {"acceptDownloadMethods": {"simple": True}}
+        answer = queue.object("PUT", "start-download", name, accepted, caller)
+        refused(answer, 403, "InsufficientScopes", "object:download:")
+    refused(queue.object("GET", "metadata", other, None, downloading), 403, "InsufficientScopes", other)
+    metadata = succeeded(queue.object("GET", "metadata", name, None, downloading)).get_json()
+    assert metadata == {"projectId": "a/project", "expires": created["expires"], "hashes": hashes}
+    got = queue.object("GET", "download", name, None, downloading)
+    assert got.status_code == 303
+    assert got.get_json() == {"storageType": "object", "url": got.headers["location"]}
+    redirect = queue.call("getArtifact", **where)
+    assert redirect.headers["x-taskcluster-artifact-storage-type"] == "object"
 
 
 # --- names are data: docs/explanation/legacy-clients.md#requests

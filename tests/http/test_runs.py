@@ -1,5 +1,7 @@
-"""Claims, reclaims and reports over HTTP: their answers, and with which credentials they are made."""
+"""Claims and reports over HTTP: their answers, and with which credentials they are made."""
 
+import json
+from datetime import timedelta
 from itertools import product
 from typing import Any
 
@@ -11,11 +13,13 @@ from legacy_queue.stores import Storage
 from tests.http.calls import (
     NOW,
     POOL,
+    PROVISIONER,
     ROOT_URL,
     SECRETS,
     TASK_ID,
     TESTED,
     WORKER,
+    WORKER_TYPE,
     Credentials,
     Queue,
     claimed,
@@ -111,3 +115,18 @@ def test_a_report_resolves_the_task_and_may_be_repeated(
     first = queue.ask(name, body, taskId=TASK_ID, runId=0)
     assert queue.runs(TASK_ID) == [(state, reason)]
     assert queue.ask(name, body, taskId=TASK_ID, runId=0) == first
+
+
+def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
+    queue = Queue(claim_work_wait=timedelta(hours=1))
+    target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
+    for prefer in ("wait=0", "respond-async, wait=0"):
+        sent = queue.send("POST", target, json.dumps(WORKER).encode(), headers={"Prefer": prefer})
+        assert succeeded(sent).get_json() == {"tasks": []}
+
+
+def test_a_pool_may_be_one_escaped_segment(queue: Queue) -> None:
+    task_id = queue.create()
+    route = f"/api/queue/v1/claim-work/{PROVISIONER}%2F{WORKER_TYPE}"
+    answer = succeeded(queue.send("POST", route, json.dumps(WORKER).encode()))
+    assert [claim["status"]["taskId"] for claim in answer.get_json()["tasks"]] == [task_id]
