@@ -182,36 +182,22 @@ def test_a_broker_that_does_not_confirm_is_away(
     assert network.connections == 2, "the connection with an answer outstanding is not used again"
 
 
-def full_queue(listener: Consumer, project: str, broker: AmqpBroker) -> str:
-    """The name of a queue that takes no further ``task-failed``: RabbitMQ then rejects it."""
-    full = listener.channel.queue_declare(
-        exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
-    ).queue
-    listener.channel.queue_bind(full, full_name(project, "task-failed"), "#")
-    broker.publish([event("task-failed")])
-    return str(full)
-
-
 def test_a_broker_that_rejects_a_message_is_away(
     broker: AmqpBroker, listener: Consumer, project: str
 ) -> None:
+    """As RabbitMQ does for a queue that is full."""
     broker.check()
-    full = full_queue(listener, project, broker)
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    full = listener.channel.queue_declare(exclusive=True, arguments=arguments).queue
+    listener.channel.queue_bind(full, full_name(project, "task-failed"), "#")
+    broker.publish([event("task-failed")])
     with pytest.raises(BrokerAway, match="it has rejected a message"):
         broker.publish([event("task-failed")])
     assert len(listener.messages(full)) == 1
     broker.publish([event("task-failed")])
 
 
-def test_a_removed_exchange_is_declared_again(broker: AmqpBroker, listener: Consumer, project: str) -> None:
-    broker.check()
-    listener.channel.exchange_delete(full_name(project, "task-failed"))
-    with pytest.raises(BrokerAway, match="no exchange"):
-        broker.publish([event("task-failed")])
-    broker.publish([event("task-failed")])
-
-
-def test_a_check_declares_the_exchanges_also_of_a_broker_that_has_lost_them(
+def test_removed_exchanges_are_declared_again_by_a_check_and_after_a_failure(
     network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
     broker = connected(network.url, project)
@@ -222,6 +208,11 @@ def test_a_check_declares_the_exchanges_also_of_a_broker_that_has_lost_them(
             listener.channel.exchange_delete(full_name(project, exchange))
         network.disconnect()
     assert network.connections == 2
+    broker.check()
+    listener.channel.exchange_delete(full_name(project, "task-failed"))
+    with pytest.raises(BrokerAway, match="no exchange"):
+        broker.publish([event("task-failed")])
+    broker.publish([event("task-failed")])
 
 
 @pytest.mark.parametrize(
@@ -313,9 +304,9 @@ def test_a_connection_that_is_lost_between_two_messages_is_replaced(
 ) -> None:
     listener.bind("task-pending", "#")
     broker = connected(network.url, project)
-    broker.publish([event("task-pending", "first")])
-    network.disconnect()
-    broker.publish([event("task-pending", "second")])
+    for name in ("first", "second"):
+        broker.publish([event("task-pending", name)])
+        network.disconnect()
     assert keys(listener.messages()) == ["first", "second"]
     assert network.connections == 2
 

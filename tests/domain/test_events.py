@@ -53,20 +53,6 @@ def rerun() -> Task:
     return transitions.rerun(completed(), NOW + HOUR).task
 
 
-@pytest.mark.parametrize(
-    ("name", "task", "words"),
-    [
-        ("task-defined", unscheduled(), "_._._"),
-        ("task-pending", pending(), "0._._"),
-        ("task-running", running(), "0.group.alice"),
-        ("task-completed", completed(), "0.group.alice"),
-        ("task-pending", shut_down(), "1._._"),
-    ],
-)
-def test_a_routing_key_names_the_latest_run_and_its_worker(name: str, task: Task, words: str) -> None:
-    assert task_event(name, task).routing_key == f"primary.{TASK_ID}.{words}.{OF_TASK}"
-
-
 def test_the_event_of_a_changed_priority_has_the_old_and_the_new_priority() -> None:
     once = transitions.change_priority(running(), "high", NOW + MINUTE).task
     twice = transitions.change_priority(once, "low", NOW + HOUR).task

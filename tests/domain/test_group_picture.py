@@ -56,11 +56,5 @@ def test_a_name_is_text_and_is_cut_where_it_has_no_room() -> None:
     assert titles == [f"{name}: completed", f"b: pending, requires {name}"]
 
 
-def test_a_task_comes_as_soon_as_what_it_requires_is_there() -> None:
-    nodes, _ = drawn(*(task(name, *name[:-1][-1:]) for name in ("a", "b", "ac", "bd")))
-    order = sorted(nodes, key=lambda each: nodes[each][1])
-    assert order in (["a", "ac", "b", "bd"], ["b", "bd", "a", "ac"])
-
-
 def test_a_group_without_tasks_has_an_empty_picture() -> None:
     assert drawn() == ({}, 0)

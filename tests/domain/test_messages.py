@@ -42,6 +42,8 @@ def test_a_message_is_base64_of_json_with_a_number_as_run_id() -> None:
     text = json.loads(base64.b64decode(message_text(TASK_ID, 1, SECRET), validate=True))
     assert text == {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1]}
     assert read_message(wire(more=["of", "it"])) == (TASK_ID, 1, SIGNATURES[1])
+    for run_id, signature in SIGNATURES.items():
+        assert read_message(message_text(TASK_ID, run_id, SECRET)) == (TASK_ID, run_id, signature)
 
 
 def encoded(json_text: str, encoding: str = "utf-8") -> str:
@@ -54,16 +56,11 @@ def wire(**changes: Any) -> str:
     return encoded(json.dumps({name: value for name, value in values.items() if value is not None}))
 
 
-@pytest.mark.parametrize("run_id", SIGNATURES)
-def test_a_message_is_read_as_it_was_written(run_id: int) -> None:
-    assert read_message(message_text(TASK_ID, run_id, SECRET)) == (TASK_ID, run_id, SIGNATURES[run_id])
-
-
 NO_MESSAGES = {
     "empty": "",
     "no base64": "no base64!",
     "a lone surrogate": "\ud800" * 4,
-    "no JSON": encoded("no JSON"),
+    "no JSON": encoded(SIGNATURES[1]),
     "nested too deep": encoded("[" * 100_000),
     "a number too long": encoded(f'{{"runId": {"9" * 5000}}}'),
     "a list": encoded("[]"),
@@ -71,6 +68,7 @@ NO_MESSAGES = {
     "a taskId that is a list": wire(taskId=[TASK_ID]),
     "a taskId that is no slugid": wire(taskId="a/b"),
     "a negative runId": wire(runId=-1),
+    "a runId that is a text": wire(runId="1"),
     "a runId that is true": wire(runId=True),
     "a runId with a fraction": wire(runId=1.0),
     "a signature that is an object": wire(signature={}),
@@ -82,12 +80,6 @@ def test_a_text_of_another_form_is_not_a_work_message(text: str) -> None:
     with pytest.raises(ValueError, match="not a work message") as error:
         read_message(text)
     assert type(error.value) is ValueError
-
-
-@pytest.mark.parametrize("text", [wire(runId="1"), encoded(SIGNATURES[1])], ids=["values", "no JSON"])
-def test_a_refused_text_is_not_in_the_traceback(text: str) -> None:
-    with pytest.raises(ValueError, match="not a work message") as error:
-        read_message(text)
     assert SIGNATURES[1] not in "".join(traceback.format_exception(error.value))
 
 

@@ -92,18 +92,14 @@ def test_the_record_begins_with_the_first_call_and_not_before_the_window(
     assert found == (recorded_since and format_time(recorded_since))
 
 
-def test_a_move_is_not_possible_before_a_worker_has_made_its_call() -> None:
-    of = report_of(use(POLL_TASK_URLS, "client"))
-    required = of["required"]
-    assert of["claimWork"]["inTheWay"][1:] == ["no worker called claimWork"]
-    assert required["inTheWay"] == ["no worker called claimTask: there is nothing to judge by"]
-    assert not required["possible"]
-
-
 def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
     for method in (CLAIM_WORK, TODAYS_CLAIM_WORK):
         of = report_of(use(method), use(CLAIM_WORK, "group/bob"))
         assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
+    of = report_of(use(POLL_TASK_URLS, "client"))
+    assert of["claimWork"]["inTheWay"][1:] == ["no worker called claimWork"]
+    why = ["no worker called claimTask: there is nothing to judge by"]
+    assert (of["required"]["inTheWay"], of["required"]["possible"]) == (why, False)
 
 
 def test_callers_of_the_older_methods_are_in_the_way_of_claim_work() -> None:

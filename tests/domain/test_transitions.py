@@ -84,20 +84,19 @@ def test_a_rerun_gives_all_retries_that_the_limit_of_50_runs_allows(runs: int, r
 
 
 @pytest.mark.parametrize(
-    ("rest", "is_held"),
-    [(2 * SECOND + MS, True), (2 * SECOND, False), (-SECOND, False)],
+    ("rest", "hold", "effect"),
+    [
+        (2 * SECOND + MS, Hold(1, DEADLINE - 2 * SECOND - MS, POLLED), None),
+        (2 * SECOND, None, DeleteMessage(POLLED, QUEUE)),
+        (-SECOND, None, DeleteMessage(POLLED, QUEUE)),
+    ],
 )
 def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message(
-    rest: timedelta, is_held: bool
+    rest: timedelta, hold: Hold | None, effect: DeleteMessage | None
 ) -> None:
     outcome = claim(pending(), now=DEADLINE - CLAIM_TIMEOUT - rest)
     assert outcome.task.runs[0].taken_until == DEADLINE - rest
-    if is_held:
-        assert outcome.hold == Hold(1, DEADLINE - rest, POLLED)
-        assert outcome.message_effect is None
-    else:
-        assert outcome.hold is None
-        assert outcome.message_effect == DeleteMessage(POLLED, QUEUE)
+    assert (outcome.hold, outcome.message_effect) == (hold, effect)
 
 
 @pytest.mark.parametrize(

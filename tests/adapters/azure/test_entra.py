@@ -70,10 +70,10 @@ def test_rows_messages_and_blobs_are_reached_with_a_token(account: AzureAccount)
     queue = account.queue("entra")
     queue.create({"made": "yes"})
     queue.delete(queue.put("text", timedelta(0)))
-    account.container.put("name", b"content", "text/plain", None)
-    found = account.container.read("name")
-    assert found
-    assert [*found[1]] == [b"content"]
+    # Azurite has user delegation keys for blobs only
+    with pytest.raises(UnusableStorage, match="must have user delegation keys for queues") as caught:
+        account.check_access()
+    assert str(account.endpoints["queue"]) in str(caught.value)
 
 
 def test_blob_urls_are_signed_with_a_user_delegation_key(
@@ -89,13 +89,6 @@ def test_blob_urls_are_signed_with_a_user_delegation_key(
     assert account.operations.total() == before, "the key is kept"
     assert requests.get(url, timeout=30, verify=verify).status_code == 403
     assert parse_qs(url)["skoid"] == ["an-object-id"]
-
-
-def test_an_account_without_delegation_keys_for_queues_is_refused_at_the_start(account: AzureAccount) -> None:
-    """Azurite has them for blobs only."""
-    with pytest.raises(UnusableStorage, match="must have user delegation keys for queues") as caught:
-        account.check_access()
-    assert str(account.endpoints["queue"]) in str(caught.value)
 
 
 def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
@@ -229,34 +222,27 @@ def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLCo
     assert SECRET not in f"{logs} {caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """As in an App Service, whose variables name an endpoint that hands out tokens: IDENTITY_ENDPOINT."""
+def test_the_identity_of_the_machine_is_found_by_azure_identity_which_logs_nothing_itself(
+    azurite: SecureAzurite,
+    trusting: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in an App Service, whose variables name an endpoint that hands out tokens."""
     monkeypatch.setenv("IDENTITY_HEADER", "a-secret")
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
-    return monkeypatch
-
-
-def test_the_identity_of_the_machine_is_found_by_azure_identity(
-    azurite: SecureAzurite, trusting: ssl.SSLContext, environment: pytest.MonkeyPatch
-) -> None:
     token = StaticCredential().get_token()
     body = {"access_token": token.token, "expires_on": str(token.expires_on), "token_type": "Bearer"}
-    with Stub(answer(200, json.dumps(body).encode(), "Content-Type: application/json")) as endpoint:
-        environment.setenv("IDENTITY_ENDPOINT", endpoint.url)
+    as_json = "Content-Type: application/json"
+    with Stub(answer(400, b'{"message": "said"}', as_json)) as endpoint:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", endpoint.url)
+        with pytest.raises(ServiceUnavailable):
+            AzureAccount(default_access(ACCOUNT, *azurite.access(None).urls), "t").check()
+        assert endpoint.heard
+    with Stub(answer(200, json.dumps(body).encode(), as_json)) as endpoint:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", endpoint.url)
         account = checked(default_access(ACCOUNT, *azurite.access(None).urls), trusting)
         assert account.table("entra").get("p", "none") is None
     (request,) = endpoint.heard
     assert b"resource=https://storage.azure.com " in request
-
-
-def test_azure_identity_logs_nothing_itself(
-    azurite: SecureAzurite, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Stub(answer(400, b'{"message": "said"}', "Content-Type: application/json")) as endpoint:
-        environment.setenv("IDENTITY_ENDPOINT", endpoint.url)
-        account = AzureAccount(default_access(ACCOUNT, *azurite.access(None).urls), "t")
-        with pytest.raises(ServiceUnavailable):
-            account.check()
-        assert endpoint.heard
     assert caplog.records == []

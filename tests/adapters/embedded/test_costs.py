@@ -70,32 +70,26 @@ def where(name: str, operator: Any, value: Any) -> Condition:
     return Condition(name, operator, value)
 
 
+def asked(*conditions: Condition, limit: int = 1000, properties: Sequence[str] | None = None) -> Act:
+    return lambda db: table(db).page(conditions, "", limit, properties)
+
+
 UNRESOLVED = where("state", "in", ("unscheduled", "pending", "running"))
 EXPIRED = where("expires", "lt", NOW)
 SOME_GROUP = where(PARTITION, "eq", "p00100")
 
 # what the stores ask, as they ask it
 QUESTIONS: dict[str, Act] = {
-    "the backlog": lambda db: table(db).page(
-        [where("state", "in", ("pending", "running"))], "", 1000, ["state"]
-    ),
-    "the unresolved tasks": lambda db: table(db).page([UNRESOLVED], "", 1000),
-    "the ids of unresolved tasks": lambda db: table(db).page(
-        [where(PARTITION, "gt", "p00100"), UNRESOLVED], "", 9, []
-    ),
-    "expired rows": lambda db: table(db).page([EXPIRED], "", 1000, []),
-    "expired tasks": lambda db: table(db).page(
-        [EXPIRED, where("state", "in", ("failed", "barred"))], "", 1000, []
-    ),
-    "expired artifacts": lambda db: table(db).page([EXPIRED], "", 1000),
-    "the rows of a partition": lambda db: table(db).page([SOME_GROUP, where(KEY, "gt", "a")], "", 1000),
-    "the active members of all groups": lambda db: table(db).page(
-        [where(KEY, "gt", "active-"), where(KEY, "lt", "active.")], "", 1000
-    ),
-    "an incomplete artifact": lambda db: table(db).page(
-        [SOME_GROUP, where("isComplete", "eq", False)], "", 1
-    ),
-    "the uses since then": lambda db: table(db).page([where("last", "ge", NOW)], "", 1000),
+    "the backlog": asked(where("state", "in", ("pending", "running")), properties=["state"]),
+    "the unresolved tasks": asked(UNRESOLVED),
+    "ids of unresolved tasks": asked(where(PARTITION, "gt", "p00100"), UNRESOLVED, limit=9, properties=[]),
+    "expired rows": asked(EXPIRED, properties=[]),
+    "expired tasks": asked(EXPIRED, where("state", "in", ("failed", "barred")), properties=[]),
+    "expired artifacts": asked(EXPIRED),
+    "the rows of a partition": asked(SOME_GROUP, where(KEY, "gt", "a")),
+    "the active members of all groups": asked(where(KEY, "gt", "active-"), where(KEY, "lt", "active.")),
+    "an incomplete artifact": asked(SOME_GROUP, where("isComplete", "eq", False), limit=1),
+    "the uses since then": asked(where("last", "ge", NOW)),
     "a row": lambda db: table(db).get("p00100", "task"),
     "an empty queue": lambda db: queue(db, "empty").receive(32, HOUR),
     "how many messages there are": lambda db: queue(db, "full").count(),
@@ -153,13 +147,12 @@ def test_a_page_of_large_rows_ends_at_half_a_megabyte(newest_first: bool) -> Non
     large = EmbeddedTable(Database(None, FakeClock(NOW)), "t")
     for number in range(30):
         large.insert(f"p{number:02}", "task", {"state": "failed", "log": b"x" * 60 * 1024})
-    found, after = [0], ""
-    failed = where("state", "eq", "failed")
-    while page := large.page([failed], after, 1000, newest_first=newest_first):
-        found.append(len(page.rows))
-        if page.after is None:
-            break
-        after = page.after
+    failed = [where("state", "eq", "failed")]
+    found: list[int] = []
+    after: str | None = ""
+    while after is not None:
+        page = large.page(failed, after, 1000, newest_first=newest_first)
+        found, after = [*found, len(page.rows)], page.after
     assert (max(found), sum(found)) == (9, 30)
 
 

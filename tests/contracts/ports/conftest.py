@@ -51,7 +51,11 @@ def azure_backend(request: pytest.FixtureRequest) -> Backend:
 BACKENDS = {"memory": memory_backend, "embedded": embedded_backend, "azurite": azure_backend}
 
 
-@pytest.fixture(params=["memory", "embedded", pytest.param("azurite", marks=pytest.mark.processes)])
+# which need a service
+_MARKS = {"azurite": pytest.mark.processes}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
     return BACKENDS[request.param](request)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -175,21 +176,26 @@ def test_a_lease_with_a_wrong_receipt_is_lost(queue: Queue, receipt: str) -> Non
     assert texts(queue) == ["text"]
 
 
-def test_a_missing_queue_is_not_found(account: StorageAccount) -> None:
-    queue = account.queue(NO_QUEUE)
-    lease = MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA")
-    for act in (
-        lambda: queue.put("text", NO_TIME),
-        lambda: queue.receive(1, HOUR),
-        queue.peek,
-        lambda: queue.update(lease, "text", NO_TIME),
-        lambda: queue.delete(lease),
-        queue.count,
-        queue.metadata,
-    ):
-        with pytest.raises(QueueNotFound):
-            act()
+def test_a_queue_that_is_missing_or_was_removed_is_not_found(account: StorageAccount, queue: Queue) -> None:
+    queue.put("text", NO_TIME)
     queue.remove()
+    lease = MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA")
+    for gone in (account.queue(NO_QUEUE), queue):
+        acts: list[Callable[[], object]] = [
+            partial(gone.put, "text", NO_TIME),
+            partial(gone.receive, 1, HOUR),
+            gone.peek,
+            partial(gone.update, lease, "text", NO_TIME),
+            partial(gone.delete, lease),
+            gone.count,
+            gone.metadata,
+        ]
+        for act in acts:
+            with pytest.raises(QueueNotFound):
+                act()
+        gone.remove()
+    queue.create({})
+    assert queue.count() == 0
 
 
 def test_a_queue_may_be_created_again_with_other_metadata(queue: Queue) -> None:
@@ -199,13 +205,3 @@ def test_a_queue_may_be_created_again_with_other_metadata(queue: Queue) -> None:
         queue.create(metadata)
         assert queue.metadata() == metadata
     assert texts(queue) == ["text"]
-
-
-def test_a_removed_queue_is_gone_with_its_messages(queue: Queue) -> None:
-    queue.put("text", NO_TIME)
-    for _ in range(2):
-        queue.remove()
-        with pytest.raises(QueueNotFound):
-            queue.count()
-    queue.create({})
-    assert queue.count() == 0

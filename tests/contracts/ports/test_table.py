@@ -1,15 +1,11 @@
 """What a table promises. Source: legacy_queue/ports/table.py."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
 from legacy_queue.ports.account import StorageAccount
@@ -167,22 +163,15 @@ def test_one_of_many_concurrent_inserts_or_merges_of_a_version_succeeds(
     assert table.get("p", "k") == Row("p", "k", {"number": etags.index(done)}, done)
 
 
-def test_a_deleted_row_is_gone_and_may_be_deleted_again(table: Table) -> None:
-    etag = table.insert("p", "k", {})
-    for version in (etag, etag, None):
-        table.delete("p", "k", version)
-        assert table.get("p", "k") is None
-    table.insert("p", "k", {})
-    table.delete("p", "k")
-    assert table.get("p", "k") is None
-
-
-def test_a_delete_of_another_version_deletes_nothing(table: Table) -> None:
+def test_a_deleted_row_is_gone_and_may_be_deleted_again_but_not_in_another_version(table: Table) -> None:
     stale = table.insert("p", "k", {"a": 1})
     etag = table.put("p", "k", {"a": 2})
     with pytest.raises(Changed):
         table.delete("p", "k", stale)
     assert table.get("p", "k") == Row("p", "k", {"a": 2}, etag)
+    for version in (etag, etag, None):
+        table.delete("p", "k", version)
+        assert table.get("p", "k") is None
 
 
 def test_a_batch_makes_all_its_changes(table: Table) -> None:
@@ -259,7 +248,7 @@ def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
     assert keys(all_rows(table, [Condition(PARTITION, "eq", "a")], limit=2)) == [("a", key) for key in names]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize("limit", [2, 100])
 @pytest.mark.parametrize("states", [("pending", "failed"), ("pending", "running")])
 def test_the_newest_rows_come_first_if_the_table_knows_their_age(
     table: Table, other: StorageAccount, table_name: str, limit: int, states: tuple[str, str]
@@ -285,7 +274,7 @@ def test_the_newest_rows_come_first_if_the_table_knows_their_age(
         assert found == (chosen[::-1] if table.knows_age else sorted(chosen))
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("limit", [1, 3, 100])
 def test_a_page_continues_behind_removed_rows_in_another_process(
     table: Table, other: StorageAccount, table_name: str, limit: int
 ) -> None:
@@ -368,11 +357,6 @@ _OF_ANOTHER_FORM = (
     *('{"PartitionKey": "p"}', '{"PartitionKey": "p", "RowKey": "\\ud800"}'),
     '{"PartitionKey": "p", "RowKey": "k", "x": ""}',
 )
-_ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=4,
-)
 
 
 def test_a_page_does_not_begin_at_a_place_of_another_form(table: Table) -> None:
@@ -381,12 +365,3 @@ def test_a_page_does_not_begin_at_a_place_of_another_form(table: Table) -> None:
             for newest_first in (False, True):
                 with pytest.raises(InvalidPlace):
                     table.page(conditions, after, 1, newest_first=newest_first)
-
-
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text() | _ANY_JSON.map(json.dumps), st.booleans())
-def test_whatever_a_page_shall_begin_at_it_is_read_or_refused(
-    table: Table, after: str, newest_first: bool
-) -> None:
-    with suppress(InvalidPlace):
-        table.page([], after, 1, newest_first=newest_first)
