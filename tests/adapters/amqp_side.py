@@ -76,14 +76,15 @@ def consumer(url: str, project: str) -> Iterator[Consumer]:
 class Network:
     """A proxy of the broker; while it ``swallows``, it drops everything that the broker sends."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, port: int = 0) -> None:
         parts = url_to_parts(url)
         self._broker = (parts.hostname, parts.port or 5672)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._listener.getsockname()[1]
         self.url = as_url(
             parts.scheme,
             "127.0.0.1",
-            self._listener.getsockname()[1],
+            self.port,
             parts.username or "guest",
             parts.password or "guest",
             "%2F" if parts.path in (None, "/") else parts.path,

@@ -1,18 +1,16 @@
+import json
+import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from itertools import cycle
 
 import pytest
 
-from .accounts import ROOT, on_account
 from .http_queue import Queue
 from .processes import RUNNING, Server, serve
 from .real_clients import CLIENTS, TODAY, RealClient, real_client
 
-pytest.register_assert_rewrite("tests.system.listeners")
-
-STORAGES = ("embedded", "azurite")
-ON_EACH_STORAGE = pytest.mark.parametrize("server", STORAGES, indirect=True)
+TOKEN = "an-access-token-for-the-tests-of-servers"
 
 # each client, and each storage, without their product
 EACH_CLIENT = pytest.mark.parametrize(
@@ -50,9 +48,16 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 folder = tmp_path_factory.mktemp("server")
                 env = {"LEGACY_QUEUE_STORAGE": storage}
                 if storage == "azurite":
-                    env = on_account(request.getfixturevalue("azurite"))
+                    settings = {
+                        "STORAGE": "azure",
+                        "CONNECTION_STRING": request.getfixturevalue("azurite").connection_string,
+                        "QUEUE_PREFIX": f"t{secrets.token_hex(4)}",
+                        "SIGNING_SECRETS": "a-signing-secret-for-the-tests-of-servers",
+                        "CLIENTS": json.dumps({"root": {"accessToken": TOKEN, "scopes": ["*"]}}),
+                    }
+                    env = {f"LEGACY_QUEUE_{name}": value for name, value in settings.items()}
                 started[key] = stack.enter_context(serve(folder, *options, env=env))
-                started[key].line.setdefault("credentials", ROOT)
+                started[key].line.setdefault("credentials", {"clientId": "root", "accessToken": TOKEN})
             return started[key]
 
         yield get

@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 COMMAND = Path(sys.executable).parent / "legacy-queue"
 LONG = 60.0  # seconds: the timeout of whatever a test waits for
-PROTOCOLS = ("draft", "deployed", "claimwork")  # of the sample worker
 
 # No line of a server's log may hold any of these
 SECRET_MARKS = (
@@ -254,9 +253,9 @@ def serve(
         under=under,
         env=env,
     ) as running:
-        wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
+        lines = running.lines(1)
         assert running.process.poll() is None, running.errors
-        server = Server(running.process, folder, data_dir, json.loads(running.output))
+        server = Server(running.process, folder, data_dir, json.loads(lines[0]))
         RUNNING[RUNNING.index(running)] = server
         server.env = env
         server.secrets.update(secrets_of(env))
@@ -277,18 +276,6 @@ def serve(
                     os.killpg(running.process.pid, signal.SIGKILL)
         assert server.leaks() == []
         assert wait_until(lambda: not processes_of(data_dir)), "the server's Azurite has ended with it"
-
-
-@contextmanager
-def resolve(folder: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """A ``legacy-queue resolve`` that has started and is stopped at the end; its log holds no secret."""
-    with run(folder, "resolve", *options, env=env) as running:
-        wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
-        assert running.process.poll() is None, running.errors
-        yield running
-        if running.process.poll() is None:
-            assert running.end() == 0, running.errors
-        assert leaks(running.errors, secrets_of(env or {})) == []
 
 
 @dataclass

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 from .http_queue import Queue
-from .processes import importing, resolve, run, serve, wait_until
+from .processes import importing, leaks, run, serve, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -38,10 +38,12 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
         wait_until(lambda: queue.state(dependent) == "pending")  # the server does this itself
         wait_until(lambda: has_expired(queue, tasks[-1]))
         assert {queue.state(task_id) for task_id in tasks} == {"running"}
-        with resolve(tmp_path / "one", *where), resolve(tmp_path / "two", *where) as resolver:
+        words = ("resolve", *where)
+        with run(tmp_path / "one", *words) as other, run(tmp_path / "two", *words) as resolver:
+            [ready] = resolver.lines(1)
             wait_until(lambda: all(queue.runs(task_id) == EXPIRED for task_id in tasks))
             assert {queue.status(task_id)["retriesLeft"] for task_id in tasks} == {4}
-            line = json.loads(resolver.output)
+            line = json.loads(ready)
             assert line["pid"] == resolver.process.pid
             with urlopen(f"http://127.0.0.1:{line['port']}/ready") as ready:
                 assert json.load(ready) == {"ready": True}
@@ -51,6 +53,8 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
             with run(tmp_path / "three", "resolve", *where, *taken) as refused:
                 assert refused.wait() == 1
             assert f"cannot listen on 127.0.0.1 port {line['port']}" in refused.errors
+            assert [each.end() for each in (other, resolver)] == [0, 0]
+            assert [leaks(each.errors, server.secrets) for each in (other, resolver)] == [[], []]
         assert server.end() == 0
         # without a server it waits, and can be stopped
         with importing("legacy_queue.wiring", 0, tmp_path / "waiting", "resolve", *where) as waiting:

@@ -23,20 +23,6 @@ pytestmark = pytest.mark.processes
 MIB = 1024 * 1024
 
 
-# Ready
-
-
-def test_the_ready_line_has_the_urls_and_credentials(server: Server) -> None:
-    line = server.line
-    assert list(line) == ["rootUrl", "baseUrl", "port", "pid", "storage", "file", "credentials"]
-    assert Path(line["file"]).name == "storage.sqlite"
-    assert line["baseUrl"] == line["rootUrl"] + "/v1"
-    assert line["pid"] == server.process.pid
-    assert sorted(line["storage"]) == ["blob", "queue", "table"]
-    assert sorted(line["credentials"]) == ["accessToken", "clientId"]
-    assert urlsplit(line["rootUrl"]).hostname == "127.0.0.1"
-
-
 # Uploads that could delay other requests
 
 
