@@ -1,47 +1,28 @@
-"""``legacy-queue clock, fault, requests and reset``, against a real server with ``--control``."""
+"""``legacy-queue clock, fault, requests and reset``, and --control."""
 
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
-from click.testing import Result
 
 from legacy_queue.cli.options import with_control
 from legacy_queue.domain.ids import slugid
-from tests.cli.asking import TIME, Asking, asking, from_json, printed
+from tests.cli.asking import (
+    TIME,
+    Asking,
+    ServedQueue,
+    answering,
+    ask_at,
+    env_for,
+    from_json,
+    printed,
+    refused,
+)
 from tests.http.calls import claimed
-from tests.system.http_queue import Queue
-from tests.system.processes import Server, client_env, run, serve, wait_until
+from tests.system.processes import run, wait_until
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory", "--control") as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared: Server) -> Iterator[Server]:
-    """It is reset after each test."""
-    yield shared
-    assert asking(shared)("reset").output == "The queue is as new.\n"
-
-
-@pytest.fixture
-def ask(server: Server) -> Asking:
-    """Runs ``legacy-queue`` with these words, for a server that was reset."""
-    return asking(server)
-
-
-def refused(result: Result, exit_code: int = 1) -> str:
-    assert result.exit_code == exit_code, result.output
-    return result.output.splitlines()[-1]
-
-
-@pytest.mark.processes
 def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
     assert re.fullmatch(f"{TIME}\n", printed(ask("clock")))
     assert "advance" in printed(ask("clock", "-h"))
@@ -52,15 +33,15 @@ def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
     assert from_json(ask("clock", "--json"))["offset"] == pytest.approx(5400, abs=600)
 
 
-def test_a_task_can_be_created_after_the_clock_was_moved(server: Server, ask: Asking) -> None:
+def test_a_task_can_be_created_after_the_clock_was_moved(queue: ServedQueue, ask: Asking) -> None:
     printed(ask("clock", "advance", "4d"))
     task_id = printed(ask("create-task", "system/moved", "--deadline", "1h", "--", "true")).strip()
-    assert Queue(server).state(task_id) == "pending"
+    assert queue.state(task_id) == "pending"
     assert " 4d " in printed(ask("clock"))
 
 
-def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> None:
-    queue, task_id = Queue(server), slugid()
+def test_a_fault_happens_is_listed_and_removed(queue: ServedQueue, ask: Asking) -> None:
+    task_id = slugid()
     options = ("--status", "503", "--message", "not now", "--times", "2", "--task", task_id)
     fault_id = printed(ask("fault", "add", "createTask", *options)).strip()
     other = printed(ask("fault", "add", "azure.receive", "--double", "--delay", "1ms")).strip()
@@ -76,9 +57,8 @@ def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> N
     assert from_json(ask("fault", "list", "--json")) == {"faults": []}
 
 
-def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Server, ask: Asking) -> None:
+def test_the_requests_are_listed_with_their_task_caller_and_refusal(queue: ServedQueue, ask: Asking) -> None:
     assert printed(ask("requests")) == "There were no requests.\n"
-    queue = Queue(server)
     task_id = queue.create(workerType="listed")
     claim = queue.claim(task_id, 0)
     assert queue.claim(task_id, 0, workerId="two").status_code == 409
@@ -88,7 +68,7 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
         re.fullmatch(r"[\d:.]{12} (\w+) +(\d+ ?\w*) [\d.]+ ms (\S+) by (\S+)(: .+)?", each) for each in lines
     ]
     assert [match and match.groups()[:4] for match in shown] == [
-        ("createTask", "200", task_id, "development"),
+        ("createTask", "200", task_id, "root"),
         ("claimTask", "200", f"{task_id}/0", "group/alice"),
         ("claimTask", "409 RequestConflict", f"{task_id}/0", "group/two"),
         ("reportCompleted", "200", f"{task_id}/0", "group/alice"),
@@ -105,46 +85,36 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
         assert [request["endpoint"] for request in found] == listed
 
 
-def test_equal_requests_in_a_row_are_one_line(server: Server, ask: Asking) -> None:
-    queue = Queue(server)
-    for url in queue.poll_urls(workerType="folded"):
-        requests.get(url["signedPollUrl"], timeout=10)
+def test_equal_requests_in_a_row_are_one_line(queue: ServedQueue, ask: Asking) -> None:
+    queue.messages(workerType="folded")
     empty = queue.poll_urls(workerType="folded")[0]["signedPollUrl"]
-    with requests.Session() as session:
-        for _ in range(1100):  # more than a page of the journal
-            session.get(empty, timeout=10)
+    for _ in range(1100):  # more than a page of the journal
+        queue.poll(empty)
     lines = printed(ask("requests", "--limit", "3")).splitlines()
     endpoints = ("azure.receive", "pollTaskUrls", "azure.receive")
     assert [endpoint in line for endpoint, line in zip(endpoints, lines, strict=True)] == [True] * 3
     assert [line.partition("(")[2] for line in lines] == ["7 times)", "", "1100 times)"]
 
 
-@pytest.mark.processes
-def test_a_reset_asks_before_it_empties_what_is_kept(tmp_path: Path) -> None:
-    with serve(tmp_path, "--control") as server:
-        task_id = Queue(server).create(workerType="kept")
-        ask = asking(server)
-        asked = f"Remove everything that {server.root_url} has stored? [y/N]: Aborted!"
-        assert refused(ask("reset")) == asked
-        assert task_id in printed(ask("tasks"))
-        printed(ask("reset", "--yes"))
-        assert task_id not in printed(ask("tasks"))
+def test_a_reset_asks_before_it_empties_what_is_kept() -> None:
+    with answering((200, '{"kept": true}')) as url:
+        asked = f"Remove everything that {url} has stored? [y/N]: Aborted!"
+        assert refused(ask_at(url, "reset")) == asked
+    with answering((200, "{}")) as url:
+        assert printed(ask_at(url, "reset", "--yes")) == "The queue is as new.\n"
 
 
 @pytest.mark.processes
 def test_following_prints_new_requests_across_a_reset_until_a_signal(
-    tmp_path: Path, server: Server, ask: Asking
+    tmp_path: Path, queue: ServedQueue, ask: Asking
 ) -> None:
-    queue = Queue(server)
-    first = queue.create(workerType="followed")
-    with run(
-        tmp_path, "requests", "--follow", env=client_env(server.root_url, server.credentials)
-    ) as running:
+    first = queue.create()
+    with run(tmp_path, "requests", "--follow", env=env_for(queue.root_url)) as running:
         wait_until(lambda: first in running.output)
-        second = queue.create(workerType="followed")
+        second = queue.create()
         wait_until(lambda: second in running.output)
-        printed(ask("reset"))
-        third = queue.create(workerType="followed")
+        assert printed(ask("reset")) == "The queue is as new.\n", "of memory it does not ask"
+        third = queue.create()
         wait_until(lambda: third in running.output)
         assert running.end(signal.SIGINT) == 0
     assert running.output.count("createTask") == 3
@@ -167,7 +137,7 @@ def test_control_is_turned_on_unless_a_setting_excludes_it(
     assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
 
 
-def test_the_root_url_option_wins_over_a_base_url_in_a_variable(server: Server, ask: Asking) -> None:
+def test_the_root_url_option_wins_over_a_base_url_in_a_variable(queue: ServedQueue, ask: Asking) -> None:
     elsewhere = "http://127.0.0.1:1/v1"
     assert "does not answer" in refused(ask("clock", LEGACY_QUEUE_BASE_URL=elsewhere))
-    printed(ask("clock", "--root-url", server.root_url, LEGACY_QUEUE_BASE_URL=elsewhere))
+    printed(ask("clock", "--root-url", queue.root_url, LEGACY_QUEUE_BASE_URL=elsewhere))

@@ -1,9 +1,9 @@
-"""``legacy-queue events``: a real process that follows a real server."""
+"""``legacy-queue events``: a real process that follows a server."""
 
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,37 +11,28 @@ import pytest
 
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
-from tests.cli.asking import TIME
+from tests.cli.asking import TIME, env_for, served
 from tests.docs.terminal import free_port
+from tests.http.calls import QueueCalls
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue
-from tests.system.processes import Running, Server, client_env, run, serve, wait_until
+from tests.system.processes import Running, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    env = {"LEGACY_QUEUE_ANONYMOUS_SCOPES": "none"}
-    with serve(tmp_path_factory.mktemp("server"), *MEMORY, env=env) as server:
-        yield server
-
-
 @contextmanager
-def following(
-    folder: Path, server: Server, *options: str, env: Mapping[str, str] | None = None
-) -> Iterator[Running]:
+def following(folder: Path, root_url: str, *options: str, **env: str) -> Iterator[Running]:
     """The command, once it follows the events."""
-    words = "events", "--root-url", f"{server.root_url}/", *options
-    with run(folder / "events", *words, env=env) as running:
+    with run(folder / "events", "events", "--root-url", f"{root_url}/", *options, env=env) as running:
         wait_until(lambda: "is being followed" in running.errors or running.process.poll() is not None)
         yield running
         assert running.end(signal.SIGINT) == 0, running.errors
         assert "Traceback" not in running.errors
 
 
-def failed(queue: Queue, task_id: str) -> None:
+def failed(queue: QueueCalls, task_id: str) -> None:
     """Create a task whose first run is retried and whose second run fails."""
     queue.create(task_id, workerType="followed", routes=["index.a.b"])
     assert queue.claim(task_id, 0).status_code == 200
@@ -51,15 +42,16 @@ def failed(queue: Queue, task_id: str) -> None:
 
 
 @pytest.mark.processes
-def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Server) -> None:
+def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path) -> None:
     """Events that anonymous clients may not read are asked for with credentials."""
-    queue, task_id = Queue(server), slugid()
-    env = client_env(server.root_url, server.credentials)
+    task_id = slugid()
     words = "--routing-key", f"primary.*.*.*.*.*.*.*.{task_id}.#"
-    with following(tmp_path, server, *words, env=env) as running:
+    with (
+        served(anonymous_scopes=()) as queue,
+        following(tmp_path, queue.root_url, *words, **env_for(queue.root_url)) as running,
+    ):
         failed(queue, task_id)
-        # a task-group-resolved may come a little later, by the resolver
-        printed = [re.sub(" +", " ", line) for line in running.lines(6)][:6]
+        printed = [re.sub(" +", " ", line) for line in running.lines(6)]
     expected = [
         f"task-defined {task_id} pending",
         f"task-pending {task_id} run 0 pending",
@@ -79,7 +71,7 @@ def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) ->
     broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
     with (
         serve(tmp_path, *MEMORY, env=broker) as server,
-        following(tmp_path, server, "--json", "--routing-key", "route.index.*.b") as running,
+        following(tmp_path, server.root_url, "--json", "--routing-key", "route.index.*.b") as running,
     ):
         failed(Queue(server), task_id)
         printed = [json.loads(line) for line in running.lines(6)]
@@ -99,7 +91,7 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
     port, before, after = str(free_port()), slugid(), slugid()
     with (
         serve(tmp_path / "one", *MEMORY, "--port", port) as first,
-        following(tmp_path, first, "--json", "--exchange", "task-defined") as running,
+        following(tmp_path, first.root_url, "--json", "--exchange", "task-defined") as running,
     ):
         Queue(first).create(before, workerType="followed")
         running.lines(1)

@@ -4,24 +4,18 @@
 import json
 from typing import Any
 
-from click.testing import CliRunner
-
-from legacy_queue.cli.migration import migration
-from tests.cli.fake_server import answering
-from tests.system.processes import client_env
+from tests.cli.asking import answering, ask_at, printed
 
 SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
 NOTHING = ["messageId", "receipt", "signature"]
+READY = {"ready": True, "inTheWay": [], "toBeMoved": []}
 Json = dict[str, Any]
 
 
-CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
-
-
-def call(method: str, caller: str, *missing: str, count: int = 1) -> Json:
+def call(method: str, *missing: str, count: int = 1) -> Json:
     return {
         "method": method,
-        "caller": caller,
+        "caller": "g/a",
         "missing": list(missing),
         "count": count,
         "first": SINCE,
@@ -29,50 +23,36 @@ def call(method: str, caller: str, *missing: str, count: int = 1) -> Json:
     }
 
 
-def worker_type(name: str, *calls: Json, **changes: Any) -> Json:
+def worker_type(name: str, *calls: Json, to_be_moved: int = 0, **changes: Any) -> Json:
+    moved = [f"g/{number}" for number in range(to_be_moved)]
     return {
         "provisionerId": "p",
         "workerType": name,
         "policy": "optional",
         "calls": list(calls),
         "required": {"possible": False, "inTheWay": ["a claim lacks something"], "refused": 1},
-        "claimWork": {"ready": False, "inTheWay": ["a worker claims"], "toBeMoved": []},
+        "claimWork": {"ready": False, "inTheWay": ["a worker claims"], "toBeMoved": moved},
         **changes,
     }
 
 
-TODAYS = {**call("claimWork by taskQueueId", "g/a"), "count": 3}
-READY = {"ready": True, "inTheWay": [], "toBeMoved": []}
-
-
 def test_the_table_shows_every_verdict() -> None:
-    report = {
-        "since": SINCE,
-        "until": UNTIL,
-        "recordedSince": SINCE,
-        "workerTypes": [
-            worker_type(
-                "mixed",
-                *(call("claimTask", "g/a", *NOTHING[:n], count=10**n) for n in range(4)),
-                call("claimTask", "g/a", "signature", count=7),
-            ),
-            worker_type("moved", call("claimWork", "g/a", count=5), TODAYS, claimWork=READY),
-            worker_type("forced", call("claimTask", "g/a"), policy="required"),
-            worker_type(
-                "moving",
-                call("claimWork", "g/moved"),
-                call("pollTaskUrls", "client"),
-                claimWork={
-                    "ready": False,
-                    "inTheWay": ["a worker claims"],
-                    "toBeMoved": [f"g/{number}" for number in range(12)],
-                },
-            ),
-        ],
-    }
-    with answering((200, json.dumps(report))) as root_url:
-        result = CliRunner().invoke(migration, env=client_env(root_url, CREDENTIALS))
-    assert result.output.splitlines() == [
+    unsigned = call("claimTask", "signature", count=7)
+    worker_types = [
+        worker_type("mixed", *(call("claimTask", *NOTHING[:n], count=10**n) for n in range(4)), unsigned),
+        worker_type(
+            "moved",
+            call("claimWork", count=5),
+            call("claimWork by taskQueueId", count=3),
+            claimWork=READY,
+        ),
+        worker_type("forced", call("claimTask"), policy="required"),
+        worker_type("moving", call("claimWork"), call("pollTaskUrls"), to_be_moved=12),
+    ]
+    report = {"since": SINCE, "until": UNTIL, "recordedSince": SINCE, "workerTypes": worker_types}
+    with answering((200, json.dumps(report))) as url:
+        result = ask_at(url, "migration")
+    assert printed(result).splitlines() == [
         f"Callers from {SINCE} to {UNTIL}, with all their calls on record",
         "",
         "POOL      pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  today's  REQUIRED  CLAIMWORK",

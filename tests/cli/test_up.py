@@ -1,14 +1,15 @@
-"""``legacy-queue up``: the commands that it prints work unchanged, and Ctrl-C loses nothing."""
+"""``legacy-queue up``: the commands that it prints work unchanged, and no page of another site reads it."""
 
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import requests
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.local_processes.azurite import ACCOUNT
 from tests.adapters.amqp_side import consumer
 from tests.system.processes import LONG, wait_until
 
@@ -117,19 +119,28 @@ def exported(text: str) -> str:
     return subprocess.run(shell, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_what_up_prints_runs_a_task_and_watches_it_and_looks_into_its_azurite(tmp_path: Path) -> None:
-    with up("--azurite", "--data-dir", str(tmp_path)) as (_, text):
-        output = tried(text)
-        event = watched(text)
-        page = shown_page(text)
-        account = AzureAccount(exported(text), "lq")
-        queues = {name for name, _ in account.queues("lq-")}
-    assert "hello" in output
-    assert page == "text/html"
-    assert re.search(r" task-(defined|pending) +\S{22} ", event)
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """With an Azurite, and a broker that ends with it."""
+    data_dir = str(tmp_path_factory.mktemp("up"))
+    options = ("--azurite", "--azurite-default-account", "--data-dir", data_dir)
+    with up(*options, program=WITH_RABBITMQ) as started:
+        yield started
+    with pytest.raises(ConnectionRefusedError), consumer(broker_in(started[1]), "taskcluster-queue"):
+        pass
+
+
+def test_what_up_prints_runs_a_task_and_watches_it_and_looks_into_its_azurite(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    _, text = running
+    assert "hello" in tried(text)
+    assert re.search(r" task-(defined|pending) +\S{22} ", watched(text))
+    assert shown_page(text) == "text/html"
     assert "AccountKey" not in text
     printed_queues = dict(re.findall(r"^  (\S+) +(lq-\S+)$", text, re.MULTILINE))
     assert list(printed_queues) == list(PRIORITIES)
+    queues = {name for name, _ in AzureAccount(exported(text), "lq").queues("lq-")}
     assert set(printed_queues.values()) < queues, "the worker has polled them"
 
 
@@ -169,18 +180,79 @@ def test_a_program_that_is_on_the_path_of_this_terminal_alone_has_its_path(tmp_p
     )
 
 
-def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(tmp_path: Path) -> None:
-    options = ("--storage", "memory", "--data-dir", str(tmp_path))
-    with up(*options, program=WITH_RABBITMQ) as (_, text):
-        url = found(r"RabbitMQ publishes the events on (amqp://\S+) ", text)
-        with consumer(url, "taskcluster-queue") as listener:
-            listener.bind("task-pending", "primary.#.p.w.#")
-            task_id = create_task(text)
-            [message] = wait_until(listener.messages)
-        assert json.loads(message.body)["status"]["taskId"] == task_id
-        known = re.sub(r"//guest:[0-9a-f]{48}@", "//guest:guest@", url)
-        assert known != url
-        with pytest.raises(Exception, match="ACCESS_REFUSED"), consumer(known, "taskcluster-queue"):
-            pass
-    with pytest.raises(ConnectionRefusedError), consumer(url, "taskcluster-queue"):
+def broker_in(text: str) -> str:
+    """The URL of the broker that ``up`` has printed."""
+    return found(r"RabbitMQ publishes the events on (amqp://\S+) ", text)
+
+
+def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    _, text = running
+    url = broker_in(text)
+    with consumer(url, "taskcluster-queue") as listener:
+        listener.bind("task-pending", "primary.#.p.w.#")
+        task_id = create_task(text)
+        [message] = wait_until(listener.messages)
+    assert json.loads(message.body)["status"]["taskId"] == task_id
+    known = re.sub(r"//guest:[0-9a-f]{48}@", "//guest:guest@", url)
+    assert known != url
+    with pytest.raises(Exception, match="ACCESS_REFUSED"), consumer(known, "taskcluster-queue"):
         pass
+
+
+# --- what a page in a browser reads from the ports that up opens: nothing
+
+FOREIGN = "queue.evil.example"
+PATHS = ("/events?follow=false", "/v1/ping", "/metrics", "/control/v1/requests", f"/{ACCOUNT}?comp=list")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The process and all that it has started."""
+    yield pid
+    for line in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield from descendants(int(line))
+
+
+def listening(pid: int) -> set[int]:
+    """The TCP ports that the process or its descendants listen on."""
+    inodes = set()
+    for each in descendants(pid):
+        for descriptor in Path(f"/proc/{each}/fd").iterdir():
+            with suppress(OSError):
+                inodes.add(os.readlink(descriptor))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                ports.add(int(local.rpartition(":")[2], 16))
+    return ports
+
+
+def answered(port: int, head: str) -> bytes:
+    """All that the port sends for this request until it closes the connection."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), LONG) as connection, suppress(ConnectionResetError):
+        connection.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
+        while data := connection.recv(65536):
+            received += data
+    return received
+
+
+def test_a_page_of_a_foreign_host_or_origin_reads_nothing_from_any_port(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, text = running
+    ports = listening(process.pid)
+    assert len(ports) == 5, "the server, the three of Azurite, RabbitMQ"
+    assert int(root_url_in(text).rpartition(":")[2]) in ports
+    paths = (*PATHS, f"/v1/task/{create_task(text)}")
+    for port in ports:
+        for path in paths:
+            answer = answered(port, f"GET {path} HTTP/1.1\r\nHost: {FOREIGN}:{port}")
+            assert answer.startswith((b"HTTP/1.1 4", b"AMQP")), (port, path, answer)
+        for method in ("GET", "OPTIONS"):
+            origin = f"Origin: http://{FOREIGN}\r\nAccess-Control-Request-Method: GET"
+            head = f"{method} /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{origin}"
+            assert b"access-control-" not in answered(port, head).lower()

@@ -357,7 +357,7 @@ class Queue(QueueCalls):
         root = Client(ROOT.client_id, ROOT.access_token, ("*",))
         settings = {"storage": "memory", "signing_secrets": SECRETS, **settings}
         self.settings = Settings(clients=(root, *clients), **settings)
-        self.server = build(self.settings, ROOT_URL, self.clock, storage)
+        self.server = build(self.settings, self.root_url, self.clock, storage)
         self.http = TestClient(self.server.app)
         self.secrets = {
             *self.settings.signing_secrets,
@@ -370,12 +370,12 @@ class Queue(QueueCalls):
     def open(
         self, method: str, url: str, data: bytes, headers: dict[str, str], caller: Credentials | None
     ) -> TestResponse:
-        target = url.removeprefix(ROOT_URL)
+        target = url.removeprefix(self.root_url)
         path, _, query = target.partition("?")
         calls: list[Call[Any]] = []  # tests/shapes.py adds that of a declared endpoint
         answer = self.http.open(
             path,
-            base_url=ROOT_URL,
+            base_url=self.root_url,
             query_string=query,
             method=method,
             data=data,
@@ -392,7 +392,7 @@ class Queue(QueueCalls):
 
     def poll_target(self) -> str:
         """Where a worker polls: the target of the signed URL of the pool's lowest priority."""
-        return self.poll_urls()[-1]["signedPollUrl"].removeprefix(ROOT_URL)
+        return self.poll_urls()[-1]["signedPollUrl"].removeprefix(self.root_url)
 
     def delete_message(self, lease: MessageLease) -> TestResponse:
         """As a worker of the pool does it, at the lowest priority."""
