@@ -1,8 +1,7 @@
 """The services on memory storage and a fake clock. A test can intercept each call."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,9 +15,8 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.ports import Broker, Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
+from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
-from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import Storage, TaskStore, TimerRow, TimerStore
@@ -41,7 +39,6 @@ PublishedEvent = tuple[str, str, int | None]  # an event: exchange, taskId or ta
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 CLAIM_TIMEOUT = timedelta(minutes=20)
 POLL_VISIBILITY = timedelta(minutes=5)
-CLAIM_WORK_WAIT = timedelta(seconds=20)
 SAS_LIFE = timedelta(minutes=30)
 UPLOAD_URL = "http://queue.test/uploads"
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -53,7 +50,7 @@ HIGH = WorkQueue(PROVISIONER, WORKER_TYPE, "high")
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
 SETTINGS = ServiceSettings(
-    [SECRET], ISSUER, CLAIM_TIMEOUT, SAS_LIFE, POLL_VISIBILITY, timedelta(seconds=20), UPLOAD_URL
+    (SECRET, OLD_SECRET), ISSUER, CLAIM_TIMEOUT, SAS_LIFE, POLL_VISIBILITY, 20 * SECOND, UPLOAD_URL
 )
 
 
@@ -77,19 +74,13 @@ def published_event(event: Event) -> PublishedEvent:
 class Harness:
     """One storage, and any number of server replicas on it."""
 
-    def __init__(
-        self,
-        *,
-        required: Iterable[str] = (),
-        secrets: Sequence[bytes] = (SECRET, OLD_SECRET),
-        broker: FakeBroker | None = None,
-    ) -> None:
+    def __init__(self, required: Iterable[str] = ()) -> None:
         self.clock = FakeClock(NOW)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, self.clock)
         self.timer_table = self.account.table(f"{PREFIX}timers")
-        self.broker = broker or FakeBroker()
-        self._required, self._secrets = frozenset(required), secrets
+        self.broker = FakeBroker()
+        self._required = frozenset(required)
         self._events_read = 0
         self._replicas = 0
         self.services = self.replica()
@@ -100,22 +91,17 @@ class Harness:
         *,
         caches_tasks: bool = False,
         wrap_tasks: Callable[[TaskStore], TaskStore] | None = None,
-        secrets: Sequence[bytes] | None = None,
         clock: Clock | None = None,
-        resolves: bool = True,
-        claim_work_wait: timedelta = CLAIM_WORK_WAIT,
         account: StorageAccount | None = None,
-        threads: Threads = SequentialExecutor,
         shards: int = 1,
         waiter: Waiter | None = None,
+        **settings: Any,
     ) -> Services:
         """The services of a new process without threads. ``intercept`` wraps each call of its stores.
 
         It reads a task for each decision, unless it ``caches_tasks``. ``wrap_tasks`` replaces its task store.
-        ``account`` defaults to that of the harness. Concurrent calls happen in order, unless ``threads``
-        are given.
+        ``account`` defaults to that of the harness. Concurrent calls happen in order.
         """
-        secrets = secrets or self._secrets
         storage = Storage(account or self.account, PREFIX, clock or self.clock, shards)
         self._replicas += 1  # so that rows have the same names in each run
         timers = TimerStore(
@@ -125,14 +111,9 @@ class Harness:
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(Broker, self.broker, intercept, "broker.")
-        settings = replace(
-            SETTINGS,
-            secrets=secrets,
-            claim_work_wait=claim_work_wait,
-            proof_required=self._required,
-            resolves=resolves,
-        )
-        return Services(storage, broker, clock or self.clock, waiter or SystemWaiter(), settings, threads)
+        changed = replace(SETTINGS, proof_required=self._required, **settings)
+        waiter, clock = waiter or SystemWaiter(), clock or self.clock
+        return Services(storage, broker, clock, waiter, changed, SequentialExecutor)
 
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""
@@ -166,14 +147,10 @@ class Harness:
         rows = (stored(row)[0] for row in self.timer_table.page([], "", 1000).rows)
         return sorted(rows, key=lambda row: row.timer.due)
 
-    def lose_timers(self) -> None:
-        """Delete all timers."""
-        for row in self.timers():
-            self.timer_table.delete(row.partition, row.key)
-
     def kill_process(self) -> None:
         """Lose the process and all timers. A new process serves from now on."""
-        self.lose_timers()
+        for row in self.timers():
+            self.timer_table.delete(row.partition, row.key)
         self.services = self.replica()
 
     def create(self, **changes: Any) -> str:
@@ -211,24 +188,18 @@ class Harness:
         """Delete the message, as a worker does with its delete URL."""
         self.account.queue(queue.name(PREFIX)).delete(message.lease)
 
-    def delete_if_leased(self, message: Message, queue: WorkQueue = QUEUE) -> None:
-        """``delete``, by a worker that ignores Azure's 400 and 404."""
-        with suppress(MessageNotFound, PopReceiptMismatch):
-            self.delete(message, queue)
-
     def claim(
         self,
         message: Message,
         worker: Worker = ALICE,
         services: Services | None = None,
         proof: ClaimProof | None = None,
-        run_id: int | None = None,
     ) -> Mapping[str, Any]:
         """Claim with the message as proof, as the draft says. A deployed worker sends ``ClaimProof()``."""
         services = services or self.services
         return services.claims.claim(
             services.tasks.recall(message.task_id),
-            message.run_id if run_id is None else run_id,
+            message.run_id,
             worker,
             message.proof if proof is None else proof,
         )
@@ -244,12 +215,6 @@ class Harness:
         run_id = len(self.task(task_id).runs) - 1
         self.services.claims.claim(self.task(task_id), run_id, worker, ClaimProof())
         return self.services.tasks.report(task_id, run_id, state, state)
-
-    def complete_by(self, services: Services, task_id: str) -> None:
-        """Claim and complete the task with these services, and run their timers."""
-        services.claims.claim(self.task(task_id), 0, ALICE, ClaimProof())
-        self.complete(task_id, services=services)
-        self.run_timers(services=services)
 
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         """The worker reports worker-shutdown."""
@@ -304,23 +269,21 @@ class FaultAt:
     def __call__(self, name: str, call: Callable[[], Any]) -> Any:
         if self._crash:
             raise self._crash
+        if self._of not in ("", name):
+            return call()
+        self._left -= 1
+        if self._left != -1:
+            return call()
+        self.happened = True
         try:
-            return self._call(name, call)
+            if self._before:
+                self._before()
+            result = call()
+            if self._after:
+                self._after()
         except Crash as crash:
             self._crash = crash
             raise
-
-    def _call(self, name: str, call: Callable[[], Any]) -> Any:
-        is_now = False
-        if self._of in ("", name):
-            is_now = self._left == 0
-            self._left -= 1
-        self.happened |= is_now
-        if is_now and self._before:
-            self._before()
-        result = call()
-        if is_now and self._after:
-            self._after()
         return result
 
 

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -89,8 +90,8 @@ class Server:
         self.services = Services(self.storage, self.broker, self.clock, SystemWaiter(), settings)
         self.control = self.services.clock_control()
 
-    def create(self, task_id: str | None = None, deadline: timedelta = DAY, **changes: Any) -> str:
-        task_id, now = task_id or slugid(), self.clock.now()
+    def create(self, deadline: timedelta = DAY, **changes: Any) -> str:
+        task_id, now = slugid(), self.clock.now()
         body = task_body(now, deadline=format_time(now + deadline), **changes)
         self.services.tasks.create(task_id, body)
         return task_id
@@ -123,10 +124,7 @@ def test_timers_fire_at_their_times_and_in_order(server: Server) -> None:
     assert server.runs(early) == [("deadline-exceeded", 30 * MINUTE)]
     assert server.runs(late) == [("deadline-exceeded", HOUR)]
     assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
-    assert server.ended_runs() == [
-        (early, 0),
-        (late, 0),
-    ]
+    assert server.ended_runs() == [(early, 0), (late, 0)]
     assert server.control.state().now == NOW + 2 * HOUR
 
 
@@ -137,6 +135,16 @@ def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
     server.control.advance(HOUR)
     assert [server.services.tasks.load(task_id).runs[0].resolved for task_id in tasks] == taken_until
     assert server.clock.now() > server.wall.wall_time() + HOUR - MINUTE
+
+
+def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None:
+    server.control.freeze()
+    server.wall.advance(HOUR)
+    server.control.advance(MINUTE)
+    state = server.control.state()
+    assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE, MINUTE - HOUR, True)
+    server.control.release()
+    assert not server.control.state().is_frozen
 
 
 def test_only_the_clock_of_memory_storage_can_be_moved(harness: Harness) -> None:
@@ -156,18 +164,19 @@ def test_a_move_runs_the_periodic_jobs_that_are_due(server: Server) -> None:
     assert server.storage.tasks.load(task_id) is None
 
 
-def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
-    server = Server()
-    tasks = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
+def test_a_move_takes_few_steps_while_the_broker_is_away_and_tasks_end_at_their_times(server: Server) -> None:
+    claimed = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
     server.broker.capacity = 0
+    pending = server.create(deadline=HOUR)
     server.control.advance(WEEK)
-    assert [server.runs(task_id) for task_id in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
+    assert [server.runs(task_id) for task_id in claimed] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
+    assert server.runs(pending) == [("deadline-exceeded", HOUR)]
     assert server.clock.moves < 10
     server.broker.capacity = None
     assert server.services.publisher.check()
     server.services.timers.retry_now()
     server.control.advance(MINUTE)
-    assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in tasks)
+    assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in [*claimed, pending])
 
 
 def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
@@ -185,10 +194,8 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
         moved.control.advance(DAY)
     assert [reason for task_id in tasks for reason, _ in moved.runs(task_id)] == ["deadline-exceeded", None]
     [move] = moved.services.inspection.clock_moves
-    assert (move.what, move.facts["movedTo"]) == (
-        "the clock was moved by 1h, and no further",
-        format_time(NOW + HOUR),
-    )
+    assert move.what == "the clock was moved by 1h, and no further"
+    assert move.facts["movedTo"] == format_time(NOW + HOUR)
 
 
 @contextmanager
@@ -196,17 +203,13 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
     """A request of claimWork waits in real time and was polled for; at the end the list has its claims."""
     claims: list[Mapping[str, Any]] = []
     polls = server.calls.names.count("receive")
-
-    def wait() -> None:
-        answer = server.services.claim_work.claim(PROVISIONER, WORKER_TYPE, BOB, 1, lambda: False)
-        claims.extend(answer["tasks"])
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    assert wait_until(lambda: server.services.pollers.waiting() == 1)
-    assert wait_until(lambda: server.calls.names.count("receive") > polls)
-    yield claims
-    thread.join()
+    claim = server.services.claim_work.claim
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(claim, PROVISIONER, WORKER_TYPE, BOB, 1, lambda: False)
+        assert wait_until(lambda: server.services.pollers.waiting() == 1)
+        assert wait_until(lambda: server.calls.names.count("receive") > polls)
+        yield claims
+        claims.extend(waits.result()["tasks"])
 
 
 def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
@@ -236,10 +239,3 @@ def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> N
     claim = server.services.claims.claim(task, 0, ALICE, ClaimProof())
     expires = json.loads(claim["credentials"]["certificate"])["expiry"]
     assert expires == epoch_milliseconds(server.wall.wall_time() + CLAIM_TIMEOUT + 15 * MINUTE)
-
-
-def test_a_task_ends_at_its_deadline_while_the_broker_is_away(server: Server) -> None:
-    server.broker.capacity = 0
-    task_id = server.create(deadline=HOUR)
-    server.control.advance(WEEK)
-    assert server.runs(task_id) == [("deadline-exceeded", HOUR)]

@@ -42,20 +42,21 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 
-def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(
-    harness: Harness,
-) -> None:
+def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
     for _ in range(299):  # rows of tasks that have expired
         harness.storage.dependencies.add(required, Dependent(slugid(), "all-completed"), expires)
     waiting = harness.create(dependencies=[required])
-    server = harness.replica(calls)
-    harness.complete_by(server, required)
+    harness.services = harness.replica(calls)
+    harness.run(required)
+    harness.run_timers()
     assert harness.states(waiting) == ["pending"]
     assert calls.names.count("dependency.dependents") == 4
     calls.names.clear()
-    harness.complete_by(server, harness.create())
+    task_id = harness.create()
+    harness.run(task_id)
+    harness.run_timers()
     assert [name for name in calls.names if name.startswith("dependency.")] == ["dependency.has_any"]
 
 

@@ -109,7 +109,7 @@ def test_a_process_that_dies_before_it_publishes_leaves_the_mark_of_what_another
     dying = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
     with pytest.raises(Crash):
         dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
-    harness.lose_timers()
+    harness.kill_process()
     harness.complete(task_id, services=harness.replica())
     assert of_task(harness.events(), task_id) == LIFE
 

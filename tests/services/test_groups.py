@@ -1,13 +1,18 @@
 """Task groups: each has one scheduler, and is resolved when its last active task is."""
 
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from tests.services.harness import MINUTE, SECOND, Crash, FaultAt, Harness, failing, task_body
+from legacy_queue.domain.times import format_time
+from legacy_queue.stores import Group
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Crash, FaultAt, Harness, failing, task_body
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)
@@ -24,8 +29,14 @@ def active(harness: Harness, group: str = GROUP) -> int:
     return sum(row.task_group_id == group for row in rows)
 
 
-def member(harness: Harness, **changes: Any) -> str:
-    return harness.create(taskGroupId=GROUP, **changes)
+def body(**changes: Any) -> dict[str, Any]:
+    return task_body(**{"taskGroupId": GROUP, "schedulerId": "scheduler", **changes})
+
+
+def member(harness: Harness, task_id: str = "", **changes: Any) -> str:
+    task_id = task_id or slugid()
+    harness.services.tasks.create(task_id, body(**changes))
+    return task_id
 
 
 def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
@@ -46,9 +57,9 @@ def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harn
     task_id = slugid()
     slow = harness.replica(FaultAt(0, of="join", after=lambda: harness.run_timers(16 * SECOND)))
     with pytest.raises(ServiceUnavailable):
-        slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
+        slow.tasks.create(task_id, body())
     assert harness.storage.tasks.load(task_id) is None
-    harness.services.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    member(harness, task_id)
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
@@ -60,7 +71,7 @@ def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_gro
 
     task_id = slugid()
     slow = harness.replica(FaultAt(0, of="insert", after=meanwhile))
-    slow.tasks.create(task_id, task_body(taskGroupId=GROUP))
+    slow.tasks.create(task_id, body())
     assert active(harness) == 0
 
 
@@ -74,22 +85,18 @@ def test_a_create_that_stood_still_while_its_group_was_sealed_and_canceled_is_ca
 
     member(harness)
     slow = harness.replica(FaultAt(0, of="insert", before=meanwhile))
-    assert slow.tasks.create(slugid(), task_body(taskGroupId=GROUP)).runs[-1].reason_resolved == "canceled"
+    assert slow.tasks.create(slugid(), body()).runs[-1].reason_resolved == "canceled"
 
 
 @pytest.mark.parametrize("fault", [None, ServiceUnavailable("away"), Crash()], ids=repr)
 def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
     harness: Harness, fault: BaseException | None
 ) -> None:
-    task_id, body = slugid(), task_body(taskGroupId=GROUP)
+    task_id, definition = slugid(), body()
+    create_again = lambda: harness.services.tasks.create(task_id, definition)  # noqa: E731
     with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    leave = FaultAt(
-        0,
-        of="leave",
-        before=lambda: harness.services.tasks.create(task_id, body),
-        after=failing(fault) if fault else None,
-    )
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, definition)
+    leave = FaultAt(0, of="leave", before=create_again, after=failing(fault) if fault else None)
     leaving = harness.replica(leave)
     with suppress(Crash):
         harness.run_timers(16 * SECOND, services=leaving)
@@ -103,13 +110,8 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
 # The founder: the task whose taskId is the taskGroupId
 
 
-def founder(harness: Harness, **changes: Any) -> str:
-    harness.services.tasks.create(GROUP, task_body(taskGroupId=GROUP, **changes))
-    return GROUP
-
-
 def test_a_group_is_not_resolved_before_its_founder(harness: Harness) -> None:
-    founder(harness)
+    member(harness, GROUP)
     harness.run(member(harness))
     assert resolutions(harness) == 0
     harness.run(GROUP)
@@ -119,6 +121,104 @@ def test_a_group_is_not_resolved_before_its_founder(harness: Harness) -> None:
 def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> None:
     member(harness, schedulerId="the member's")
     with pytest.raises(RequestConflict, match='has the schedulerId "the member\'s"'):
-        founder(harness, schedulerId="another")
+        member(harness, GROUP, schedulerId="another")
     assert harness.storage.tasks.load(GROUP) is None
-    founder(harness, schedulerId="the member's")
+    member(harness, GROUP, schedulerId="the member's")
+
+
+# a sealed group takes no new task; canceling and changing the priority of all tasks of a group
+
+
+def seal(harness: Harness) -> Group:
+    return harness.services.groups.seal(GROUP)
+
+
+def cancel(harness: Harness) -> list[str]:
+    return sorted(harness.services.group_changes.cancel(GROUP))
+
+
+def refuses(harness: Harness, task_id: str = "") -> bool:
+    """Whether the task, by default a new one, is refused since the group is sealed."""
+    try:
+        member(harness, task_id)
+    except RequestConflict as refusal:
+        return f"task group {GROUP} is sealed" in refusal.message
+    return False
+
+
+def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
+    member(harness)
+    first = seal(harness)
+    assert first.sealed == NOW
+    harness.clock.advance(HOUR)
+    assert seal(harness) == first
+    assert harness.events()[-2:] == [("task-group-sealed", GROUP, None)] * 2
+    assert harness.broker.published[-1].payload["sealed"] == format_time(NOW)
+
+
+def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
+    member(harness)
+    seal(harness)
+    assert refuses(harness, GROUP)
+    with pytest.raises(ResourceNotFound):
+        harness.services.tasks.load(GROUP)
+    assert refuses(harness, GROUP)
+
+
+def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -> None:
+    running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
+    done = member(harness)
+    harness.run(done)
+    pending, founder = member(harness), member(harness, GROUP)
+    unscheduled = member(harness, dependencies=[pending])
+    other = harness.create()
+    seal(harness)
+    assert cancel(harness) == sorted([running, pending, founder, unscheduled])
+    canceled = {harness.states(task_id)[-1] for task_id in (running, pending, founder, unscheduled)}
+    assert canceled == {"exception canceled"}
+    assert (harness.states(done), harness.states(other)) == (["completed completed"], ["pending"])
+    assert harness.services.group_changes.size(GROUP) == 5
+    harness.run_timers()
+    assert harness.events().count(("task-group-resolved", GROUP, None)) >= 1
+
+
+def test_the_log_counts_what_is_changed_every_two_seconds(
+    harness: Harness, logs: list[MutableMapping[str, Any]]
+) -> None:
+    def slow(name: str, call: Callable[[], Any]) -> Any:
+        harness.clock.advance(3 * SECOND / 100 if name == "replace" else timedelta(0))
+        return call()
+
+    for _ in range(110):
+        member(harness)
+    seal(harness)
+    harness.replica(slow).group_changes.change_priority(GROUP, "high", ("raise", "lower"))
+    counts = [entry["changed"] for entry in logs if entry["event"] == "task-group-changing"]
+    assert counts == [99]  # the id of the group is looked at as that of a task too
+
+
+def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None:
+    task_id = member(harness)
+    with pytest.raises(RequestConflict, match="sealTaskGroup first"):
+        cancel(harness)
+    assert harness.states(task_id) == ["pending"]
+
+
+def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:
+    member(harness, GROUP)
+    late = slugid()
+    dying = harness.replica(FaultAt(0, of="insert", before=failing(Crash())))
+    with pytest.raises(Crash):
+        dying.tasks.create(late, body())
+    seal(harness)
+    task = replace(harness.task(GROUP), task_id=late)
+    replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task)))
+    assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
+
+
+def test_a_change_whose_summary_cannot_be_published_is_unavailable(harness: Harness) -> None:
+    task_id = member(harness)
+    harness.broker.capacity = 0
+    with pytest.raises(ServiceUnavailable, match="task-group-priority-changed"):
+        harness.services.group_changes.change_priority(GROUP, "high", ("raise", "lower"))
+    assert harness.task(task_id).priority == "high"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from urllib.parse import parse_qs, urlsplit
 
 from legacy_queue.domain.priority import MAX_SHARDS, PRIORITIES, WorkQueue, rotated, work_queues
 from legacy_queue.services.composition import Services
@@ -104,3 +105,15 @@ def test_after_their_number_was_lowered_the_sweeper_offers_what_is_not_polled() 
     for _ in range(2):
         harness.sweep(11 * MINUTE)
     assert {*claimed(harness.services)} == tasks - found
+
+
+def test_a_worker_gets_urls_of_all_queues_from_15_minutes_ago_for_30_minutes_from_now() -> None:
+    """The tests in tests/stores show that the URLs work."""
+    answer = with_shards(SHARDS).services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
+    assert answer["expires"] == "2030-01-02T03:34:05.678Z"
+    assert len(answer["queues"]) == len(QUEUES)
+    for queue in answer["queues"]:
+        query = parse_qs(urlsplit(queue["signedPollUrl"]).query)
+        assert query["visibilitytimeout"] == ["300"]
+        assert query["st"][0].startswith("2030-01-02T02:49:0")
+        assert query["se"][0].startswith("2030-01-02T03:34:0")

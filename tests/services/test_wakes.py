@@ -1,40 +1,19 @@
 """Processes on Azure tell each other what they offer: see the theory in services/claim_work/wakes.py."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.services.claim_work.wakes import Wakes
-from legacy_queue.services.composition import Services
-from legacy_queue.stores import OfferStore, Storage
+from legacy_queue.stores import OfferStore
 from tests.memory_server import FakeClock, MemoryTable
-from tests.services.harness import (
-    ALICE,
-    HIGH,
-    NOW,
-    PREFIX,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    SECRET,
-    WORKER_TYPE,
-    FaultAt,
-    Harness,
-    failing,
-    task_body,
-)
+from tests.services.harness import HIGH, NOW, QUEUE, SECOND, FaultAt, failing
 from tests.services.ports import intercept_port
-from tests.simulation.world import SETTINGS
-from tests.system.processes import wait_until
 
 NO_DELAY = timedelta(0)
 BEGAN = FakeClock(NOW).monotonic()
@@ -77,19 +56,12 @@ def test_a_process_that_waits_is_told_of_each_offer_of_another_once(shared: Shar
     here, there = shared.process(), shared.process()
     assert here.exchange() == []
     there.offer()
-    assert here.exchange() == [QUEUE]
-    assert here.exchange() == []
+    assert (here.exchange(), here.exchange(), there.exchange()) == ([QUEUE], [], [])
     there.offer(HIGH)
     assert here.exchange() == [HIGH]
     there.offer()
     there.offer()
     assert here.exchange() == [QUEUE]
-
-
-def test_a_process_is_not_told_of_its_own_offers(shared: Shared) -> None:
-    here = shared.process()
-    here.offer()
-    assert here.exchange() == []
 
 
 def test_the_forks_of_a_process_tell_each_other(shared: Shared) -> None:
@@ -179,68 +151,3 @@ def test_an_offer_is_told_after_storage_was_away(shared: Shared, applied: str) -
         there.offer()
     there.exchange(waits=False)
     assert here.exchange() == [QUEUE]
-
-
-# --- with pollers
-
-
-class Servers:
-    """Two servers on one storage, which tell each other."""
-
-    def __init__(self) -> None:
-        self.harness = Harness()
-        self.here, self.there = self._server(), self._server()
-
-    def _server(self) -> Services:
-        harness = self.harness
-        storage = Storage(harness.account, PREFIX, harness.clock)
-        settings = replace(SETTINGS, secrets=[SECRET], claim_work_wait=60 * SECOND, tells_offers_as=slugid)
-        return Services(storage, harness.broker, harness.clock, SystemWaiter(), settings)
-
-    def wait_here(self, act: Callable[[], object]) -> Any:
-        """The taskIds of a claimWork that waits here while ``act`` is done. No poll is due by itself."""
-        is_left: list[bool] = []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(
-                self.here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: bool(is_left)
-            )
-            wait_until(self.here.pollers.waiting)
-            try:
-                act()
-                return [claim["status"]["taskId"] for claim in waiting.result(30)["tasks"]]
-            finally:
-                is_left.append(True)
-                self.here.stopping.set()
-                self.here.pollers.end()
-
-    def create(self, task_id: str) -> None:
-        self.there.tasks.create(task_id, task_body(self.harness.clock.now()))
-
-    def exchange(self) -> None:
-        self.there.pollers.watch()
-        self.here.pollers.watch()
-
-
-def test_a_process_that_ends_tells_its_last_offers() -> None:
-    servers, task_id = Servers(), slugid()
-
-    def offer_and_end() -> None:
-        servers.exchange()
-        servers.create(task_id)
-        servers.there.background().stop()
-        servers.here.pollers.watch()
-
-    assert servers.wait_here(offer_and_end) == [task_id]
-
-
-def test_a_message_that_another_process_releases_is_told_of() -> None:
-    servers = Servers()
-    task_id = servers.harness.create()  # by a process that does not tell
-    storage = Storage(servers.harness.account, PREFIX, servers.harness.clock)
-    [message] = storage.work_queues.receive(QUEUE, 1, 20 * SECOND)
-
-    def release() -> None:
-        servers.there.pollers.release(QUEUE, message)
-        servers.exchange()
-
-    assert servers.wait_here(release) == [task_id]

@@ -1,4 +1,4 @@
-"""Processes on one file: each notices what another has written."""
+"""Processes on one storage: each notices what another has written, or is told of it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -6,15 +6,15 @@ from pathlib import Path
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.domain.ids import slugid
-from tests.services.harness import ALICE, PREFIX, PROVISIONER, WORKER_TYPE, Harness, task_body
+from tests.services.harness import ALICE, PREFIX, PROVISIONER, SECOND, WORKER_TYPE, Harness, task_body
 from tests.system.processes import wait_until
 
-SECOND = timedelta(seconds=1)
 
-
-def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path) -> None:
+def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(
+    tmp_path: Path, harness: Harness
+) -> None:
     """The clock stands still, so that no poll is due by itself."""
-    file, harness = StorageFile(tmp_path), Harness()
+    file = StorageFile(tmp_path)
     file.prepare()
     accounts = [EmbeddedAccount(file, harness.clock, "http://127.0.0.1:1", PREFIX) for _ in range(2)]
     here, there = (harness.replica(account=account, claim_work_wait=60 * SECOND) for account in accounts)
@@ -22,9 +22,8 @@ def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(tmp
     here.background()  # has a thread for that
     task_id = slugid()
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(
-            here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: not accounts
-        )
+        is_left = lambda: not accounts  # noqa: E731
+        waiting = threads.submit(here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, is_left)
         wait_until(here.pollers.waiting)
 
         def stays() -> bool:
@@ -46,3 +45,18 @@ def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(tmp
     assert claim["status"]["taskId"] == task_id
     for account in accounts:
         account.close()
+
+
+def test_a_poll_that_waits_gets_the_last_work_of_a_process_that_tells_and_ends(harness: Harness) -> None:
+    here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers_as=slugid) for _ in range(2))
+    task_id = slugid()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
+        wait_until(here.pollers.waiting)
+        for server in (there, here):
+            server.pollers.watch()
+        there.tasks.create(task_id, task_body())
+        there.background().stop()
+        here.pollers.watch()
+        (claim,) = waiting.result()["tasks"]
+    assert claim["status"]["taskId"] == task_id

@@ -1,8 +1,9 @@
 """The poller of a pool, which polls for all requests of a process that wait for its work."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -15,14 +16,8 @@ from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
-from legacy_queue.services.claim_work.work_poller import (
-    QueueAndMessage,
-    SharedPolling,
-    WaitingRequest,
-    WorkPoller,
-)
+from legacy_queue.services.claim_work.work_poller import SharedPolling, WaitingRequest, WorkPoller
 from legacy_queue.services.gate import Gate
-from legacy_queue.stores import WorkQueues
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE
 from tests.system.processes import wait_until
@@ -31,7 +26,6 @@ QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True
 MS = timedelta(milliseconds=1)
 
 
-@dataclass
 class Scene:
     """A poller that polls when the test says so.
 
@@ -39,48 +33,52 @@ class Scene:
     ``during`` is called within each receive.
     """
 
-    clock: FakeClock = field(default_factory=lambda: FakeClock(NOW))
-    stopping: threading.Event = field(default_factory=threading.Event)
-    released: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOW)
+        self.stopping = threading.Event()
         self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
-        self.semaphore = threading.BoundedSemaphore()
         self.polls: list[str] = []
         self.counts: list[int] = []
+        self.released: list[str] = []
         self.during: Callable[[], object] = lambda: None
         self.wakes: Wakes | None = None
         self.poller = self.new_poller()
 
-    def new_poller(self, work_queues: WorkQueues | None = None) -> WorkPoller:
-        scene = self
-
-        class Queues:
-            def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-                scene.polls.append(queue.priority)
-                scene.counts.append(count)
-                received = scene.storage.work_queues.receive(queue, count, hidden_for)
-                scene.during()
-                return received
-
-            def hide(self, _queue: WorkQueue, _lease: object, text: str, _delay: timedelta) -> None:
-                scene.released.append(text)
-
-        queues: Any = work_queues or Queues()
-        shared = SharedPolling(
-            queues, self.clock, SystemWaiter(), self.stopping, Gate(), self.semaphore, self.wakes
-        )
+    def new_poller(self) -> WorkPoller:
+        queues: Any = self
+        one = threading.BoundedSemaphore()
+        waiter = SystemWaiter()
+        shared = SharedPolling(queues, self.clock, waiter, self.stopping, Gate(), one, self.wakes)
         return WorkPoller(tuple(QUEUES.values()), shared)
+
+    def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
+        """``WorkQueues.receive``."""
+        self.polls.append(queue.priority)
+        self.counts.append(count)
+        received = self.storage.work_queues.receive(queue, count, hidden_for)
+        self.during()
+        return received
+
+    def hide(self, _queue: WorkQueue, _lease: object, text: str, _delay: timedelta) -> None:
+        """``WorkQueues.hide``."""
+        self.released.append(text)
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
         for text in texts:
             self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
 
-    def wait(self, count: int = 1, is_disconnected: bool = False) -> WaitingRequest:
-        request = WaitingRequest(count, lambda: is_disconnected, self.clock.monotonic())
+    def wait(self, count: int = 1, is_disconnected: Callable[[], bool] = lambda: False) -> WaitingRequest:
+        """A request waits that this poller polls for."""
+        request = WaitingRequest(count, is_disconnected, self.clock.monotonic())
         self.poller.add(request)
         self.clock.advance(MS)
         return request
+
+    def ask(self, count: int = 1) -> list[str]:
+        """What a request gets that polls itself unless another does."""
+        request = WaitingRequest(count, lambda: False, self.clock.monotonic())
+        polled = self.poller.wait(request, HOUR, starts=self.poller.add(request))
+        return [message.text for _, message in polled]
 
 
 def texts(request: WaitingRequest) -> list[str]:
@@ -117,39 +115,38 @@ def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> Non
 
 def test_a_request_that_disconnects_during_the_poll_gets_no_work(scene: Scene) -> None:
     scene.offer("a task")
-    is_disconnected: list[bool] = []
-    disconnected = WaitingRequest(1, lambda: bool(is_disconnected), scene.clock.monotonic())
-    scene.poller.add(disconnected)
-    scene.clock.advance(MS)
+    disconnected = scene.wait(is_disconnected=lambda: bool(scene.polls))
     stays = scene.wait()
-    scene.during = lambda: is_disconnected.append(True)
     scene.poller.poll_once()
     assert (texts(disconnected), texts(stays)) == ([], ["a task"])
     assert disconnected.ready.is_set()
 
 
-def test_messages_that_no_request_waits_for_are_released(scene: Scene) -> None:
+def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(scene: Scene) -> None:
+    scene.wakes, there = (Wakes(scene.storage.offers, scene.clock, slugid) for _ in range(2))
+    scene.poller = scene.new_poller()
     scene.offer("a", "b", priority="highest")
     request = scene.wait(2)
     scene.during = lambda: scene.poller.remove(request)
     scene.poller.poll_once()
-    assert scene.released == ["a", "b"]
-    assert texts(request) == []
+    assert (texts(request), scene.released) == ([], ["a", "b"])
+    told: list[WorkQueue] = []
+    for wakes in (scene.wakes, there):
+        wakes.exchange(told.append, scene.poller.poll_now, waits=True)
+    assert told == [QUEUES["highest"]]
 
 
 def test_a_removed_request_gets_no_work(scene: Scene) -> None:
     scene.offer("a task")
-    removed: list[WaitingRequest] = []
 
     def remove() -> bool:
         if scene.polls:
-            scene.poller.remove(removed[0])
+            scene.poller.remove(request)
         return False
 
-    removed.append(WaitingRequest(1, remove, scene.clock.monotonic()))
-    scene.poller.add(removed[0])
+    request = scene.wait(is_disconnected=remove)
     scene.poller.poll_once()
-    assert (texts(removed[0]), scene.released) == ([], ["a task"])
+    assert (texts(request), scene.released) == ([], ["a task"])
 
 
 def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
@@ -182,40 +179,27 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
 
 
 def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
-    requests = [WaitingRequest(count, lambda: False, scene.clock.monotonic()) for count in (0, 1, 1)]
-    received: dict[WaitingRequest, list[str]] = {}
-
-    def wait(request: WaitingRequest) -> None:
-        polled = scene.poller.wait(request, HOUR, starts=scene.poller.add(request))
-        received[request] = [message.text for _, message in polled]
-
-    threads = [threading.Thread(target=wait, args=[request]) for request in requests]
-    for thread in threads:
-        thread.start()
-    scene.offer("a", "b")
-    scene.poller.on_offer(QUEUES["lowest"])
-    for thread in threads[1:]:
-        thread.join(60)
-    assert sorted(received[requests[1]] + received[requests[2]]) == ["a", "b"]
-    assert not requests[0].ready.is_set()
-    scene.stopping.set()
-    threads[0].join(60)
-    assert requests[0].ready.is_set()
+    with ThreadPoolExecutor(3) as threads:
+        idle, *asked = [threads.submit(scene.ask, count) for count in (0, 1, 1)]
+        scene.offer("a", "b")
+        scene.poller.on_offer(QUEUES["lowest"])
+        try:
+            assert sorted(text for call in asked for text in call.result(60)) == ["a", "b"]
+            assert not idle.done()
+        finally:
+            scene.stopping.set()
+    assert idle.result() == []
 
 
 def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
-    def wait() -> Sequence[QueueAndMessage]:
-        request = WaitingRequest(1, lambda: False, scene.clock.monotonic())
-        return scene.poller.wait(request, HOUR, starts=scene.poller.add(request))
-
     scene.offer("a task")
     usual = threading.stack_size(2**46)  # no machine has that much
     try:
         with pytest.raises(ServiceUnavailable, match="work cannot be polled now"):
-            wait()
+            scene.ask()
     finally:
         threading.stack_size(usual)
-    assert [message.text for _, message in wait()] == ["a task"]
+    assert scene.ask() == ["a task"]
 
 
 # --- several pools
@@ -223,7 +207,6 @@ def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene)
 
 def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -> None:
     """A client that waits on 1,200 pools would slow all other calls."""
-    stopping = threading.Event()
     polled: list[str] = []
     go_on = threading.Event()
 
@@ -235,31 +218,28 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
             assert go_on.wait(30)
             return []
 
-    registry = PollerRegistry(Queues(), FakeClock(NOW), SystemWaiter(), stopping, Gate())  # type: ignore[arg-type]
-    requests = [WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True) for _ in range(8)]
-    threads = [
-        threading.Thread(target=registry.wait, args=[PROVISIONER, f"w{number}", request, HOUR])
-        for number, request in enumerate(requests)
-    ]
+    def ask(worker_type: str) -> None:
+        request = WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True)
+        registry.wait(PROVISIONER, worker_type, request, HOUR)
+
+    queues: Any = Queues()
+    registry = PollerRegistry(queues, FakeClock(NOW), SystemWaiter(), threading.Event(), Gate())
     go_on.set()
-    registry.wait(PROVISIONER, "w7", WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True), HOUR)
+    ask("w7")
     go_on.clear()
     polled.clear()
-    for thread in threads[:4]:
-        thread.start()
-    assert wait_until(lambda: len(polled) == 4)
-    registry.on_offer(WorkQueue(PROVISIONER, "w7", "lowest"))
-    for thread in threads[4:]:
-        thread.start()
-    assert wait_until(lambda: registry.waiting() == 8)
-    assert wait_until(lambda: len(polled) == 5)
-    assert polled[4] == "w7"
-    go_on.set()
-    for thread in threads:
-        thread.join(30)
-    assert {worker_type: polled.count(worker_type) for worker_type in polled} == dict.fromkeys(
-        [f"w{number}" for number in range(8)], len(PRIORITIES)
-    )
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(4):
+            threads.submit(ask, f"w{number}")
+        assert wait_until(lambda: len(polled) == 4)
+        registry.on_offer(WorkQueue(PROVISIONER, "w7", "lowest"))
+        for number in range(4, 8):
+            threads.submit(ask, f"w{number}")
+        assert wait_until(lambda: registry.waiting() == 8)
+        assert wait_until(lambda: len(polled) == 5)
+        assert polled[4] == "w7"
+        go_on.set()
+    assert Counter(polled) == {f"w{number}": len(PRIORITIES) for number in range(8)}
 
 
 def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers(scene: Scene) -> None:
