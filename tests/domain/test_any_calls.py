@@ -1,0 +1,134 @@
+"""Any calls, in any order, keep what a task promises for its whole life.
+
+The pure half of C1 in design/reliability.md. Servers that do this at once, among faults, are in
+tests/simulation.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.errors import QueueError
+from legacy_queue.domain.events import EVER, Event, events_since
+from legacy_queue.domain.ids import MAX_RUNS
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.task import Run, Task, Worker
+from tests.domain.tasks import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    DAY,
+    HELD,
+    HOUR,
+    MINUTE,
+    MS,
+    NOW,
+    POLLED,
+    TASK_ID,
+    definition,
+)
+
+Act = Callable[[Task, datetime], Outcome]
+REQUIRED_ID = "eWIgwMgxSfeXQ36iBbOxiQ"
+RETRIES = 2
+
+
+def claim(run_id: int, worker: Worker) -> Act:
+    return lambda task, now: transitions.claim(
+        task, run_id, worker, POLLED, HELD.message_id, CLAIM_TIMEOUT, now
+    )
+
+
+def report(run_id: int, state: str, reason: str) -> Act:
+    return lambda task, now: transitions.resolve(task, run_id, state, reason, now)
+
+
+def release(run_id: int, worker: Worker, run: Run | None) -> Act:
+    until = (run and run.taken_until) or NOW
+    return lambda task, _: transitions.release_claim(task, run_id, worker, until)
+
+
+def acts(task: Task, worker: Worker) -> Mapping[str, Act]:
+    """What somebody may call who sees the task as it is now."""
+    run_id = max(0, len(task.runs) - 1)
+    return {
+        "claim": claim(run_id, worker),
+        "claim the next run": claim(run_id + 1, worker),
+        "reclaim": lambda task, now: transitions.reclaim(task, run_id, CLAIM_TIMEOUT, now),
+        "completed": report(run_id, "completed", "completed"),
+        "worker-shutdown": report(run_id, "exception", "worker-shutdown"),
+        "release": release(run_id, worker, task.last_run),
+        "cancel": transitions.cancel,
+        "expire": transitions.expire,
+        "rerun": transitions.rerun,
+        "schedule": transitions.schedule,
+        "satisfy": lambda task, now: transitions.satisfy(task, REQUIRED_ID, now),
+        "raise": lambda task, now: transitions.change_priority(task, "high", now),
+        "lower": lambda task, now: transitions.change_priority(task, "low", now),
+    }
+
+
+STEPS = st.tuples(
+    st.sampled_from([*acts(Task(TASK_ID, definition(), 0, ()), ALICE)]),
+    st.sampled_from([ALICE, BOB]),
+    st.sampled_from([MS, MS, MINUTE, CLAIM_TIMEOUT, 11 * HOUR]),
+)
+
+
+def names(events: Iterable[Event]) -> list[tuple[Any, ...]]:
+    """Which events arrive, in the order of their first arrivals."""
+    words = ("runId", "oldPriority", "newPriority")
+    return [*dict.fromkeys((event.exchange, *map(event.payload.get, words)) for event in events)]
+
+
+def check_changed(before: Task, after: Task, now: datetime, call: str) -> None:
+    assert len(after.runs) >= len(before.runs)
+    for was, run in zip(before.runs, after.runs, strict=False):
+        assert run == was or not was.is_resolved
+        if was.state == "running" and call != "release":
+            assert run.worker == was.worker
+            assert (run.taken_until or NOW) >= (was.taken_until or NOW)
+            assert run.reason_resolved != "claim-expired" or was.has_expired(now)
+    assert all(run.started != now or now < NOW + DAY for run in after.runs)
+
+
+def check_runs(task: Task) -> None:
+    assert [run.run_id for run in task.runs] == [*range(len(task.runs))]
+    assert all(run.is_resolved for run in task.runs[:-1])
+    reruns = [run.run_id for run in task.runs if run.reason_created == "rerun"]
+    first = max(reruns, default=0)
+    retries = sum(run.reason_created in ("retry", "task-retry") for run in task.runs[first:])
+    assert task.retries_left == min(RETRIES, MAX_RUNS - first - 1) - retries >= 0
+
+
+@settings(max_examples=1000)
+@given(st.booleans(), st.lists(STEPS, max_size=30))
+def test_any_calls_keep_the_runs_and_a_crash_would_publish_the_events_that_they_have(
+    waits: bool, steps: Sequence[tuple[str, Worker, timedelta]]
+) -> None:
+    now = NOW
+    outcome = transitions.create(TASK_ID, definition(retries=RETRIES), [REQUIRED_ID] * waits, now)
+    task, published = outcome.task, [*outcome.events]
+    for call, worker, wait in steps:
+        now += wait
+        act = acts(task, worker)[call]
+        try:
+            outcome = act(task, now)
+        except QueueError:
+            continue
+        after = replace(outcome.task, held=HELD) if outcome.hold else outcome.task
+        check_changed(task, after, now, call)
+        check_runs(after)
+        if call == "release" and after != task:
+            released = ("task-running", task.runs[-1].run_id)  # nobody has heard of this claim
+            published = [it for it in published if (it.exchange, it.payload.get("runId")) != released]
+        published += outcome.events
+        assert names(published) == names(events_since(after, EVER))
+        if call != "claim the next run":  # which is claimed now
+            assert act(after, now).task == after
+        task = after
