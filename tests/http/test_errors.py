@@ -2,6 +2,7 @@
 checks their form."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -82,9 +83,8 @@ def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queu
     assert json.loads(message.partition("\n\n")[2]) == {"status": status}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_an_error_does_not_show_the_proof_of_a_claim_again(queue: Queue) -> None:
+    for changes in (
         {"signature": "SECRET" * 60},
         {"signature": 1520139967},
         {"receipt": "SECRET SECRET"},
@@ -92,16 +92,11 @@ def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queu
         {"messageId": {"deep": [{"certificate": "SECRET", "accessToken": "SECRET"}]}},
         {"unknown": {"accessToken": "SECRET"}, "receipt": "SECRET", "signature": "SECRET"},
         {"credentials": {"certificate": {"signature": "SECRET"}}},
-    ],
-    ids=lambda changes: str(changes)[:40],
-)
-def test_an_error_does_not_show_the_proof_of_a_claim_again(queue: Queue, changes: dict[str, Any]) -> None:
-    answer = queue.call("claimTask", {**WORKER, **changes}, taskId=TASK_ID, runId=0)
-    refused(answer, 400, "InputValidationError", "body")
-    text = answer.get_data(as_text=True)
-    assert "SECRET" not in text
-    assert "1520139967" not in text
-    assert answer.get_json()["requestInfo"]["payload"]["workerGroup"] == "group"
+    ):
+        answer = queue.call("claimTask", {**WORKER, **changes}, taskId=TASK_ID, runId=0)
+        refused(answer, 400, "InputValidationError", "body")
+        assert not {"SECRET", "1520139967"} & {*re.findall(r"SECRET|\d{10,}", answer.text)}
+        assert answer.get_json()["requestInfo"]["payload"]["workerGroup"] == "group"
 
 
 @pytest.mark.parametrize(
@@ -128,22 +123,22 @@ def test_an_outage_of_storage_is_a_503_that_the_caller_may_retry(name: str) -> N
 
 
 MAX_ECHO = 4096
-LARGE = {
-    "a payload": task_body(payload={"a": "x" * 100_000}, retries=-1),
-    "many texts": task_body(routes=["\U0001f600" * 250 for _ in range(64)]),
-    "many properties": {f"\u00e4{number}" * 10: 1 for number in range(5_000)},
-    "a long name": {"\U0001f600" * 50_000: 1},
-    "a list": [[number] for number in range(19_000)],
-}
+LARGE: list[Any] = [
+    task_body(payload={"a": "x" * 100_000}, retries=-1),
+    task_body(routes=["\U0001f600" * 250 for _ in range(64)]),
+    {f"\u00e4{number}" * 10: 1 for number in range(5_000)},
+    {"\U0001f600" * 50_000: 1},
+    [[number] for number in range(19_000)],
+]
 
 
-@pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
-def test_an_error_echoes_4_kib_at_most(queue: Queue, body: Any) -> None:
-    answer = queue.call("createTask", body, taskId=TASK_ID)
-    message = refused(answer, 400, "InputValidationError", "body")
-    assert len(message) <= MAX_ECHO
-    assert "bytes, which are not shown" in answer.get_json()["requestInfo"]["payload"]
-    assert len(answer.data) <= 16 * 1024
+def test_an_error_echoes_4_kib_at_most(queue: Queue) -> None:
+    for body in LARGE:
+        answer = queue.call("createTask", body, taskId=TASK_ID)
+        message = refused(answer, 400, "InputValidationError", "body")
+        assert len(message) <= MAX_ECHO
+        assert "bytes, which are not shown" in answer.get_json()["requestInfo"]["payload"]
+        assert len(answer.data) <= 16 * 1024
 
 
 def test_an_error_names_20_places_at_most(queue: Queue) -> None:

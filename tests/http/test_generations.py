@@ -87,52 +87,32 @@ def test_todays_answers_have_the_length_of_an_artifact_unless_a_setting_is_for_o
     assert queue.ask("artifactInfo", prefix=TODAY, **asked)["contentLength"] == 12345
 
 
-def test_todays_answers_have_no_actions(queue: Queue) -> None:
-    queue.running(TASK_ID)
-    words = dict.fromkeys(("name", "title", "description"), "Reboot")
-    actions = [
-        {**words, "context": context, "url": "https://example.com/", "method": "POST"}
-        for context in ("provisioner", "worker-type", "worker")
-    ]
-    params = {**POOL, **WORKER}
-    succeeded(queue.call("declareProvisioner", {"actions": actions}, **params))
-
-    def answered(prefix: str) -> list[Any]:
-        names = ("getProvisioner", "getWorkerType", "getWorker", "listProvisioners")
-        answers = [queue.ask(name, prefix=prefix, **params) for name in names]
-        return [answer.get("actions") for answer in (*answers[:3], *answers[3]["provisioners"])]
-
-    assert answered(OF_2018) == [actions, *([action] for action in actions[1:]), actions]
-    assert answered(TODAY) == [None, None, None, None]
-
-
 def test_todays_count_of_pending_tasks_takes_only_todays_names_of_task_queues(queue: Queue) -> None:
     answer = queue.send("GET", f"{TODAY}/pending/1%2F1", credentials=None)
     refused(answer, 400, "InvalidRequestArguments", "'1/1'", "as in today's queue")
     succeeded(queue.send("GET", f"{OF_2018}/pending/1%2F1", credentials=None))
 
 
-def test_todays_events_have_the_tags_of_the_task_and_tell_of_each_retried_run() -> None:
-    for shape, retried in (("2018", []), ("today", ["task-exception"])):
-        queue = Queue(event_shape=shape)
-        queue.running(TASK_ID, tags={"kind": "test"})
-        report = {"reason": "worker-shutdown"}
-        succeeded(queue.call("reportException", report, taskId=TASK_ID, runId=0))
-        events = [event for event in queue.published() if event.exchange.startswith("task-")]
-        names = [event.exchange for event in events]
-        assert names == ["task-defined", "task-pending", "task-running", *retried, "task-pending"]
-        state = events[0].payload["status"]["state"], events[0].routing_key.split(".")[2]
-        assert state == (("unscheduled", "_") if shape == "today" else ("pending", "0"))
-        tags = {json.dumps(event.payload.get("task")) for event in events}
-        assert tags == ({'{"tags": {"kind": "test"}}'} if shape == "today" else {"null"})
-
-
-def test_todays_events_of_artifacts_are_of_those_that_can_be_read() -> None:
-    for shape, names in (("2018", ["a", "o", "o"]), ("today", ["o"])):
-        queue = Queue(event_shape=shape)
-        queue.running(TASK_ID)
-        succeeded(queue.artifact(TASK_ID, "a"))
-        finish = {"uploadId": queue.uploaded_object(TASK_ID, "o")["uploadId"]}
-        succeeded(queue.call("finishArtifact", finish, taskId=TASK_ID, runId=0, name="o"))
-        created = [event.payload for event in queue.published() if event.exchange == "artifact-created"]
-        assert [payload["artifact"]["name"] for payload in created] == names
+@pytest.mark.parametrize(
+    ("shape", "retried", "names"), [("2018", [], ["a", "o", "o"]), ("today", ["task-exception"], ["o"])]
+)
+def test_a_setting_says_for_which_generation_the_events_are(
+    shape: str, retried: list[str], names: list[str]
+) -> None:
+    """Today's have the tags of the task, and are of each retried run and of artifacts that can be read."""
+    queue = Queue(event_shape=shape)
+    queue.running(TASK_ID, tags={"kind": "test"})
+    succeeded(queue.artifact(TASK_ID, "a"))
+    finish = {"uploadId": queue.uploaded_object(TASK_ID, "o")["uploadId"]}
+    succeeded(queue.call("finishArtifact", finish, taskId=TASK_ID, runId=0, name="o"))
+    succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=TASK_ID, runId=0))
+    events = queue.published()
+    of_task = [event for event in events if event.exchange.startswith("task-")]
+    exchanges = [event.exchange for event in of_task]
+    assert exchanges == ["task-defined", "task-pending", "task-running", *retried, "task-pending"]
+    state = of_task[0].payload["status"]["state"], of_task[0].routing_key.split(".")[2]
+    assert state == (("unscheduled", "_") if shape == "today" else ("pending", "0"))
+    tags = {json.dumps(event.payload.get("task")) for event in of_task}
+    assert tags == ({'{"tags": {"kind": "test"}}'} if shape == "today" else {"null"})
+    created = [event.payload["artifact"] for event in events if event.exchange == "artifact-created"]
+    assert [artifact["name"] for artifact in created] == names

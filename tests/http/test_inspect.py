@@ -11,7 +11,6 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.http.schemas import SCHEMAS
 from tests.http.calls import (
     NOW,
-    POOL,
     PROVISIONER,
     TESTED,
     WORKER,
@@ -50,51 +49,33 @@ def test_every_situation_has_a_meaning_and_is_in_the_schema() -> None:
 
 
 @pytest.mark.parametrize("control", [True, False])
-def test_the_story_of_a_task_has_its_runs_and_with_control_its_requests(control: bool) -> None:
+def test_the_story_of_a_task_has_with_control_its_requests_and_the_moves_of_the_clock(control: bool) -> None:
     queue = Queue(control=control)
-    task_id = queue.create(priority="high")
-    queue.clock.advance(MINUTE)
-    queue.claim(task_id)
-    queue.clock.advance(MINUTE)
-    queue.claim(task_id, workerId="another")
-    queue.clock.advance(MINUTE)
-    body = {"reason": "malformed-payload"}
-    succeeded(queue.call("reportException", body, taskId=task_id, runId=0))
-    until = format_time(NOW + MINUTE + queue.settings.claim_timeout)
-    story = [
-        (0, "createTask by root: 200"),
-        (0, f"defined for {POOL_NAME}, with priority high"),
-        (0, "run 0 is pending (scheduled)"),
-        (1, f"claimTask of run 0 by {ALICE}: 200"),
-        (1, f"run 0 is running: claimed by {ALICE}, taken until {until}"),
-        (2, f"claimTask of run 0 by {WORKER['workerGroup']}/another: 409 RequestConflict, "),
-        (3, "reportException of run 0 by root: 200"),
-        (3, "run 0 is exception (malformed-payload)"),
-    ]
-    wanted = [entry for entry in story if control or (": 200" not in entry[1] and ": 409" not in entry[1])]
-    told = [it for it in inspected(queue, f"task/{task_id}")["story"] if it["kind"] != "event"]
-    times = [moment["time"] for moment in told]
-    assert times == sorted(times)
-    for moment, (at, words) in zip(told, wanted, strict=True):
-        assert moment["what"].startswith(words)
-        if " by root: " not in words and "claimTask" not in words:  # these have the time of their begin
-            assert moment["time"] == format_time(NOW + at * MINUTE)
-
-
-def test_the_story_has_the_events_of_the_task_and_with_control_the_moves_of_the_clock(queue: Queue) -> None:
     task_id = queue.create()
     queue.create()
-    begin, later = format_time(NOW), format_time(NOW + 5 * MINUTE)
-    succeeded(queue.send("POST", "/control/v1/clock", b'{"advance": "5m"}'))
+    if control:
+        succeeded(queue.send("POST", "/control/v1/clock", b'{"advance": "5m"}'))
     queue.claim(task_id)
-    told = inspected(queue, f"task/{task_id}")["story"]
-    assert [(it["time"], it["what"]) for it in told if it["kind"] == "event"] == [
-        (begin, "task-defined published"),
-        (begin, "task-pending published"),
-        (later, "task-running published"),
+    queue.claim(task_id, workerId="another")
+    story = inspected(queue, f"task/{task_id}")["story"]
+    told = [moment["what"].partition(" claimed by")[0] for moment in story if moment["kind"] != "event"]
+    assert [moment["what"] for moment in story if moment["kind"] == "event"] == [
+        f"{exchange} published" for exchange in ("task-defined", "task-pending", "task-running")
     ]
-    [move] = [it for it in told if it["kind"] == "clock"]
-    assert (move["time"], move["movedTo"], move["frozen"]) == (begin, later, False)
+    life = [f"defined for {POOL_NAME}, with priority lowest", "run 0 is pending (scheduled)"]
+    if not control:
+        assert told == [*life, "run 0 is running:"]
+        return
+    assert [*map(str, told[:-1])] == [
+        "createTask by root: 200",
+        *life,
+        "the clock was moved by 5m",
+        f"claimTask of run 0 by {ALICE}: 200",
+        "run 0 is running:",
+    ]
+    assert told[-1].startswith("claimTask of run 0 by group/another: 409 RequestConflict, ")
+    [move] = [moment for moment in story if moment["kind"] == "clock"]
+    assert (move["time"], move["movedTo"]) == (format_time(NOW), format_time(NOW + 5 * MINUTE))
 
 
 def test_tasks_are_listed_by_state_and_by_worker_type(queue: Queue) -> None:
@@ -114,26 +95,24 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
     queue.create(workerType="another", priority="high")
     queue.clock.advance(MINUTE)
     claimed = queue.running()
-    queue.clock.advance(MINUTE)
-    succeeded(queue.call("pollTaskUrls", **POOL))
-    queue.create(workerType="another", priority="high")
-    succeeded(queue.call("pollTaskUrls", **POOL | {"workerType": "zzz"}))
+    queue.poll_urls()
+    queue.poll_urls(workerType="zzz")
     another, pool, idle = inspected(queue, "pools")["pools"]
     assert [another["taskQueueId"], pool["taskQueueId"]] == [f"{PROVISIONER}/another", POOL_NAME]
     assert (idle["taskQueueId"], idle["pendingTasks"]) == (f"{PROVISIONER}/zzz", 0)
     assert [entry["priority"] for entry in pool["priorities"]] == [*PRIORITIES]
-    assert (another["pendingTasks"], another["claimedTasks"], another["callers"]) == (2, 0, [])
-    high = {"priority": "high", "pendingTasks": 2, "claimedTasks": 0, "oldest": format_time(NOW)}
+    high = {"priority": "high", "pendingTasks": 1, "claimedTasks": 0, "oldest": format_time(NOW)}
     assert another["priorities"][2] == high
-    assert [message["priority"] for message in another["messages"]] == ["high", "high"]
-    assert (pool["pendingTasks"], pool["claimedTasks"], pool["policy"]) == (0, 1, "optional")
-    (worker,) = pool["callers"]
-    assert worker == {
-        "caller": ALICE,
-        "method": "pollTaskUrls",
-        "last": format_time(NOW + 2 * MINUTE),
-        "recentTasks": [{"taskId": claimed, "runId": 0}],
-    }
+    assert [message["priority"] for message in another["messages"]] == ["high"]
+    assert (another["callers"], pool["claimedTasks"], pool["policy"]) == ([], 1, "optional")
+    assert pool["callers"] == [
+        {
+            "caller": ALICE,
+            "method": "pollTaskUrls",
+            "last": format_time(NOW + MINUTE),
+            "recentTasks": [{"taskId": claimed, "runId": 0}],
+        }
+    ]
     assert [(it["caller"], it["method"]) for it in idle["callers"]] == [("root", "pollTaskUrls")]
 
 
