@@ -5,6 +5,7 @@ tests/domain/test_authentication.py: here, that each endpoint asks for the scope
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -34,132 +35,77 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 WORKER = "group/alice"
 GROUP = f"a-scheduler/{GROUP_ID}"
 RUN = f"{TASK_ID}/0"
+CREATING = ("createTask", "defineTask")
+ABOVE = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
 LISTS = (
     *("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2"),
     "queue:create-task:project:a/project",
 )
-CREATING = ("createTask", "defineTask")
-DECLARED_PROPERTIES = ("description", "expires", "stability")
-ABOVE = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
+# The contract: the scopes of each method that needs some; "|" is between alternatives
+_CONTRACT = f"""
+scheduleTask: queue:schedule-task:{GROUP}/{TASK_ID}
+ | queue:schedule-task-in-project:a/project | queue:schedule-task + assume:scheduler-id:{GROUP}
+rerunTask: queue:rerun-task:{GROUP}/{TASK_ID}
+ | queue:rerun-task-in-project:a/project | queue:rerun-task + assume:scheduler-id:{GROUP}
+cancelTask: queue:cancel-task:{GROUP}/{TASK_ID}
+ | queue:cancel-task-in-project:a/project | queue:cancel-task + assume:scheduler-id:{GROUP}
+sealTaskGroup: queue:seal-task-group:{GROUP}
+cancelTaskGroup: queue:cancel-task-group:{GROUP}
+changeTaskPriority: queue:change-task-priority:{TASK_ID} | queue:change-task-priority-in-queue:{POOL}
+ | queue:raise-task-priority:{TASK_ID} | queue:create-task:highest:{POOL}
+ | queue:create-task:very-high:{POOL} | queue:create-task:high:{POOL}
+changeTaskGroupPriority: queue:change-task-group-priority:{GROUP} | queue:raise-task-group-priority:{GROUP_ID}
+pollTaskUrls: queue:poll-task-urls:{POOL} | queue:poll-task-urls + assume:worker-type:{POOL}
+claimTask: queue:claim-task:{POOL} + queue:worker-id:{WORKER}
+ | queue:claim-task + assume:worker-type:{POOL} + assume:worker-id:{WORKER}
+claimWork: queue:claim-work:{POOL} + queue:worker-id:{WORKER}
+reclaimTask: queue:claim-task:{RUN} | queue:reclaim-task:{RUN} | queue:claim-task + assume:worker-id:{WORKER}
+reportCompleted reportFailed reportException: queue:claim-task:{RUN} | queue:resolve-task:{RUN}
+ | queue:resolve-task + assume:worker-id:{WORKER}
+createArtifact completeArtifact finishArtifact: queue:claim-task:{RUN} | queue:create-artifact:{RUN}
+ | queue:create-artifact:{NAME} + assume:worker-id:{WORKER}
+getArtifact getLatestArtifact artifact latestArtifact: queue:get-artifact:{NAME}
+listArtifacts artifactInfo: queue:list-artifacts:{TASK_ID}:0
+listLatestArtifacts latestArtifactInfo: queue:list-artifacts:{TASK_ID}
+task tasks: queue:get-task:{TASK_ID}
+status statuses: queue:status:{TASK_ID}
+listTaskGroup getTaskGroup: queue:list-task-group:{GROUP_ID}
+listDependentTasks: queue:list-dependent-tasks:{TASK_ID}
+pendingTasks: queue:pending-count:{POOL}
+taskQueueCounts taskQueueCountsBatch: queue:pending-count:{POOL} + queue:claimed-count:{POOL}
+listPendingTasks: queue:pending-list:{POOL}
+listClaimedTasks: queue:claimed-list:{POOL}
+listTaskQueues: queue:list-task-queues
+getTaskQueue: queue:get-task-queue:{POOL}
+listProvisioners: queue:list-provisioners
+getProvisioner: queue:get-provisioner:{PROVISIONER}
+listWorkerTypes: queue:list-worker-types:{PROVISIONER}
+getWorkerType: queue:get-worker-type:{POOL}
+listWorkers: queue:list-workers:{POOL}
+getWorker: queue:get-worker:{POOL}/{WORKER}
+declareProvisioner: queue:declare-provisioner:{PROVISIONER}#actions
+ + queue:declare-provisioner:{PROVISIONER}#description + queue:declare-provisioner:{PROVISIONER}#expires
+ + queue:declare-provisioner:{PROVISIONER}#stability
+declareWorkerType: queue:declare-worker-type:{POOL}#description + queue:declare-worker-type:{POOL}#expires
+ + queue:declare-worker-type:{POOL}#stability
+declareWorker: queue:declare-worker:{POOL}/{WORKER}#expires
+quarantineWorker: queue:quarantine-worker:{POOL}/{WORKER}
+"""
 
 
-RESOLVING = [
-    (f"queue:claim-task:{RUN}",),
-    (f"queue:resolve-task:{RUN}",),
-    ("queue:resolve-task", f"assume:worker-id:{WORKER}"),
-]
+def creating(name: str, priority: str) -> Iterator[tuple[str, ...]]:
+    for higher in ABOVE[: ABOVE.index(priority) + 1]:
+        yield (*LISTS, "queue:scheduler-id:a-scheduler", f"queue:create-task:{higher}:{POOL}")
+    if priority == "lowest":
+        yield (*LISTS, f"queue:create-task:{POOL}")
+        of_group = (f"queue:task-group-id:{GROUP}", f"queue:schedule-task:{GROUP}/{TASK_ID}")
+        yield (*LISTS, f"queue:define-task:{POOL}", *(of_group if name == "createTask" else ()))
 
 
-def creating(priority: str) -> list[tuple[str, ...]]:
-    return [
-        (*LISTS, "queue:scheduler-id:a-scheduler", f"queue:create-task:{higher}:{POOL}")
-        for higher in ABOVE[: ABOVE.index(priority) + 1]
-    ]
-
-
-# The contract: of each method that needs scopes, the alternatives
-CONTRACT: dict[tuple[str, str], list[tuple[str, ...]]] = {
-    ("createTask", "lowest"): [
-        *creating("lowest"),
-        (*LISTS, f"queue:create-task:{POOL}"),
-        (
-            *LISTS,
-            f"queue:define-task:{POOL}",
-            f"queue:task-group-id:{GROUP}",
-            f"queue:schedule-task:{GROUP}/{TASK_ID}",
-        ),
-    ],
-    ("defineTask", "lowest"): [
-        *creating("lowest"),
-        (*LISTS, f"queue:create-task:{POOL}"),
-        (*LISTS, f"queue:define-task:{POOL}"),
-    ],
-    **{(name, priority): creating(priority) for name in CREATING for priority in ABOVE[:-1]},
-    **{
-        (f"{verb}Task", "lowest"): [
-            (f"queue:{verb}-task:{GROUP}/{TASK_ID}",),
-            (f"queue:{verb}-task-in-project:a/project",),
-            (f"queue:{verb}-task", f"assume:scheduler-id:{GROUP}"),
-        ]
-        for verb in ("schedule", "rerun", "cancel")
-    },
-    ("sealTaskGroup", "lowest"): [(f"queue:seal-task-group:{GROUP}",)],
-    ("cancelTaskGroup", "lowest"): [(f"queue:cancel-task-group:{GROUP}",)],
-    ("changeTaskPriority", "lowest"): [
-        (f"queue:change-task-priority:{TASK_ID}",),
-        (f"queue:change-task-priority-in-queue:{POOL}",),
-        (f"queue:raise-task-priority:{TASK_ID}",),
-        *((f"queue:create-task:{higher}:{POOL}",) for higher in ABOVE[:3]),
-    ],
-    ("changeTaskGroupPriority", "lowest"): [
-        (f"queue:change-task-group-priority:{GROUP}",),
-        (f"queue:raise-task-group-priority:{GROUP_ID}",),
-    ],
-    ("pollTaskUrls", "lowest"): [
-        (f"queue:poll-task-urls:{POOL}",),
-        ("queue:poll-task-urls", f"assume:worker-type:{POOL}"),
-    ],
-    ("claimTask", "lowest"): [
-        (f"queue:claim-task:{POOL}", f"queue:worker-id:{WORKER}"),
-        ("queue:claim-task", f"assume:worker-type:{POOL}", f"assume:worker-id:{WORKER}"),
-    ],
-    ("claimWork", "lowest"): [(f"queue:claim-work:{POOL}", f"queue:worker-id:{WORKER}")],
-    **{
-        (name, "lowest"): [(f"queue:pending-count:{POOL}", f"queue:claimed-count:{POOL}")]
-        for name in ("taskQueueCounts", "taskQueueCountsBatch")
-    },
-    ("listPendingTasks", "lowest"): [(f"queue:pending-list:{POOL}",)],
-    ("listClaimedTasks", "lowest"): [(f"queue:claimed-list:{POOL}",)],
-    ("listTaskQueues", "lowest"): [("queue:list-task-queues",)],
-    ("getTaskQueue", "lowest"): [(f"queue:get-task-queue:{POOL}",)],
-    **{
-        (f"declare{kind}", "lowest"): [tuple(f"queue:declare-{path}#{name}" for name in properties)]
-        for kind, path, properties in [
-            ("Provisioner", f"provisioner:{PROVISIONER}", ("actions", *DECLARED_PROPERTIES)),
-            ("WorkerType", f"worker-type:{POOL}", DECLARED_PROPERTIES),
-            ("Worker", f"worker:{POOL}/{WORKER}", ("expires",)),
-        ]
-    },
-    ("quarantineWorker", "lowest"): [(f"queue:quarantine-worker:{POOL}/{WORKER}",)],
-    ("reclaimTask", "lowest"): [
-        (f"queue:claim-task:{RUN}",),
-        (f"queue:reclaim-task:{RUN}",),
-        ("queue:claim-task", f"assume:worker-id:{WORKER}"),
-    ],
-    **{
-        (f"{verb}Artifact", "lowest"): [
-            (f"queue:claim-task:{RUN}",),
-            (f"queue:create-artifact:{RUN}",),
-            (f"queue:create-artifact:{NAME}", f"assume:worker-id:{WORKER}"),
-        ]
-        for verb in ("create", "complete", "finish")
-    },
-    **{
-        (name, "lowest"): [(f"queue:get-artifact:{NAME}",)]
-        for name in ("getArtifact", "getLatestArtifact", "artifact", "latestArtifact")
-    },
-    **{
-        (name, "lowest"): [(scope,)]
-        for names, scope in [
-            (("task", "tasks"), f"queue:get-task:{TASK_ID}"),
-            (("status", "statuses"), f"queue:status:{TASK_ID}"),
-            (("listTaskGroup", "getTaskGroup"), f"queue:list-task-group:{GROUP_ID}"),
-            (("listDependentTasks",), f"queue:list-dependent-tasks:{TASK_ID}"),
-            (("listArtifacts", "artifactInfo"), f"queue:list-artifacts:{TASK_ID}:0"),
-            (("listLatestArtifacts", "latestArtifactInfo"), f"queue:list-artifacts:{TASK_ID}"),
-            (("pendingTasks",), f"queue:pending-count:{POOL}"),
-            (("listProvisioners",), "queue:list-provisioners"),
-            (("getProvisioner",), f"queue:get-provisioner:{PROVISIONER}"),
-            (("listWorkerTypes",), f"queue:list-worker-types:{PROVISIONER}"),
-            (("getWorkerType",), f"queue:get-worker-type:{POOL}"),
-            (("listWorkers",), f"queue:list-workers:{POOL}"),
-            (("getWorker",), f"queue:get-worker:{POOL}/{WORKER}"),
-        ]
-        for name in names
-    },
-    ("reportCompleted", "lowest"): RESOLVING,
-    ("reportFailed", "lowest"): RESOLVING,
-    ("reportException", "lowest"): RESOLVING,
+CONTRACT: dict[str, list[tuple[str, ...]]] = {name: [*creating(name, "lowest")] for name in CREATING} | {
+    name: [tuple(scopes.split(" + ")) for scopes in said.split(" | ")]
+    for names, _, said in (line.partition(": ") for line in _CONTRACT.replace("\n ", " ").split("\n"))
+    for name in names.split()
 }
 
 
@@ -192,12 +138,13 @@ def test_the_declared_scopes_are_those_of_the_contract(name: str) -> None:
     assert scopes is not None
     for priority in ABOVE if name in CREATING else ("lowest",):
         declared = alternatives(scopes, scene(name, priority).fields)
-        assert {*map(frozenset, declared)} == {*map(frozenset, CONTRACT[name, priority])}
+        wanted = [*creating(name, priority)] if name in CREATING else CONTRACT[name]
+        assert {*map(frozenset, declared)} == {*map(frozenset, wanted)}
 
 
 def test_the_endpoints_without_scopes_and_those_open_by_default_are_those_of_the_contract() -> None:
     assert {*DECLARED} - {*GUARDED} == {"ping", "lbheartbeat", "heartbeat", "version"}
-    assert {name for name in GUARDED if covers(OPEN_READS, CONTRACT[name, "lowest"][0][:1])} - {
+    assert {name for name in GUARDED if covers(OPEN_READS, CONTRACT[name][0][:1])} - {
         "taskQueueCounts",
         "taskQueueCountsBatch",
     } == OPEN
@@ -208,7 +155,7 @@ def test_an_endpoint_needs_each_scope_of_an_alternative(name: str) -> None:
     """Without credentials a caller is refused before its body is parsed. Each answer is held against the
     served schema, those of 2018 and today's.
     """
-    choices = CONTRACT[name, "lowest"]
+    choices = CONTRACT[name]
     fewer = [tuple({*scopes} - {scope}) for scopes in choices for scope in scopes]
     clients = [Client(f"lacks/{number}", TESTED.access_token, held) for number, held in enumerate(fewer)]
     sufficing = Client(TESTED.client_id, TESTED.access_token, choices[-1])
