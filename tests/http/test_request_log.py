@@ -1,18 +1,22 @@
-"""One log line for each request: its client, its endpoint and its status, and never a secret."""
+"""The log line of each request, and its entry in the journal of a server under control: never a secret."""
 
 import base64
 import json
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
+from urllib.parse import quote
 
+import pytest
 from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.http.request_journal import shown_target
 from tests.http.calls import (
     NOW,
     POOL,
@@ -24,13 +28,16 @@ from tests.http.calls import (
     WORKER_TYPE,
     Credentials,
     Queue,
+    hawk,
     refused,
     succeeded,
     task_body,
     temporary,
 )
+from tests.memory_server import FakeClock
 from tests.system.processes import SECRET_MARKS
 
+POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 SECRET = "S3CRETsecretS3CRETsecret"
 
 
@@ -97,7 +104,7 @@ def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     _, line = logged(queue, "GET", target, credentials=None)
     assert (line["path"], line["status"]) == (target.partition("?")[0], 200)
     assert list(line) == ["method", "path", "endpoint", "status", "task_queue_id", "priority"]
-    assert (line["task_queue_id"], line["priority"]) == (f"{PROVISIONER}/{WORKER_TYPE}", "lowest")
+    assert (line["task_queue_id"], line["priority"]) == (POOL_NAME, "lowest")
     _, line = logged(queue, "GET", target + "x", credentials=None)
     assert (line["status"], line["code"]) == (403, "AuthenticationFailed")
 
@@ -113,7 +120,7 @@ def test_empty_polls_are_at_the_level_debug_and_counted_in_one_line_a_minute(que
         {
             "event": "polled",
             "log_level": "info",
-            "task_queue_id": f"{PROVISIONER}/{WORKER_TYPE}",
+            "task_queue_id": POOL_NAME,
             "times": 1,
             "found": 0,
         }
@@ -214,3 +221,187 @@ def test_every_refusal_has_its_reason_whatever_refused_it(queue: Queue) -> None:
         [line] = [line for line in logs if line["event"] == "request"]
         assert 400 <= line["status"] < 500, target
         assert line.get("reason"), target
+
+
+# --- the journal
+
+SIGNED = f"se=2018&sig={SECRET}&sp=p&sv=2025"
+
+
+class ClosingQueue(Queue):
+    """A server whose answers are closed at once: their requests are recorded then."""
+
+    def _check(self, answer: TestResponse, *more: Any) -> None:
+        super()._check(answer, *more)
+        answer.get_data()
+        answer.close()
+
+
+@pytest.fixture
+def journaled() -> Queue:
+    return ClosingQueue(control=True)
+
+
+def requests(journaled: Queue, query: str = "") -> list[dict[str, Any]]:
+    """The requests in the journal, without the fields that differ each time."""
+    answer = succeeded(journaled.send("GET", f"/control/v1/requests{query}")).get_json()["requests"]
+    for request in answer:
+        assert request.pop("ms") >= 0
+        assert request.pop("requestId")
+        assert parse_time(request.pop("begun")) == parse_time(request.pop("time")) == journaled.clock.now()
+    return list(answer)
+
+
+def last(journaled: Queue) -> dict[str, Any]:
+    (request,) = requests(journaled, "?limit=1")
+    del request["sequence"]
+    return request
+
+
+def test_a_request_is_recorded_with_its_task_worker_and_client(journaled: Queue) -> None:
+    task_id = journaled.running()
+    claim = last(journaled)
+    until = format_time(journaled.clock.now() + timedelta(minutes=20))
+    assert claim == {
+        "method": "POST",
+        "path": f"/v1/task/{task_id}/runs/0/claim",
+        "endpoint": "claimTask",
+        "status": 200,
+        "clientId": "root",
+        "taskId": task_id,
+        "runId": 0,
+        "taskQueueId": POOL_NAME,
+        "priority": "lowest",
+        "claims": [{"taskId": task_id, "runId": 0, "takenUntil": until}],
+        **WORKER,
+    }
+
+
+def test_a_request_is_recorded_with_the_time_when_it_came_and_that_when_it_was_answered() -> None:
+    class Clock(FakeClock):
+        def now(self) -> datetime:
+            self.advance(timedelta(seconds=1))
+            return super().now()
+
+    journaled = ClosingQueue(control=True, clock=Clock(NOW))
+    journaled.create()
+    [request] = succeeded(journaled.send("GET", "/control/v1/requests")).get_json()["requests"]
+    assert parse_time(request["time"]) > parse_time(request["begun"]) + timedelta(seconds=1)
+
+
+def test_a_request_without_an_endpoint_is_recorded(journaled: Queue) -> None:
+    journaled.send("GET", "/nowhere?limit=2", credentials=None)
+    request = last(journaled)
+    assert "there is no GET /nowhere" in request.pop("reason")
+    said = {"method": "GET", "path": "/nowhere?limit=2", "status": 404, "code": "ResourceNotFound"}
+    assert request == said
+    journaled.send("GET", "/ready", credentials=None)
+    assert last(journaled)["endpoint"] == "ready"
+
+
+def test_requests_of_signed_urls_are_recorded_with_their_tasks(journaled: Queue) -> None:
+    target = journaled.poll_target()
+    waiting = journaled.create()
+    journaled.send("GET", f"{target}&numofmessages=2", credentials=None)
+    polled = last(journaled)
+    path = r"/azure/embedded/lq-[a-z0-9-]+-1/messages\?visibilitytimeout=300&numofmessages=2&\*\*\*"
+    assert re.fullmatch(path, polled.pop("path"))
+    assert polled.pop("expires") in target.replace("%3A", ":")
+    [message] = polled.pop("messages")
+    assert (message["taskId"], message["runId"], message["dequeueCount"]) == (waiting, 0, 1)
+    assert polled == {
+        "method": "GET",
+        "endpoint": "azure.receive",
+        "status": 200,
+        "taskId": waiting,
+        "runId": 0,
+        "taskQueueId": POOL_NAME,
+        "priority": "lowest",
+    }
+    several = sorted(journaled.create() for _ in range(2))
+    message, _ = journaled.messages()
+    assert sorted(last(journaled)["taskIds"]) == several
+    receipt = message.lease.receipt
+    for status, code in ((204, None), (404, "MessageNotFound")):
+        journaled.delete_message(message.lease)
+        request = last(journaled)
+        assert (request["endpoint"], request["status"], request.get("code")) == ("azure.delete", status, code)
+        assert request["taskId"] in several
+        assert [secret for secret in (receipt, quote(receipt, safe="")) if secret in str(request)] == []
+    assert request["reason"] == "The specified message does not exist."
+
+
+def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(journaled: Queue) -> None:
+    task_id = journaled.create()
+    [message] = journaled.messages()
+    received = last(journaled)["messages"]
+    proof = message.proof_body
+    journaled.claim(task_id, **proof)
+    claim = last(journaled)
+    assert [claim[name] for name in proof] == [received[0][name] for name in proof]
+    assert not any(proof[secret] in str([claim, received]) for secret in ("receipt", "signature"))
+    journaled.call("reportException", {"reason": "malformed-payload"}, taskId=task_id, runId=0)
+    assert last(journaled)["sentReason"] == "malformed-payload"
+    journaled.call("reportException", {"reason": SECRET}, taskId=task_id, runId=0)
+    assert "sentReason" not in last(journaled)
+
+
+def test_requests_of_control_and_of_event_streams_are_not_recorded(journaled: Queue) -> None:
+    journaled.send("GET", "/control/v1/clock")
+    journaled.send("HEAD", "/events")
+    assert requests(journaled) == []
+
+
+def test_requests_are_listed_oldest_first_and_followed_by_their_numbers(journaled: Queue) -> None:
+    for _ in range(150):
+        journaled.send("GET", "/v1/ping", credentials=None)
+
+    def numbers(query: str) -> list[int]:
+        return [request["sequence"] for request in requests(journaled, query)]
+
+    assert numbers("") == [*range(51, 151)]
+    assert numbers("?limit=3") == [148, 149, 150]
+    assert numbers("?after=0&limit=2") == [1, 2]
+    assert numbers("?after=100") == [*range(101, 151)]
+    assert numbers("?after=150") == []
+    assert journaled.send("GET", "/control/v1/requests?after=-1").status_code == 400
+
+
+# --- secrets
+
+
+SHOWN = [
+    ("/a/b", "/a/b"),
+    ("/a?", "/a?"),
+    ("/a?limit=5&continuationToken=abc_-", "/a?limit=5&continuationToken=abc_-"),
+    ("/a?numofmessages=32&visibilitytimeout=300", "/a?numofmessages=32&visibilitytimeout=300"),
+    (f"/a?visibilitytimeout=300&{SIGNED}", "/a?visibilitytimeout=300&***"),
+    (f"/a/m?popreceipt={SECRET}%3D&{SIGNED}&timeout=5", "/a/m?timeout=5&***"),
+    (f"/uploads/ticket?signature={SECRET}", "/uploads/ticket?***"),
+    (f"/a?bewit={SECRET}", "/a?***"),
+    (f"/a?{SECRET}", "/a?***"),
+    (f"/a?limit={SECRET}/{SECRET}?", "/a?***"),
+    (f"/a%3Fsig%3D{SECRET}", "/a%3F***"),
+    (f"/a/sig={SECRET}", "/a/***"),
+    (f"/a?limit=sig%3D{SECRET}", "/a?***"),
+]
+
+
+def test_a_query_is_shown_without_possible_secrets() -> None:
+    for target, shown in SHOWN:
+        assert shown_target(target) == shown
+
+
+def test_the_journal_holds_no_secret(journaled: Queue) -> None:
+    target = f"/v1/task/{slugid()}%3Fsig%3D{SECRET}/status"
+    signed = hawk(ROOT, "GET", ROOT_URL + target, journaled.clock.now())
+    journaled.send("GET", target, credentials=None, headers={"Authorization": signed})
+    journaled.call(
+        "createTask", {"payload": {"accessToken": SECRET}, "workerId": SECRET * 9}, taskId=slugid()
+    )
+    proof = {"messageId": SECRET, "receipt": SECRET, "signature": SECRET}
+    for body in ({"workerGroup": 5, "workerId": [SECRET]}, proof, ["workerId", SECRET]):
+        journaled.call("claimTask", body, taskId=slugid(), runId=0)
+    recorded = json.dumps(requests(journaled))
+    mac = re.findall(r'mac="([^"]+)"', signed)[0]
+    assert [secret for secret in (SECRET, mac, ROOT.access_token) if secret in recorded] == []
