@@ -1,4 +1,4 @@
-"""``/control/v1``: who may control a server, and the clock."""
+"""``/control/v1``: who may control a server, its clock, and faults."""
 
 import json
 from datetime import timedelta
@@ -10,17 +10,24 @@ from werkzeug.test import TestResponse
 
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
 from tests.http.calls import (
+    BLOB,
+    NAME,
     NOW,
     POOL,
+    PROVISIONER,
     ROOT,
     ROOT_URL,
     TESTED,
+    WORKER,
+    WORKER_TYPE,
     Credentials,
     Queue,
+    artifact_body,
     hawk,
     holding,
     refused,
@@ -155,3 +162,146 @@ def test_signed_urls_of_artifacts_keep_the_real_time(queue: Queue) -> None:
     assert queue.send("GET", location, credentials=None).data == b"content"
     queue.clock.advance(DAY)
     assert queue.send("GET", location, credentials=None).status_code == 403
+
+
+# --- what a fault does to a request: to endpoints, to signed URLs of messages, to uploads
+
+
+class FaultyQueue(Queue):
+    """A server under control. Its answers are not checked: a fault may be an answer of any form."""
+
+    def __init__(self) -> None:
+        super().__init__(control=True)
+
+    def _check(self, *_: Any) -> None:
+        """Do not check the answer."""
+
+
+@pytest.fixture
+def faulty() -> Queue:
+    return FaultyQueue()
+
+
+def add(faulty: Queue, endpoint: str, **wire: Any) -> str:
+    """The id of the new fault."""
+    body = json.dumps({"endpoint": endpoint, **wire}).encode()
+    return str(succeeded(faulty.send("POST", "/control/v1/faults", body)).get_json()["faultId"])
+
+
+def fired(faulty: Queue) -> list[int]:
+    faults = succeeded(faulty.send("GET", "/control/v1/faults")).get_json()["faults"]
+    return [fault["fired"] for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (409, "RequestConflict"),
+        (429, "TooManyRequests"),
+        (499, "InputError"),
+        (503, "ServiceUnavailable"),
+        (599, "InternalServerError"),
+    ],
+)
+def test_an_injected_error_is_like_one_of_the_server(faulty: Queue, status: int, code: str) -> None:
+    task_id, fault_id = faulty.create(), add(faulty, "claimTask", status=status)
+    answer = faulty.call("claimTask", WORKER, taskId=task_id, runId=0)
+    body = answer.get_json()
+    assert (answer.status_code, body["code"]) == (status, code)
+    assert fault_id in body["message"]
+    assert body["requestInfo"]["method"] == "claimTask"
+    assert body["requestInfo"]["params"]["taskId"] == task_id
+    assert answer.headers.get("retry-after") == ("2" if status == 503 else None)
+    assert answer.headers.get("www-authenticate") == ("hawk" if status == 401 else None)
+    assert faulty.state(task_id) == "pending", "the call was not carried out"
+
+
+def test_a_fault_of_a_worker_happens_to_the_runs_of_that_worker(faulty: Queue) -> None:
+    """The body of claimTask names the worker; the other endpoints are about a run that it claimed."""
+    task_id = faulty.running()
+    for name, body in (("claimTask", WORKER), ("reclaimTask", None), ("createArtifact", artifact_body("s3"))):
+        for worker, status in (("group/bob", 200), ("group/alice", 503)):
+            fault_id = add(faulty, name, status=503, worker=worker)
+            answer = faulty.call(name, body, taskId=task_id, runId=0, name="public/a")
+            assert answer.status_code == status, answer.get_data()
+            succeeded(faulty.send("DELETE", f"/control/v1/faults/{fault_id}"))
+
+
+@pytest.mark.parametrize(("when", "status"), [("before", 404), ("after", 200)])
+def test_a_request_that_is_dropped_after_is_carried_out_and_before_does_nothing(
+    faulty: Queue, when: str, status: int
+) -> None:
+    task_id = slugid()
+    add(faulty, "createTask", drop=when, times=1)
+    with pytest.raises(ConnectionResetError):
+        faulty.call("createTask", task_body(), taskId=task_id)
+    assert faulty.call("status", taskId=task_id).status_code == status
+    faulty.create(task_id)
+
+
+def test_a_delay_ends_with_the_server(faulty: Queue) -> None:
+    add(faulty, "createTask", delay="10m", status=503)
+    faulty.server.background.stopping.set()
+    refused(faulty.call("createTask", task_body(), taskId=slugid()), 503, "ServiceUnavailable")
+
+
+def poll(faulty: Queue, target: str | None = None) -> tuple[int, str | None]:
+    answer = faulty.send("GET", target or faulty.poll_target(), credentials=None)
+    return answer.status_code, answer.headers.get("x-ms-error-code")
+
+
+def delete(faulty: Queue, lease: MessageLease) -> tuple[int, str | None]:
+    answer = faulty.delete_message(lease)
+    return answer.status_code, answer.headers.get("x-ms-error-code")
+
+
+def test_poll_urls_may_expire_soon(faulty: Queue) -> None:
+    add(faulty, "pollTaskUrls", sas="8s", times=1)
+    target = faulty.poll_target()
+    assert poll(faulty, target) == (200, None)
+    faulty.clock.advance(timedelta(seconds=8))
+    assert poll(faulty, target) == (403, "AuthenticationFailed")
+
+
+def test_a_lost_message_is_not_received(faulty: Queue) -> None:
+    lost, other = faulty.create(), faulty.create()
+    add(faulty, "azure.receive", lose=True, taskId=lost)
+    assert [message.task_id for message in faulty.messages()] == [other]
+    answer = succeeded(faulty.send("GET", f"/inspect/v1/messages/{PROVISIONER}/{WORKER_TYPE}"))
+    assert [message["taskId"] for message in answer.get_json()["messages"]] == [other]
+
+
+def test_a_stale_receipt_does_not_delete(faulty: Queue) -> None:
+    faulty.create()
+    add(faulty, "azure.receive", stale=True, times=1)
+    [message] = faulty.messages()
+    assert delete(faulty, message.lease) == (404, "MessageNotFound")
+    assert faulty.messages() == [], "the message is invisible for the usual time"
+    faulty.clock.advance(timedelta(minutes=5))
+    [message] = faulty.messages()
+    assert delete(faulty, message.lease) == (204, None)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "status", "code"),
+    [
+        ("azure.receive", 404, "QueueNotFound"),
+        ("azure.delete", 404, "MessageNotFound"),
+        ("azure.delete", 400, "InvalidQueryParameterValue"),
+        ("azure.delete", 412, "ConditionNotMet"),
+        ("azure.delete", 503, "ServerBusy"),
+    ],
+)
+def test_a_fault_of_a_signed_url_has_the_code_of_azure(
+    faulty: Queue, endpoint: str, status: int, code: str
+) -> None:
+    add(faulty, endpoint, status=status)
+    answered = delete(faulty, MessageLease("unknown", "AAAA")) if endpoint == "azure.delete" else poll(faulty)
+    assert answered == (status, code)
+
+
+def test_an_upload_that_is_refused_does_not_use_up_a_fault(faulty: Queue) -> None:
+    url = succeeded(faulty.artifact(faulty.running(), NAME)).get_json()["putUrl"]
+    add(faulty, "upload", status=503)
+    refused(faulty.upload(f"{url}0", BLOB), 403, "AuthorizationFailed")
+    assert fired(faulty) == [0]

@@ -42,38 +42,26 @@ def bodies() -> Iterator[tuple[str, bytes]]:
     yield "130,000 equal keys", b"{" + b",".join([b'"key":1'] * 130_000) + b"}"
     yield "distinct keys, the last equal", b"{" + b",".join(b'"%x":1' % n for n in range(90_000)) + b',"0":1}'
     yield "140,000 numbers as routes", definition(routes=list(range(140_000)))
-    yield "450,000 equal numbers as routes", definition(routes=[1] * 450_000)
     yield "140,000 scopes", definition(scopes=["x:yz"] * 140_000)
-    yield "9,000 scopes that are none", definition(scopes=[[]] * 9_000)
     yield "10,000 scopes", definition(scopes=[f"{number:05}" * 18 for number in range(10_000)])
     yield "110,000 dependencies", definition(dependencies=[str(number) for number in range(110_000)])
     yield "80,000 tags", definition(tags={f"{number:05}": 1 for number in range(80_000)})
     yield "80,000 unknown properties", definition(**{f"{number:05}": 1 for number in range(80_000)})
-    yield "an unknown property of 1 MB", definition(**{"x" * 1_000_000: 1})
     yield "an owner of 1 MB", definition(metadata=_metadata(owner="a@" + "a." * 500_000))
     yield "a source of 1 MB", definition(metadata=_metadata(source="http://" + "x" * 1_000_000))
-    yield "a time of 1 MB", definition(created="1" * 1_000_000)
     yield "10,000 parts that are none", compact({"storageType": "blob", "parts": [{"x": 1}] * 100_000})
     yield "200,000 etags", compact({"etags": ["x"] * 200_000})
-    yield "70,000 actions", compact({"actions": [{"name": number} for number in range(70_000)]})
     yield "330,000 arrays in a payload", definition(payload={"a": [[]] * 330_000})
     yield "500,000 numbers in a payload", definition(payload={"a": [1] * 500_000})
-    yield "floats with exponents", b"[" + b",".join([b"1e9"] * 250_000) + b"]"
     yield "floats of 18 digits", b"[" + b",".join([b"0.123456789012345678"] * 50_000) + b"]"
     yield "depth 100,000", b"[" * 100_000 + b"]" * 100_000
-    yield "objects, depth 100,000", b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     yield "depth 190, 300,000 wide", b"[" * 190 + b",".join([b"[]"] * 300_000) + b"]" * 190
-    yield "a string of 1 MB", b'"' + b"x" * 1_000_000 + b'"'
     yield "escapes of 1 MB", b'"' + rb"\u0041" * 170_000 + b'"'
-    yield "half surrogates", b'"' + rb"\ud800" * 170_000 + b'"'
     yield "an integer of 1,000,000 digits", b"1" * 1_000_000
     yield "a float of 1,000,000 digits", b"0." + b"1" * 1_000_000
     yield "an exponent of 1,000,000 digits", b"1e" + b"9" * 1_000_000
-    yield "1e400", b"1e400"
-    yield "0.1e-400", b"0.1e-400"
     yield "1,000,000 minus signs", b"-" * 1_000_000
     yield "1,000,000 spaces", b" " * 1_000_000 + b"1"
-    yield "1,000,000 zero bytes", b"\0" * 1_000_000
     yield "2 MB", b" " * 2 * _MB
     entities = b"".join(b'<!ENTITY a%d "%s">' % (n, b"&a%d;" % (n - 1) * 10) for n in range(1, 10))
     yield "entities", b'<!DOCTYPE x [<!ENTITY a0 "x">' + entities + b"]><BlockList>&a9;</BlockList>"
