@@ -76,13 +76,6 @@ def test_a_clock_that_was_not_moved_shows_the_real_time(queue: Queue) -> None:
     assert clock(queue)["offset"] == 0
 
 
-def test_a_clock_that_cannot_be_moved_says_why() -> None:
-    queue = Queue(control=True, storage=Queue().server.storage)
-    answer = clock(queue)
-    assert not answer["movable"]
-    assert "--storage embedded or --storage memory" in answer["reason"]
-
-
 def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
     reference = queue.send("GET", "/references/control/v1/api.json", credentials=None).get_json()
     assert reference["baseUrl"] == ROOT_URL

@@ -132,16 +132,13 @@ LARGE: list[Any] = [
 ]
 
 
-def test_an_error_echoes_4_kib_at_most(queue: Queue) -> None:
+def test_an_error_echoes_4_kib_and_names_20_places_at_most(queue: Queue) -> None:
     for body in LARGE:
         answer = queue.call("createTask", body, taskId=TASK_ID)
         message = refused(answer, 400, "InputValidationError", "body")
         assert len(message) <= MAX_ECHO
         assert "bytes, which are not shown" in answer.get_json()["requestInfo"]["payload"]
         assert len(answer.data) <= 16 * 1024
-
-
-def test_an_error_names_20_places_at_most(queue: Queue) -> None:
     answer = queue.call("createTask", task_body(scopes=[1] * 100), taskId=TASK_ID)
     assert refused(answer, 400, "InputValidationError", "body/scopes/19").count("body/scopes/") == 20
 
