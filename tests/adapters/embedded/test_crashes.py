@@ -9,9 +9,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import pytest
+
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.ports import Changed
+
+pytestmark = pytest.mark.processes
 
 KILLS = 20
 # each process is forked from one that has imported this module
