@@ -1,8 +1,6 @@
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pytest
 
@@ -20,18 +18,13 @@ class Backend:
     storage: Storage
     prefix: str  # of the names of its tables and queues
     clock: FakeClock  # of all its processes; Azure's queues have their own
-    wait: Callable[[float], None]  # until so many seconds have passed for the storage
-
-
-def in_memory(storage: Storage, clock: FakeClock) -> Backend:
-    return Backend(storage, "q", clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 
 
 @pytest.fixture
 def backend() -> Backend:
     """In memory: tests/contracts shows that all storages keep the same promises."""
     clock = FakeClock()
-    return in_memory(memory_storage(clock), clock)
+    return Backend(memory_storage(clock), "q", clock)
 
 
 @pytest.fixture(params=["memory", pytest.param("azure", marks=pytest.mark.processes)])
@@ -40,13 +33,13 @@ def served(request: pytest.FixtureRequest) -> Iterator[Backend]:
     clock = FakeClock()
     if request.param == "memory":
         with memory_server(clock) as storage:
-            yield in_memory(storage, clock)
+            yield Backend(storage, "q", clock)
         return
     azurite: Azurite = request.getfixturevalue("azurite")
     prefix = f"t{secrets.token_hex(4)}"
     storage = Storage(AzureAccount(azurite.connection_string, prefix), prefix, clock)
     storage.account.check()
-    yield Backend(storage, prefix, clock, lambda seconds: time.sleep(seconds + 0.05))
+    yield Backend(storage, prefix, clock)
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from .conftest import Backend
 from .paging import keyed_pages
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+FAR = datetime(9999, 1, 1, tzinfo=UTC)
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 NAMES = [
     "public/logs/live.log",
@@ -49,10 +49,10 @@ BLOB = {
 
 
 def new_artifact(
-    task_id: str, name: str = "public/logs/live.log", run_id: int = 0, **more: Any
-) -> S3Artifact:
-    given: dict[str, Any] = {"content_type": "text/plain", "expires": EXPIRES, **more}
-    return S3Artifact(task_id=task_id, run_id=run_id, name=name, **given)
+    task_id: str, name: str = "public/live.log", kind: type[Artifact] = S3Artifact, **more: Any
+) -> Artifact:
+    given = {"task_id": task_id, "run_id": 0, "name": name, "content_type": "text/plain", "expires": EXPIRES}
+    return kind(**{**given, **more})
 
 
 def names(storage: Storage, task_id: str, run_id: int = 0) -> list[str]:
@@ -63,15 +63,7 @@ def names(storage: Storage, task_id: str, run_id: int = 0) -> list[str]:
     ("kind", "own"),
     [
         (S3Artifact, {"blob_suffix": "-1"}),
-        (
-            AzureArtifact,
-            {
-                "is_named": True,
-                "run_id": 999,
-                "content_type": "",
-                "expires": datetime(9999, 1, 1, tzinfo=UTC),
-            },
-        ),
+        (AzureArtifact, {"is_named": True, "run_id": 999, "content_type": "", "expires": FAR}),
         (BlobArtifact, {**BLOB, "is_complete": False, "part_count": 10_000, "parts_sha256": "ef" * 32}),
         (ObjectArtifact, {"project_id": "none", "upload_id": "id", "hashes": {"sha256": "ab" * 32}}),
         (ReferenceArtifact, {"url": "https://example.com/é?a=b"}),
@@ -82,8 +74,7 @@ def names(storage: Storage, task_id: str, run_id: int = 0) -> list[str]:
 def test_every_field_of_an_artifact_is_stored(
     storage: Storage, other: Storage, kind: type[Artifact], own: dict[str, Any]
 ) -> None:
-    common: dict[str, Any] = {"task_id": slugid(), "run_id": 0, "name": "é", "content_type": "text/plain"}
-    artifact = kind(**{**common, "expires": EXPIRES, **own})
+    artifact = new_artifact(slugid(), "é", kind=kind, **own)
     storage.artifacts.insert(artifact)
     loaded = other.artifacts.load(artifact.task_id, artifact.run_id, artifact.name)
     assert loaded
@@ -96,18 +87,17 @@ def test_what_another_version_stored_beside_the_fields_of_an_artifact_is_left_ou
     storage.artifacts.insert(artifact)
     table = storage.account.table(f"{backend.prefix}artifacts")
     (row,) = table.page([Condition(PARTITION, "eq", artifact.task_id)], "", 10).rows
-    table.merge(
-        row.partition, row.key, json_values("details", {"blob_suffix": "-1", "in_object_store": False})
-    )
+    details = {"blob_suffix": "-1", "in_object_store": False}
+    table.merge(row.partition, row.key, json_values("details", details))
     loaded = storage.artifacts.load(artifact.task_id, 0, artifact.name)
     assert loaded
-    assert loaded.artifact == replace(artifact, blob_suffix="-1")
+    assert loaded.artifact == new_artifact(artifact.task_id, blob_suffix="-1")
 
 
 def test_each_run_of_each_task_has_its_own_artifacts(storage: Storage) -> None:
     first, second = slugid(), slugid()
     for task_id, run_id in ((first, 0), (first, 1), (first, 10), (second, 0)):
-        storage.artifacts.insert(new_artifact(task_id, f"{run_id}", run_id))
+        storage.artifacts.insert(new_artifact(task_id, f"{run_id}", run_id=run_id))
     assert [names(storage, first, run_id) for run_id in (0, 1, 2, 10)] == [["0"], ["1"], [], ["10"]]
     assert names(storage, second) == ["0"]
 

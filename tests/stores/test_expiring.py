@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports.table import Change
-from legacy_queue.stores import GroupStore, Storage
+from legacy_queue.stores import Dependent, GroupStore, Storage
 from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend
@@ -68,26 +68,13 @@ def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
     assert groups.load(GROUP) is None
 
 
-def test_only_unused_work_queues_are_removed(storage: Storage, backend: Backend) -> None:
-    names = queue_names(storage)
-    queue = WorkQueue("provisioner", "type", "high")
-    used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
-    prefix = backend.prefix
-    for name, metadata in {
-        f"{prefix}-plain": {},
-        f"{prefix}-foreign": used,  # of a server with a longer prefix
-        f"{prefix}-{'x' * 24}-{'y' * 24}-5": used,
-        queue.name(prefix): {**used, "last_used": "the day before"},
-        f"{prefix}x-other": used,
-    }.items():
-        storage.account.queue(name).create(metadata)
-    before = queue_names(storage) - names
-    remove_all_expired(storage.work_queues, EXPIRES, 2)
-    assert queue_names(storage) - names == before
-    storage.account.queue(queue.name(prefix)).create(used)
-    remove_all_expired(storage.work_queues, EXPIRES, 2)
-    assert before - queue_names(storage) == {queue.name(prefix)}
-
-
-def queue_names(storage: Storage) -> set[str]:
-    return {name for name, _ in storage.account.queues("")}
+def test_the_mark_of_dependents_is_removed_after_the_longest_deadline(
+    storage: Storage, backend: Backend
+) -> None:
+    required_id, now = slugid(), backend.clock.now()
+    storage.dependencies.add(required_id, Dependent(slugid(), "all-completed"), now + 30 * DAY)
+    remove_all_expired(storage.dependencies, now + MAX_DEADLINE)
+    assert storage.dependencies.has_any(required_id)
+    remove_all_expired(storage.dependencies, now + MAX_DEADLINE + 2 * DAY)
+    assert not storage.dependencies.has_any(required_id)
+    assert len(storage.dependencies.dependents(required_id, "", 9)) == 1

@@ -11,7 +11,7 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
-from legacy_queue.stores import Storage, StoredTask, TaskStore
+from legacy_queue.stores import Storage, TaskStore
 from tests.domain.tasks import task_body, with_last_run, with_new_run
 
 from .paging import pages, remove_all_expired
@@ -25,22 +25,15 @@ def new_task(payload: Any = None) -> Task:
     return with_new_run(Task(task_id, definition, definition.retries), "scheduled", CREATED)
 
 
-def test_any_json_comes_back_unchanged(storage: Storage) -> None:
+def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
+    storage: Storage, other: Storage
+) -> None:
     payload = {
         "text": "Grüße, 世界, \U0001f600, \x00\x1f\x7f\u2028\ufffe",
-        "lone surrogate": "\ud800",
-        "numbers": [12345678901234567890123, -1e-7, 1e300, 0, True, None],
+        "numbers": [2**63 - 1, -1e-7, 1e300, 0, True, None],
         "": {"": [], "PartitionKey": "x", "odata.etag": "y", "a.b/c#d?e": "z"},
+        "noise": random.Random(1).randbytes(MAX_DEFINITION // 2 - 1000).hex(),
     }
-    task = new_task(payload)
-    storage.tasks.insert(task)
-    loaded = storage.tasks.load(task.task_id)
-    assert loaded is not None
-    assert loaded.task.definition.wire["payload"] == payload
-
-
-def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(storage: Storage) -> None:
-    noise = random.Random(1).randbytes(MAX_DEFINITION // 2 - 1000).hex()
     run = Run(
         0,
         "exception",
@@ -53,15 +46,15 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(storage:
         resolved=CREATED + timedelta(milliseconds=999),
     )
     task = replace(
-        new_task({"noise": noise}),
+        new_task(payload),
         retries_left=3,
         runs=tuple(replace(run, run_id=run_id) for run_id in range(MAX_RUNS)),
         held=MessageLease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         newest_blob='"a%/b\\' * 204,
     ).with_priority("high", CREATED)
     storage.tasks.insert(task)
-    loaded = storage.tasks.load(task.task_id)
-    assert loaded is not None
+    loaded = other.tasks.load(task.task_id)
+    assert loaded
     assert loaded.task == task
 
 
@@ -72,7 +65,7 @@ def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other
     with pytest.raises(AlreadyExists):
         other.tasks.insert(task)
     assert other.tasks.load(task.task_id) is None
-    assert task.task_id not in [one.task.task_id for one in unresolved(storage.tasks, 1000)]
+    assert unresolved(storage.tasks, 1000) == []
     remove_all_expired(storage.tasks, CREATED + timedelta(days=30))
     assert storage.tasks.bar(task.task_id, CREATED)
     remove_all_expired(storage.tasks, CREATED + timedelta(days=31))
@@ -84,29 +77,22 @@ def test_a_task_that_another_process_wrote_is_not_marked_as_own(storage: Storage
     stored = storage.tasks.insert(new_task())
     seen = other.tasks.load(stored.task.task_id)
     assert seen
-    assert not seen.is_own
     changed = other.tasks.replace(seen, with_last_run(seen.task, state="failed"))
-    assert changed.is_own
     back = storage.tasks.load(stored.task.task_id)
     assert back
-    assert not back.is_own
+    assert [stored.is_own, seen.is_own, changed.is_own, back.is_own] == [True, False, True, False]
 
 
 def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Task:
     task = new_task()
-    wire = {**task.definition.wire, "expires": format_time(expires)}
-    task = replace(task, definition=TaskDefinition(wire), runs=())
-    return (
-        task
-        if state == "unscheduled"
-        else with_last_run(with_new_run(task, "scheduled", CREATED), state=state)
-    )
+    task = replace(task, definition=TaskDefinition({**task.definition.wire, "expires": format_time(expires)}))
+    return replace(task, runs=()) if state == "unscheduled" else with_last_run(task, state=state)
 
 
-def unresolved(tasks: TaskStore, limit: int) -> list[StoredTask]:
+def unresolved(tasks: TaskStore, limit: int) -> list[str]:
     found = list(pages(lambda after: tasks.unresolved(after, limit)))
     assert all(len(page) <= limit for page in found)
-    return [stored for page in found for stored in page]
+    return [stored.task.task_id for page in found for stored in page]
 
 
 def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Storage) -> None:
@@ -131,19 +117,15 @@ def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(stora
     storage.tasks.bar("dSlITZ4yQgmvxxAi4A8fHQ", CREATED + timedelta(days=1))
 
     def found(state: str) -> list[str]:
-        ids: list[str] = []
-        after: str | None = ""
-        while after is not None:
-            tasks, after = storage.tasks.search(state, "", after, 2)
-            ids += [one.task.task_id for one in tasks]
-        return ids
+        listed = pages(lambda after: storage.tasks.search(state, "", after, 2))
+        return [one.task.task_id for page in listed for one in page]
 
     in_order = [*stored][::-1] if storage.tasks.knows_age else sorted(stored)
     unresolved_ids = [task_id for task_id in in_order if stored[task_id] in states[:3]]
     assert found("all") == in_order
     assert found("unresolved") == unresolved_ids
     assert [stored[task_id] for task_id in found("failed")] == ["failed"]
-    assert [one.task.task_id for one in unresolved(storage.tasks, 2)] == sorted(unresolved_ids)
+    assert unresolved(storage.tasks, 2) == sorted(unresolved_ids)
 
 
 def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:

@@ -1,13 +1,12 @@
 import base64
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import requests
 
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports.queue import LeaseLost
 from legacy_queue.stores import Storage
-from tests.memory_server import delete_url, poll
 
 from .conftest import Backend
 from .paging import remove_all_expired
@@ -25,36 +24,13 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, qu
     with pytest.raises(LeaseLost):
         queues.hide(queue, lease, TEXT, HOUR)
     lease = queues.hide(queue, lease, TEXT, HOUR - SECOND)
-    backend.wait(3600)
+    backend.clock.advance(HOUR)
     with pytest.raises(LeaseLost):
         queues.remove(queue, lease)
 
 
-@pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
-def test_the_first_of_two_visibilitytimeouts_counts_and_a_delete_ignores_both(
-    served: Backend, queue: WorkQueue, appended: str
-) -> None:
-    """Azure's JavaScript client, built from a poll URL, appends its own and leaves both on a DELETE."""
-    queues, now = served.storage.work_queues, served.clock.now()
-    queues.put(queue, TEXT, HOUR, NO_TIME)
-    (urls,) = queues.signed_urls([queue], now - HOUR, now + HOUR, HOUR)
-    (message,) = poll(f"{urls.poll}&{appended}")
-    served.wait(1)
-    assert poll(urls.poll) == []
-    url = f"{delete_url(urls.delete, message.lease)}&{appended}"
-    assert requests.delete(url, timeout=30).status_code == 204
-    assert queues.count(queue) == 0
-
-
-def remove_unused(backend: Backend, days: int) -> None:
-    """What has expired so many days later is removed."""
-    backend.clock.advance(timedelta(days=days))
-    remove_all_expired(backend.storage.work_queues, backend.clock.now())
-
-
 def exists(backend: Backend, queue: WorkQueue) -> bool:
-    names = dict(backend.storage.account.queues(backend.prefix))
-    return queue.name(backend.prefix) in names
+    return queue.name(backend.prefix) in dict(backend.storage.account.queues(backend.prefix))
 
 
 @pytest.mark.parametrize("use", ["put", "signed"])
@@ -62,6 +38,8 @@ def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
     backend: Backend, queue: WorkQueue, use: str
 ) -> None:
     queues, now = backend.storage.work_queues, backend.clock.now()
+    full = replace(queue, priority="low")
+    queues.put(full, TEXT, timedelta(days=100), timedelta(days=6))
     for _ in range(2):
         if use == "put":
             queues.remove(queue, queues.put(queue, TEXT, HOUR, NO_TIME))
@@ -70,15 +48,34 @@ def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
         backend.clock.advance(timedelta(days=5))
     answers = []
     for days in (4, 3):
-        remove_unused(backend, days)
+        backend.clock.advance(timedelta(days=days))
+        remove_all_expired(queues, backend.clock.now())
         answers.append(exists(backend, queue))
     assert answers == [True, False]
+    assert queues.count(full) == 1, "it holds a message"
 
 
-def test_a_queue_that_holds_a_message_is_not_removed(backend: Backend, queue: WorkQueue) -> None:
-    backend.storage.work_queues.put(queue, TEXT, timedelta(days=100), timedelta(days=6))
-    remove_unused(backend, 12)
-    assert backend.storage.work_queues.count(queue) == 1
+def test_only_unused_work_queues_are_removed(backend: Backend, queue: WorkQueue) -> None:
+    account, prefix = backend.storage.account, backend.prefix
+    used = {
+        "provisioner_id": queue.provisioner_id,
+        "worker_type": queue.worker_type,
+        "last_used": "2020-01-01",
+    }
+    for name, metadata in {
+        f"{prefix}-plain": {},
+        f"{prefix}-foreign": used,  # of a server with a longer prefix
+        f"{prefix}-{'x' * 24}-{'y' * 24}-5": used,
+        queue.name(prefix): {**used, "last_used": "the day before"},
+        f"{prefix}x-other": used,
+    }.items():
+        account.queue(name).create(metadata)
+    before = dict(account.queues(""))
+    remove_all_expired(backend.storage.work_queues, backend.clock.now(), 2)
+    assert dict(account.queues("")) == before
+    account.queue(queue.name(prefix)).create(used)
+    remove_all_expired(backend.storage.work_queues, backend.clock.now(), 2)
+    assert before.keys() - dict(account.queues("")).keys() == {queue.name(prefix)}
 
 
 def test_a_removed_queue_is_created_again_by_the_next_put(
