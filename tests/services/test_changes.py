@@ -67,6 +67,18 @@ def test_a_completion_that_was_rerun_at_once_has_all_its_effects(harness: Harnes
     assert ("task-completed", task_id, 0) in harness.events()
 
 
+def test_a_completion_whose_answer_was_lost_has_all_its_effects_a_minute_later(harness: Harness) -> None:
+    task_id = harness.claimed()
+    waiting = harness.create(dependencies=[task_id])
+    harness.run_timers(MINUTE)  # no timer says that effects of these calls are missing
+    server = harness.replica(FaultAt(0, of="replace", after=failing(ServiceUnavailable("no answer"))))
+    with pytest.raises(ServiceUnavailable):
+        harness.complete(task_id, services=server)
+    harness.run_timers(MINUTE, server)
+    assert harness.states(waiting) == ["pending"]
+    assert ("task-completed", task_id, 0) in harness.events()
+
+
 def overtaken(harness: Harness, by: Callable[[], object]) -> Services:
     """A process before whose first write another process makes that call."""
     return harness.replica(FaultAt(0, of="replace", before=by))
