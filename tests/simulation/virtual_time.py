@@ -9,21 +9,14 @@ import heapq
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from queue import Empty
-from typing import Any, TypeVar
+from typing import Any
 
 import gevent
 
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Clock, Flag, Waiter
 
-Item = TypeVar("Item")
-
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-class _Elapsed(BaseException):
-    """The time of a wait is over."""
 
 
 class Alarm:
@@ -60,16 +53,18 @@ class VirtualTime:
         finally:
             alarm.cancel()
 
-    def within(self, seconds: float, wait: Callable[[], Item]) -> Item:
-        """What ``wait`` returns; raises Empty after that time."""
-        greenlet = gevent.getcurrent()
-        alarm = self.after(seconds, lambda: greenlet.throw(_Elapsed))
+    def wait(self, flag: Any, seconds: float) -> None:
+        """Return when gevent's Event is set, or its AsyncResult is there; at the latest after that time."""
+        if flag.ready():
+            return
+        go_on = gevent.getcurrent().switch
+        alarm = self.after(seconds, go_on)
+        flag.rawlink(go_on)
         try:
-            return wait()
-        except _Elapsed:
-            raise Empty from None
+            self._hub.switch()
         finally:
             alarm.cancel()
+            flag.unlink(go_on)
 
     def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until then, or until something has ended."""
@@ -86,11 +81,16 @@ class VirtualTime:
 
     def _run_greenlets(self) -> None:
         """Return when each greenlet waits for another, or for a time of the world."""
-        gevent.idle()
         loop = self._hub.loop
-        # ``let_others_run`` sleeps for a moment of real time
-        while loop._callbacks or loop.activecnt > self._watchers:  # noqa: SLF001
-            gevent.idle()
+        goes_on = gevent.getcurrent().switch
+        while True:
+            loop.run_callback(goes_on)
+            self._hub.switch()  # until all that was ready before has run
+            if loop._callbacks:  # noqa: SLF001
+                continue
+            if loop.activecnt <= self._watchers:
+                return
+            gevent.idle()  # ``let_others_run`` sleeps for a moment of real time
 
 
 class VirtualWaiter(Waiter):
@@ -105,12 +105,9 @@ class VirtualWaiter(Waiter):
         self._resume()
 
     def wait(self, flag: Flag, seconds: float) -> bool:
-        try:
-            return self._time.within(seconds, flag.wait)
-        except Empty:
-            return flag.is_set()
-        finally:
-            self._resume()
+        self._time.wait(flag, seconds)
+        self._resume()
+        return flag.is_set()
 
 
 class VirtualClock(Clock):

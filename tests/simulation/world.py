@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from queue import Empty
 from typing import Any, TypeVar, cast
 
 import gevent
@@ -52,7 +51,8 @@ SETTINGS = ServiceSettings(
     claim_work_wait=timedelta(seconds=20),
     upload_url="http://queue.test/uploads",
 )
-_PACE = Pace(check=timedelta(seconds=5))  # else half of the calls ask whether the broker is there
+# else half of the calls ask whether the broker is there, and a third of all steps find nothing to do
+PACE = Pace(check=timedelta(seconds=5), flush=timedelta(seconds=5))
 LATENCY = 0.008  # seconds that a call takes on average
 _TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
 _BEFORE = ("broker.publish", "tasks.insert")
@@ -140,6 +140,7 @@ class World:
         self.faults = faults
         self.settings = settings
         self.shards = shards
+        self.pace = PACE  # of the processes that are new from now on
         self.time = VirtualTime()
         self.clock = VirtualClock(self.time)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
@@ -333,6 +334,7 @@ class Process:
         self.world = world
         self.number = number
         self.is_dead = False
+        self.answers = 0
         self.frozen_until = float("-inf")
         self.clock = VirtualClock(world.time)
         # by all of it for many, so that two processes often differ by twice as much
@@ -346,7 +348,7 @@ class Process:
         waiter = VirtualWaiter(world.time, self.resume)
         settings = replace(world.settings, tells_offers_as=lambda: f"p{number}")
         self.services = Services(storage, broker, self.clock, waiter, settings)
-        self.background = self.services.background(_PACE)
+        self.background = self.services.background(world.pace)
 
     def start(self) -> None:
         """Start its threads."""
@@ -390,11 +392,13 @@ class Process:
 
         gevent.spawn(handle)
         try:
-            return cast(Result, self.world.time.within(_TIMEOUT, answer.get))
-        except Empty:
-            raise ConnectionLost from None
+            self.world.time.wait(answer, _TIMEOUT)
         finally:
             del self._requests[answer]
+        if not answer.ready():
+            raise ConnectionLost
+        self.answers += 1
+        return cast(Result, answer.get())
 
 
 class _Port:
