@@ -1,6 +1,7 @@
-"""Runs of the simulated world: random ones by their seeds; with ``kills`` a life with a kill at each of its
-calls, with ``orders`` two calls in each order. A broken promise ends with exit code 1, after the story of
-what it is about.
+"""Runs of the simulated world. ``usual``: random ones, by the seeds of the tests; ``day``, unless told
+otherwise: by those of the day, too; ``kills``: a life with a kill wherever that leaves something else;
+``orders``: two calls in each order. A broken promise ends with exit code 1, after the story of what it is
+about.
 """
 
 import argparse
@@ -8,61 +9,51 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+
 from tests.simulation.exhaustive import LIVES, PAIRS, kills, orders
-from tests.simulation.random_run import FAULTS, SEEDS, SKEWED, Outcome, Plan, run, shrunk
+from tests.simulation.random_run import SEEDS, Outcome, Plan, faults_of, run, shrunk
 from tests.simulation.record import Broken
 
+_OF_A_DAY = 7  # seeds
 _LINES = 80  # of a story
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
-    parser.add_argument("what", nargs="?", default="random", choices=("random", "kills", "orders"))
+    parser.add_argument("what", nargs="?", default="day", choices=("day", "usual", "kills", "orders"))
     parser.add_argument("name", nargs="?", default="", help="only lives or pairs that say this")
-    parser.add_argument(
-        "--seed", type=int, action="append", help="instead of the usual and the day's; repeatable"
-    )
+    parser.add_argument("--seed", type=int, action="append", help="instead of these seeds; repeatable")
     parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
-    parser.add_argument(
-        "--tasks", type=_positive, default=Plan(0).tasks, help="of a random run (%(default)s)"
-    )
-    parser.add_argument("--processes", type=_positive, default=Plan(0).processes, help="of it (%(default)s)")
+    parser.add_argument("--tasks", type=int, default=Plan(0).tasks, help="of a random run (%(default)s)")
+    parser.add_argument("--processes", type=int, default=Plan(0).processes, help="of it (%(default)s)")
     parser.add_argument("--trace", type=Path, help="write a line for each step of random runs to this file")
     given = parser.parse_args()
-    names = {"random": (), "kills": LIVES, "orders": PAIRS}[given.what]
-    if given.name and not any(given.name in name for name in names):
-        parser.error(f"none of {given.what} says {given.name!r}" + "".join(f"\n  {name}" for name in names))
-    act: dict[str, Callable[[argparse.Namespace], bool]] = {
-        "random": _random,
-        "kills": _kills,
-        "orders": _orders,
-    }
-    held = act[given.what](given)
+    if given.what == "kills":
+        known: set[tuple[str, ...]] = set()
+        held = _exhaust(given, LIVES, lambda name: kills(LIVES[name], known))
+    elif given.what == "orders":
+        held = _exhaust(given, PAIRS, lambda name: orders(PAIRS[name]))
+    else:
+        held = _random(given)
     sys.stdout.flush()
     os._exit(0 if held else 1)  # the processes of the world still wait
 
 
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
 def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    click.echo(text)
 
 
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
     end = time.monotonic() + 60 * given.minutes
-    today = [] if "CI" in os.environ else [datetime.now(UTC).toordinal()]
-    seeds = given.seed or [*SEEDS, *today]
+    first = datetime.now(UTC).timetuple().tm_yday * _OF_A_DAY
+    of_the_day = range(first, first + _OF_A_DAY) if given.what == "day" else ()
+    seeds: Sequence[int] = given.seed or (*SEEDS, *of_the_day)
     yield from seeds
     seed = seeds[-1]
     while time.monotonic() < end:
@@ -71,22 +62,25 @@ def _seeds(given: argparse.Namespace) -> Iterator[int]:
 
 
 def _random(given: argparse.Namespace) -> bool:
-    held = True
+    broken: dict[int, bool] = {}
     with ExitStack() as stack:
         file = stack.enter_context(given.trace.open("w")) if given.trace else None
         for seed in _seeds(given):
             began = time.process_time()
-            faults = FAULTS if seed < SKEWED else replace(FAULTS, skew=60)
-            plan = Plan(seed, given.tasks, given.processes, faults)
+            plan = Plan(seed, given.tasks, given.processes, faults_of(seed))
             outcome = run(plan, (lambda line: file.write(f"{line}\n")) if file else None)
             took = time.process_time() - began
             _say(f"seed {seed}: {outcome.calls} calls, {outcome.kills} kills, {took:.1f} s of the processor")
+            broken[seed] = outcome.broken is not None
             if outcome.broken:
-                held = False
                 _say(f"BROKEN {outcome.about} {outcome.broken}")
                 _say("looking for fewer tasks and faults, for some minutes ...")
                 _tell(shrunk(outcome))
-    return held
+    again = "".join(f" --seed {seed}" for seed, is_broken in broken.items() if is_broken)
+    _say(f"{list(broken.values()).count(False)} of {len(broken)} seeds are clean")
+    if again:
+        _say(f"repeat the others: scripts/simulate{again}")
+    return not again
 
 
 def _tell(outcome: Outcome) -> None:
@@ -100,28 +94,14 @@ def _tell(outcome: Outcome) -> None:
     _say(f"with {plan.tasks} tasks, {plan.processes} processes and {faults}")
 
 
-def _kills(given: argparse.Namespace) -> bool:
-    return all(
-        _exhaust(name, lambda life=life: kills(life), "kills")  # type: ignore[misc]
-        for name, life in LIVES.items()
-        if given.name in name
-    )
-
-
-def _orders(given: argparse.Namespace) -> bool:
-    return all(
-        _exhaust(name, lambda pair=pair: orders(pair), "orders")  # type: ignore[misc]
-        for name, pair in PAIRS.items()
-        if given.name in name
-    )
-
-
-def _exhaust(name: str, trials: Callable[[], Iterator[str]], what: str) -> bool:
-    done: list[str] = []
-    try:
-        done.extend(trials())
-    except Broken as broken:
-        _say(f"{name}: BROKEN {broken}\nin trial {len(done)}, the next after {done[-1:]}")
-        return False
-    _say(f"{name}: {len(done)} {what}")
-    return True
+def _exhaust(given: argparse.Namespace, names: Iterable[str], trials: Callable[[str], Iterator[str]]) -> bool:
+    chosen = [name for name in names if given.name in name]
+    for name in chosen:
+        done: list[str] = []
+        try:
+            done.extend(trials(name))
+        except Broken as broken:
+            _say(f"{name}: BROKEN {broken}\nin trial {len(done)}, the next after {done[-1:]}")
+            return False
+        _say(f"{name}: {len(done)} {given.what}")
+    return bool(chosen)

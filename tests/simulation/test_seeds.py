@@ -10,9 +10,16 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.timeout(600)
-def test_no_seed_breaks_a_promise(simulate: Simulate) -> None:
-    said = simulate().splitlines()
-    assert all(int(line.split()[4]) > 10 for line in said), said  # kills
+def test_three_random_runs_break_no_promise(simulate: Simulate) -> None:
+    *runs, _ = simulate("usual").splitlines()
+    assert len(runs) == 3
+    assert all(int(line.split()[4]) > 10 for line in runs), runs  # kills
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_the_random_runs_of_the_day_break_no_promise(simulate: Simulate) -> None:
+    assert simulate("day").endswith("10 of 10 seeds are clean\n")
 
 
 def test_two_runs_of_a_seed_have_the_same_story(simulate: Simulate, tmp_path: Path) -> None:
