@@ -20,7 +20,7 @@ EACH_NEWEST_CLIENT = pytest.mark.parametrize(
     ("server", "client"), list(zip(("azurite", "embedded"), TODAY, strict=True)), indirect=True
 )
 
-Running = Callable[..., Server]
+Running = Callable[[str], Server]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -40,11 +40,10 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     All on Azurite share the Azurite of the session, each with a prefix of its own.
     """
     with ExitStack() as stack:
-        started: dict[tuple[str, ...], Server] = {}
+        started: dict[str, Server] = {}
 
-        def get(storage: str, *options: str) -> Server:
-            key = (storage, *options)
-            if key not in started:
+        def get(storage: str) -> Server:
+            if storage not in started:
                 folder = tmp_path_factory.mktemp("server")
                 env = {"LEGACY_QUEUE_STORAGE": storage}
                 if storage == "azurite":
@@ -56,9 +55,9 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                         "CLIENTS": json.dumps({"root": {"accessToken": TOKEN, "scopes": ["*"]}}),
                     }
                     env = {f"LEGACY_QUEUE_{name}": value for name, value in settings.items()}
-                started[key] = stack.enter_context(serve(folder, *options, env=env))
-                started[key].line.setdefault("credentials", {"clientId": "root", "accessToken": TOKEN})
-            return started[key]
+                server = started[storage] = stack.enter_context(serve(folder, env=env))
+                server.line.setdefault("credentials", {"clientId": "root", "accessToken": TOKEN})
+            return started[storage]
 
         yield get
 
@@ -67,11 +66,6 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def server(request: pytest.FixtureRequest, running: Running) -> Server:
     """A server whose claims last longer than any test."""
     return running(request.param)
-
-
-@pytest.fixture
-def azurite_server(running: Running) -> Server:
-    return running("azurite")
 
 
 @pytest.fixture

@@ -54,12 +54,6 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def azurite_of(data_dir: Path) -> int:
-    """The process id of the Azurite of this data directory."""
-    [pid] = processes_of(data_dir / "azurite")
-    return pid
-
-
 def environment(**more: str) -> dict[str, str]:
     """The environment of the tests, without settings of legacy-queue and Taskcluster, and with ``more``."""
     kept = {
@@ -163,13 +157,6 @@ class Server(Running):
     data_dir: Path
     line: dict[str, Any]
     secrets: set[str] = field(default_factory=set)
-    env: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def connection_string(self) -> str:
-        """That of its Azurite."""
-        given = self.env.get("LEGACY_QUEUE_CONNECTION_STRING")
-        return given or (self.data_dir / "azurite" / "connection-string").read_text().strip()
 
     @property
     def root_url(self) -> str:
@@ -247,17 +234,11 @@ def serve(
     """
     data_dir = data_dir or folder / "data"
     env = env or {}
-    with run(
-        folder,
-        *("serve", "--port", "0", "--data-dir", str(data_dir), *options),
-        under=under,
-        env=env,
-    ) as running:
+    words = ("serve", "--port", "0", "--data-dir", str(data_dir), *options)
+    with run(folder, *words, under=under, env=env) as running:
         lines = running.lines(1)
         assert running.process.poll() is None, running.errors
         server = Server(running.process, folder, data_dir, json.loads(lines[0]))
-        RUNNING[RUNNING.index(running)] = server
-        server.env = env
         server.secrets.update(secrets_of(env))
         if "credentials" in server.line:
             server.secrets.add(server.credentials["accessToken"])
@@ -267,7 +248,6 @@ def serve(
             yield server
             assert server.output.count("\n") == 1
         finally:
-            RUNNING[RUNNING.index(server)] = running
             try:
                 if running.process.poll() is None:
                     assert running.end(signal.SIGINT) == 0, running.errors
@@ -283,27 +263,16 @@ class WorkerProcess(Running):
     """A sample worker and the steps that it has logged."""
 
     @property
-    def steps(self) -> list[dict[str, Any]]:
-        """Each whole line of its log."""
-        return [json.loads(line) for line in self.errors.splitlines(keepends=True) if line.endswith("\n")]
-
-    @property
-    def step_names(self) -> list[str]:
-        """The names of the steps, without the polls."""
-        return [step["event"] for step in self.steps if step["event"] != "poll"]
-
-    def wait_for(self, event: str, times: int = 1) -> None:
-        wait_until(lambda: self.step_names.count(event) >= times or self.process.poll() is not None)
-        assert self.step_names.count(event) >= times, self.errors
+    def steps(self) -> list[str]:
+        """The event of each whole line of its log."""
+        whole = [line for line in self.errors.splitlines(keepends=True) if line.endswith("\n")]
+        return [json.loads(line)["event"] for line in whole]
 
 
 @contextmanager
-def work(
-    folder: Path, server: Server, worker_type: str, *options: str, credentials: dict[str, str] | None = None
-) -> Iterator[WorkerProcess]:
+def work(folder: Path, server: Server, worker_type: str, *options: str) -> Iterator[WorkerProcess]:
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
-    credentials = credentials or server.credentials
-    env = client_env(server.root_url, credentials)
+    env = client_env(server.root_url, server.credentials)
     with run(folder, "worker", f"system/{worker_type}", *options, env=env) as running:
         yield WorkerProcess(running.process, running.folder)
         assert leaks(running.errors, server.secrets) == []

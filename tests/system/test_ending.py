@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from .processes import LONG, Running, importing, processes_of, run, wait_until
+from legacy_queue.testing import LegacyQueue
+
+from .processes import LONG, Running, client_env, importing, processes_of, run, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -122,3 +124,15 @@ def test_sighup_ends_a_server_and_other_signals_of_a_terminal_do_not(tmp_path: P
         assert processes_of(tmp_path / "data") == before
         server.send(signal.SIGHUP)
         assert_ends_in_order(server, tmp_path / "data")
+
+
+def test_a_second_signal_ends_the_worker_at_once(legacy_queue: LegacyQueue, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    legacy_queue.create_task(worker_type="w", payload={"command": f"touch {up}; sleep {2 * LONG}"})
+    slow = legacy_queue.fault("reportException", delay=2 * LONG)
+    env = client_env(legacy_queue.root_url, legacy_queue.credentials)
+    with run(tmp_path, "worker", "test-provisioner/w", env=env) as worker:
+        wait_until(up.exists)
+        worker.send(signal.SIGTERM)
+        wait_until(lambda: slow.fired)
+        assert worker.end() == 128 + signal.SIGTERM

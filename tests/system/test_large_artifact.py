@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from .http_queue import Queue
-from .processes import LONG, Server, processes_of, work
+from .processes import LONG, Server, processes_of, wait_until, work
 
 pytestmark = pytest.mark.processes
 
@@ -24,21 +24,21 @@ def peak(pid: int) -> int:
     return int(kilobytes) * 1024
 
 
+@pytest.mark.parametrize("server", ["azurite"], indirect=True)
 def test_an_artifact_of_128_mib_needs_less_than_64_mib_of_a_server_and_is_never_whole_in_a_worker(
-    azurite_server: Server, tmp_path: Path
+    queue: Queue, server: Server, tmp_path: Path
 ) -> None:
-    queue = Queue(azurite_server)
     command = ["sh", "-c", f"python3 -c '{MAKE}' > large"]
     artifacts = {"public/large": {"type": "file", "path": "large"}}
     task_id = queue.create(workerType="large", payload={"command": command, "artifacts": artifacts})
-    before = {pid: peak(pid) for pid in processes_of(azurite_server.data_dir)}
-    with work(tmp_path, azurite_server, "large") as worker:
-        worker.wait_for("report")
+    before = {pid: peak(pid) for pid in processes_of(server.data_dir)}
+    with work(tmp_path, server, "large") as worker:
+        wait_until(lambda: "report" in worker.steps)
         assert peak(worker.process.pid) < SIZE
         assert worker.end() == 0
     assert before
     assert max(peak(pid) - memory for pid, memory in before.items()) < MAX_GROWTH
-    url = f"{azurite_server.base_url}/task/{task_id}/artifacts/public/large"
+    url = f"{server.base_url}/task/{task_id}/artifacts/public/large"
     with requests.get(url, stream=True, timeout=LONG) as answer:
         downloaded = hashlib.file_digest(answer.raw, "sha256").digest()
     assert downloaded == hashlib.sha256(bytes(range(256)) * 4096 * 128).digest()
