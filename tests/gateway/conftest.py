@@ -1,11 +1,15 @@
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import requests
+from azure.storage.blob import generate_blob_sas
+from azure.storage.queue import generate_queue_sas
 
 from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
@@ -46,3 +50,20 @@ def urls(storage: Storage) -> SignedUrls:
 def queue_url(urls: SignedUrls) -> str:
     """``<queue_url>/<account>/<queue>``, without a SAS."""
     return urls.poll.partition("/messages?")[0]
+
+
+def sas(
+    account: StorageAccount, kind: str, name: str, now: datetime, key: str = KEY_BASE64, **changes: Any
+) -> str:
+    """A SAS of Azure's SDK for a queue or blob of that name, which is granted but for what is changed."""
+    common = {
+        "account_key": key,
+        "start": now - HALF_HOUR,
+        "expiry": now + HALF_HOUR,
+        "protocol": "https,http",
+    }
+    if kind == "queue":
+        own = {"account_name": account.public_queues.account, "queue_name": name, "permission": "p"}
+        return generate_queue_sas(**{**common, **own, **changes})
+    own = {"container_name": account.container.name, "blob_name": name, "permission": "r"}
+    return generate_blob_sas(account_name=account.public_blobs.account, **{**common, **own, **changes})

@@ -16,8 +16,6 @@ from urllib.parse import quote
 
 import pytest
 import requests
-from azure.storage.blob import generate_blob_sas
-from azure.storage.queue import generate_queue_sas
 from lxml import etree
 
 from legacy_queue.adapters.azure import AzureAccount
@@ -27,7 +25,7 @@ from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock, memory_server
 
-from .conftest import HALF_HOUR, KEY, KEY_BASE64
+from .conftest import HALF_HOUR, KEY, KEY_BASE64, sas
 
 Case = Mapping[str, Any]
 Target = Literal["embedded", "azurite"]
@@ -107,21 +105,9 @@ class Scene:
         changes = dict(self.case["sas"])
         for name in changes.keys() & {"start", "expiry"}:
             changes[name] = self.now + timedelta(seconds=changes[name])
-        common = {
-            "account_key": self.key,
-            "start": self.now - HALF_HOUR,
-            "expiry": self.now + HALF_HOUR,
-            "protocol": "https,http",
-        }
-        account = self.storage.account
-        if "{blob}" in self.case["request"]:
-            container = account.container.name
-            own = {"container_name": container, "blob_name": self.blob_name, "permission": "r"}
-            own["account_name"] = account.public_blobs.account
-            return generate_blob_sas(**{**common, **own, **changes})
-        own = {"queue_name": self.queue.rpartition("/")[2], "permission": "p"}
-        own["account_name"] = account.public_queues.account
-        return generate_queue_sas(**{**common, **own, **changes})
+        name = self.queue.rpartition("/")[2]
+        kind, name = ("blob", self.blob_name) if "{blob}" in self.case["request"] else ("queue", name)
+        return sas(self.storage.account, kind, name, self.now, self.key, **changes)
 
     @cached_property
     def leases(self) -> list[MessageLease]:

@@ -7,12 +7,10 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 import pytest
 import requests
-from azure.storage.blob import generate_blob_sas
 from azure.storage.queue import (
     AccountSasPermissions,
     ResourceTypes,
     generate_account_sas,
-    generate_queue_sas,
 )
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
@@ -20,35 +18,26 @@ from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
 from tests.memory_server import FakeClock
 
-from .conftest import BLOB, HALF_HOUR, KEY, KEY_BASE64, NOW, QUEUE_NAME, outcome
+from .conftest import BLOB, HALF_HOUR, KEY, KEY_BASE64, NOW, QUEUE_NAME, outcome, sas
 
 SECOND = timedelta(seconds=1)
 CONTAINER = "q-artifacts"
 GRANTED = (200, None)
 UNAUTHENTICATED = (403, "AuthenticationFailed")
-QUEUE_FIELDS = [
-    ("sv", "2015-04-05"),
-    ("st", "2006-01-02T14:34:04Z"),
-    ("se", "2006-01-02T15:34:06Z"),
-    ("se", "2006-02-30T00:00:00Z"),
-    ("sp", "rp"),
-    ("sp", "raup"),
-    ("sp", "P"),
-    ("spr", "http"),
-    ("spr", "https,http,"),
-    ("sig", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
-    ("sig", "é"),
-    ("si", "policy"),
-    ("sip", "127.0.0.1"),
-    *((name, "") for name in ("sv", "st", "se", "sp", "spr", "sig")),
-]
-BLOB_FIELDS = [
-    ("sp", "rcw"),
-    ("sr", "c"),
-    *((name, "x") for name in ("si", "sip", "ses", "snapshot", "rscc", "rscd", "rsce", "rscl", "rsct")),
-    ("sr", ""),
-    ("rscd", ""),
-]
+TAMPERED = {
+    ("queue", "sv"): ["", "2015-04-05"],
+    ("queue", "st"): ["", "2006-01-02T14:34:04Z"],
+    ("queue", "se"): ["", "2006-01-02T15:34:06Z", "2006-02-30T00:00:00Z"],
+    ("queue", "sp"): ["", "rp", "raup", "P"],
+    ("queue", "spr"): ["", "http", "https,http,"],
+    ("queue", "sig"): ["", f"{'A' * 43}=", "é"],
+    ("queue", "si"): ["policy"],
+    ("queue", "sip"): ["127.0.0.1"],
+    ("blob", "sp"): ["rcw"],
+    ("blob", "sr"): ["", "c"],
+    ("blob", "rscd"): ["", "x"],
+    **{("blob", name): ["x"] for name in ("si", "sip", "ses", "snapshot", "rscc", "rsce", "rscl", "rsct")},
+}
 
 
 @pytest.fixture
@@ -63,32 +52,20 @@ def get(url: str, query: str) -> tuple[int, str | None]:
     return outcome(requests.get(f"{url.partition('?')[0]}?{query}", timeout=30))
 
 
-def sas(storage: Storage, kind: str = "queue", **changes: Any) -> str:
+def granted(storage: Storage, kind: str = "queue", **changes: Any) -> str:
     """A SAS that is granted, but for what is changed."""
-    common = {
-        "account_name": storage.account.public_queues.account,
-        "account_key": KEY_BASE64,
-        "start": NOW - HALF_HOUR,
-        "expiry": NOW + HALF_HOUR,
-        "protocol": "https,http",
-    }
-    if kind == "queue":
-        return generate_queue_sas(**{"queue_name": QUEUE_NAME, "permission": "p", **common, **changes})
-    own = {"container_name": CONTAINER, "blob_name": BLOB, "permission": "r"}
-    return generate_blob_sas(**{**common, **own, **changes})
+    return sas(storage.account, kind, QUEUE_NAME if kind == "queue" else BLOB, NOW, **changes)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [*(("queue", *field) for field in QUEUE_FIELDS), *(("blob", *field) for field in BLOB_FIELDS)],
-)
-def test_a_tampered_field_is_refused(signed: dict[str, str], kind: str, name: str, value: str) -> None:
+@pytest.mark.parametrize(("kind", "name"), TAMPERED)
+def test_a_tampered_field_is_refused(signed: dict[str, str], kind: str, name: str) -> None:
     url = signed[kind]
     fields = dict(parse_qsl(url.partition("?")[2]))
     fields.pop("visibilitytimeout", None)
     assert fields["sp"] == {"queue": "p", "blob": "r"}[kind]
     assert get(url, urlencode(fields)) == GRANTED
-    assert get(url, urlencode({**fields, name: value})) == UNAUTHENTICATED
+    for value in TAMPERED[kind, name]:
+        assert get(url, urlencode({**fields, name: value})) == UNAUTHENTICATED, value
 
 
 @pytest.mark.parametrize(
@@ -113,8 +90,8 @@ def test_a_tampered_field_is_refused(signed: dict[str, str], kind: str, name: st
 def test_a_sas_with_another_resource_or_time_is_refused(
     storage: Storage, signed: dict[str, str], kind: str, change: dict[str, Any]
 ) -> None:
-    assert get(signed[kind], sas(storage, kind)) == GRANTED
-    assert get(signed[kind], sas(storage, kind, **change)) == UNAUTHENTICATED
+    assert get(signed[kind], granted(storage, kind)) == GRANTED
+    assert get(signed[kind], granted(storage, kind, **change)) == UNAUTHENTICATED
 
 
 def test_a_sas_or_a_path_of_another_account_is_refused(storage: Storage, urls: SignedUrls) -> None:
@@ -148,7 +125,7 @@ def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
 ) -> None:
     clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
     now = clock.now()
-    token = sas(storage, start=now + SECOND, expiry=now + 3 * SECOND)
+    token = granted(storage, start=now + SECOND, expiry=now + 3 * SECOND)
     answers = []
     for _ in range(5):
         answers.append(get(urls.poll, token))
@@ -157,7 +134,13 @@ def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
 
 
 def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
-    queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, ip="127.0.0.1"), "sig=x&sig=y"]
+    queries = [
+        "",
+        "sig=x",
+        granted(storage, expiry=NOW - SECOND),
+        granted(storage, ip="127.0.0.1"),
+        "sig=x&sig=y",
+    ]
     answers = [requests.get(f"{queue_url}/messages?{query}", timeout=30).text for query in queries]
     assert len({answer.partition("\nRequestId:")[0] for answer in answers}) == 1
 
@@ -180,7 +163,7 @@ def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(
 def test_the_urls_of_a_queue_are_those_that_workers_expect(urls: SignedUrls, storage: Storage) -> None:
     """All but the version and the signature as the SDK writes it."""
     base = f"{storage.account.public_queues.url}/{QUEUE_NAME}/messages"
-    texts = urls.poll, urls.delete, sas(storage)
+    texts = urls.poll, urls.delete, granted(storage)
     poll, delete, expected = (re.sub(r"\b(sv|sig)=[^&]+", "", text) for text in texts)
     assert poll == f"{base}?visibilitytimeout=300&{expected}"
     assert delete == f"{base}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{expected}"
