@@ -99,7 +99,8 @@ def test_a_redirect_is_not_cached_and_leads_to_the_url_of_the_artifact(queue: Qu
             ("azure", None),
         ]
     ):
-        succeeded(queue.artifact(task_id, f"public/{number}", kind, **({"url": url} if url else {})))
+        changes: dict[str, Any] = {"url": url} if url else {}
+        succeeded(queue.artifact(task_id, f"public/{number}", kind, **changes))
         for get, of_run in GETS.items():
             answer = queue.call(get, taskId=task_id, name=f"public/{number}", **of_run)
             location = answer.headers["location"]

@@ -1,23 +1,35 @@
-"""What the queue says of itself to an operator: ``/inspect/v1``."""
+"""What the server says of itself to an operator: ``/inspect/v1``, ``/metrics``, ``/migration``."""
 
 from datetime import timedelta
 from typing import Any, get_args
+from urllib.parse import quote
 
+import jsonschema_rs
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from werkzeug.test import TestResponse
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.explanation import WAIT_SITUATIONS, WaitSituation
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time
+from legacy_queue.http.metrics import monitoring_app
 from legacy_queue.http.schemas import SCHEMAS
 from tests.http.calls import (
     NOW,
     PROVISIONER,
+    ROOT,
+    ROOT_URL,
+    TASK_ID,
     TESTED,
     WORKER,
     WORKER_TYPE,
     Queue,
+    hawk,
     holding,
     refused,
+    scene,
+    schema,
     succeeded,
 )
 
@@ -148,3 +160,162 @@ def test_a_poll_is_a_sign_of_life_of_its_worker_and_in_all_processes() -> None:
     seen = callers(queue)
     assert {*seen} == {"root", f"{WORKER['workerGroup']}/another", ALICE}
     assert [*seen][-1] == ALICE, "who asked last comes first"
+
+
+# --- the metrics, and that their labels are bounded
+
+
+POOL = f"{PROVISIONER}/{WORKER_TYPE}"
+
+
+def text_of(queue: Queue) -> str:
+    answer = succeeded(queue.send("GET", "/metrics", credentials=None))
+    assert answer.content_type.startswith("text/plain; version=")
+    return str(answer.text)
+
+
+def metric(queue: Queue, name: str, **labels: str) -> float | None:
+    """The value of the metric with these labels, if it has one."""
+    families = text_string_to_metric_families(text_of(queue))
+    samples = [sample for family in families for sample in family.samples]
+    return next((each.value for each in samples if (each.name, each.labels) == (name, labels)), None)
+
+
+def test_answered_requests_are_counted_and_measured_by_endpoint() -> None:
+    queue = Queue()
+    for path in ("/v1/ping", "/api/queue/v1/ping", "/v1/task/none", "/nowhere", "/nowhere/else"):
+        queue.send("GET", path, credentials=None).close()
+    name = "legacy_queue_requests_total"
+    assert metric(queue, name, endpoint="ping", status="200") == 2
+    assert metric(queue, name, endpoint="task", status="400") == 1
+    assert metric(queue, name, endpoint="none", status="404") == 2
+    assert metric(queue, "legacy_queue_request_seconds_count", endpoint="ping") == 2
+    assert metric(queue, "legacy_queue_request_seconds_bucket", endpoint="ping", le="+Inf") == 2
+
+
+def test_tasks_are_counted_by_worker_type_and_state() -> None:
+    queue = Queue()
+    queue.running()
+    queue.clock.advance(timedelta(seconds=30))
+    queue.create()
+    queue.clock.advance(timedelta(seconds=10))
+    task_id = queue.create()
+    tasks, oldest = "legacy_queue_tasks", "legacy_queue_oldest_pending_seconds"
+    assert metric(queue, tasks, task_queue_id=POOL, state="pending") == 2
+    assert metric(queue, tasks, task_queue_id=POOL, state="running") == 1
+    assert metric(queue, oldest, task_queue_id=POOL) == 10
+    for each in [task_id, *(each.task_id for each in queue.messages() if each.task_id != task_id)]:
+        queue.call("cancelTask", taskId=each)
+    assert metric(queue, tasks, task_queue_id=POOL, state="pending") == 0
+    assert metric(queue, oldest, task_queue_id=POOL) == 0
+    assert metric(queue, "legacy_queue_events_total", exchange="task-exception") == 3
+
+
+def test_worker_types_beyond_the_setting_are_summed() -> None:
+    queue = Queue(metrics_pools=1)
+    queue.create()
+    assert metric(queue, "legacy_queue_tasks", task_queue_id=POOL, state="pending") == 1
+    for number in range(3):
+        queue.create(workerType=f"more-{number}")
+    assert metric(queue, "legacy_queue_tasks", task_queue_id="other", state="pending") == 3
+    assert "more-" not in text_of(queue)
+
+
+def test_operations_that_fail_are_counted_and_the_rest_is_shown_without_storage() -> None:
+    queue = Queue()
+    text_of(queue)
+    queue.clock.advance(timedelta(minutes=1))  # what was read is used no longer
+    queue.server.storage.account.close()
+    with pytest.raises(ServiceUnavailable):
+        queue.server.storage.account.check()
+    assert (metric(queue, "legacy_queue_failed_operations_total", service="file") or 0) >= 1
+    assert metric(queue, "legacy_queue_tasks", task_queue_id=POOL, state="pending") is None
+
+
+def test_a_resolver_says_whether_storage_answers() -> None:
+    queue = Queue()
+    client = monitoring_app(queue.server.services, queue.server.metrics).test_client()
+    assert client.get("/ready").json == {"ready": True}
+    assert b"legacy_queue_timers 0.0" in client.get("/metrics").data
+    queue.server.storage.account.close()
+    assert client.get("/ready").status_code == 503
+
+
+def test_ready_says_that_the_broker_is_away() -> None:
+    queue = Queue(amqp_url="amqp://guest:a-password@127.0.0.1:1")
+    assert succeeded(queue.send("GET", "/ready", credentials=None)).json == {"ready": True}
+    queue.server.services.publisher.check()
+    answer = succeeded(queue.send("GET", "/ready", credentials=None)).json
+    broker = "ConnectionRefusedError: events wait; broker-failed in the log says why"
+    assert answer == {"ready": True, "broker": broker}
+
+
+# --- ``GET /migration``: its scope, its parameters, and an answer with the calls that were made
+
+
+def ask(queue: Queue, query: str = "") -> TestResponse:
+    target = f"/migration{query}"
+    return queue.http.open(
+        "/migration",
+        base_url=ROOT_URL,
+        query_string=query.removeprefix("?"),
+        headers={"Authorization": hawk(ROOT, "GET", ROOT_URL + target, NOW)},
+        environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
+    )
+
+
+def report(queue: Queue, query: str = "") -> Any:
+    """The body, valid against the schema that the server publishes."""
+    body = succeeded(ask(queue, query)).get_json()
+    published = schema("/schemas/queue/v1/migration-response.json#")
+    jsonschema_rs.validator_for(published, validate_formats=True).validate(body)
+    return body
+
+
+def test_the_report_counts_the_reads_that_only_the_anonymous_role_allows() -> None:
+    queue = holding("queue:status:*", "queue:migration")
+    task_id = queue.create()
+    for credentials in (TESTED, TESTED, None, ROOT):
+        for name in ("task", "status"):
+            succeeded(queue.call(name, None, credentials, taskId=task_id))
+    refused(queue.call("task", None, TESTED, taskId=TASK_ID), 404, "ResourceNotFound")
+    status, get = ["queue:status:<taskId>"], ["queue:get-task:<taskId>"]
+    counted = [("status", "", status, 1), ("task", "", get, 1), ("task", TESTED.client_id, get, 2)]
+    times = dict.fromkeys(("first", "last"), format_time(NOW))
+    assert report(queue)["reads"] == [
+        {"method": method, "caller": caller, "missing": missing, "count": count, **times}
+        for method, caller, missing, count in counted
+    ]
+    assert report(queue)["workerTypes"] == []
+    assert report(queue, f"?provisionerId={PROVISIONER}")["reads"] == []
+
+
+@pytest.mark.parametrize("name", ["pollTaskUrls", "claimTask"])
+def test_a_call_without_its_scopes_is_not_counted(name: str) -> None:
+    queue, example = holding("queue:migration"), scene(name)
+    queue.create(TASK_ID)
+    for credentials in (TESTED, None):
+        answer = queue.call(name, example.body, credentials, **example.params)
+        refused(answer, 403, "InsufficientScopes")
+    assert report(queue)["workerTypes"] == []
+
+
+def test_a_since_out_of_range_or_malformed_is_refused(queue: Queue) -> None:
+    for since in (
+        "59m",
+        "14401m",
+        "11d",
+        "241h",
+        "0h",
+        "1",
+        "h",
+        "-2h",
+        "1.5h",
+        "2H",
+        "1w",
+        "24h ",
+        "",
+        "1" * 21,
+    ):
+        answered = ask(queue, f"?since={quote(since)}")
+        refused(answered, 400, "InvalidRequestArguments", "since is", "1h to 10d", "like 90m")

@@ -2,27 +2,24 @@
 
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from werkzeug.test import Client, TestResponse
+from werkzeug.test import Client, EnvironBuilder, TestResponse, run_wsgi_app
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.http.current_app import CurrentApp
+from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.local_processes.azurite import Azurite
 from legacy_queue.wiring import build, served_file
-from tests.http.calls import (
-    NOW,
-    ROOT_URL,
-    Queue,
-    refused,
-    succeeded,
-)
+from tests.http.calls import NOW, ROOT_URL, Queue, refused, succeeded
 from tests.http.test_control import clock
 from tests.system.processes import wait_until
 
@@ -148,3 +145,77 @@ def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else
     queue.running(task_id)
     assert queue.state(task_id) == "running"
     assert not clock(queue)["movable"]
+
+
+# --- the application behind the CurrentApp that the server calls is replaced
+
+
+Act = Callable[[], object]
+
+
+def app(answer: bytes) -> WsgiApp:
+    """An application that does what a request asks it to do, then answers."""
+
+    def serve(environ: Any, start_response: Any) -> Iterable[bytes]:
+        environ["act"]()
+        start_response("200 OK", [])
+        return [answer]
+
+    return serve
+
+
+def nothing() -> None:
+    """Nothing has to be ended."""
+
+
+def ask(current: CurrentApp, act: Act = nothing) -> bytes:
+    environ = {**EnvironBuilder().get_environ(), "act": act}
+    chunks, _, _ = run_wsgi_app(current, environ, buffered=True)
+    return b"".join(chunks)
+
+
+def replaced(current: CurrentApp, make: Callable[[], WsgiApp], end: Callable[[], None] = nothing) -> bytes:
+    """Let a request replace the application."""
+    return ask(current, lambda: current.replace(end, make))
+
+
+def test_requests_go_to_the_new_application_after_it_was_replaced() -> None:
+    current = CurrentApp(app(b"old"))
+    assert ask(current) == b"old"
+    assert replaced(current, lambda: app(b"new")) == b"old"
+    assert ask(current) == b"new"
+
+
+def test_requests_under_way_end_before_the_new_application_is_made() -> None:
+    entered, ends = threading.Event(), threading.Event()
+    seen = []
+    current = CurrentApp(app(b"old"), timedelta(seconds=30))
+
+    def wait() -> None:
+        entered.set()
+        ends.wait(30)
+        seen.append("ended")
+
+    def make() -> WsgiApp:
+        seen.append("made")
+        return app(b"new")
+
+    request = threading.Thread(target=ask, args=[current, wait])
+    request.start()
+    assert entered.wait(30)
+    replaced(current, make, ends.set)
+    request.join(30)
+    assert seen == ["ended", "made"]
+
+
+def test_a_request_during_the_replacement_waits_for_the_new_application() -> None:
+    current, answers = CurrentApp(app(b"old")), []
+    request = threading.Thread(target=lambda: answers.append(ask(current)))
+
+    def make() -> WsgiApp:
+        request.start()
+        return app(b"new")
+
+    replaced(current, make)
+    request.join(30)
+    assert answers == [b"new"]
