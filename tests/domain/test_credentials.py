@@ -96,14 +96,12 @@ def test_credentials_of_the_javascript_client_are_accepted_and_equal_to_ours_if_
     assert same_as(theirs, name, scopes) == bool(scopes)
 
 
-def test_a_drift_of_five_minutes_and_a_life_of_31_days_are_accepted() -> None:
-    for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):
+def test_a_certificate_is_valid_with_a_drift_of_five_minutes_and_for_31_days() -> None:
+    for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):  # a drift of clocks
         assert token(ours(), now)
     assert token(ours(expiry=START + timedelta(days=31)))
     assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
-
-
-def test_the_issuer_may_hold_patterns_of_the_scopes_that_it_gives_and_of_the_client_that_it_names() -> None:
+    # the issuer may hold patterns of the scopes that it gives, and of the client that it names
     assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
 
 

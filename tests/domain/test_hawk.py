@@ -97,17 +97,13 @@ def test_an_empty_body_is_accepted_with_the_content_type_that_aiohttp_adds(conte
     verify(replace(request, authorization=mohawk_header(content="", content_type="")))
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_skew_of_15_minutes_is_accepted_and_a_millisecond_more_is_not(sign: int) -> None:
-    request, skew = signed(now=NOW.replace(microsecond=0)), sign * timedelta(minutes=15)
-    verify(request, NOW.replace(microsecond=0) + skew)
-    refused(request, NOW.replace(microsecond=0) + skew + sign * timedelta(milliseconds=1))
-
-
-def test_a_bewit_expires_at_its_time() -> None:
-    request = with_bewit(expires=NOW.replace(microsecond=0))
-    verify(request, NOW.replace(microsecond=0) - timedelta(milliseconds=1))
-    refused(request, NOW.replace(microsecond=0))
+def test_a_skew_of_15_minutes_is_accepted_and_a_bewit_until_its_time_and_a_millisecond_more_is_not() -> None:
+    now, ms = NOW.replace(microsecond=0), timedelta(milliseconds=1)
+    for skew, more in ((timedelta(minutes=15), ms), (-timedelta(minutes=15), -ms)):
+        verify(signed(now=now), now + skew)
+        refused(signed(now=now), now + skew + more)
+    verify(with_bewit(expires=now), now - ms)
+    refused(with_bewit(expires=now), now)
 
 
 def test_a_bewit_is_found_anywhere_in_the_query() -> None:
@@ -136,14 +132,11 @@ def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
         verify(replace(with_bewit(), target=f"/p?bewit={form}"))
 
 
-def test_a_bewit_is_accepted_for_get_and_head_only() -> None:
-    verify(replace(with_bewit(), method="HEAD"))
-    for method in ("POST", "PUT", "DELETE"):
-        unreadable(replace(with_bewit(), method=method))
-
-
-def test_a_request_with_two_signatures_is_refused() -> None:
+def test_a_bewit_is_accepted_for_get_and_head_only_and_never_beside_another_signature() -> None:
     request = with_bewit()
+    verify(replace(request, method="HEAD"))
+    for method in ("POST", "PUT", "DELETE"):
+        unreadable(replace(request, method=method))
     unreadable(replace(request, target=f"{request.target}&bewit=x"))
     unreadable(replace(request, authorization=signed().authorization))
 
@@ -180,20 +173,16 @@ FIELDS = {"id": "a", "ts": "1520139967", "nonce": "n", "mac": "m"}
 GOOD = ", ".join(f'{name}="{value}"' for name, value in FIELDS.items())
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
+def test_order_spaces_a_last_comma_and_empty_attributes_change_nothing() -> None:
+    for header in (
         f"hAWK {GOOD}",
         'Hawk   mac="m" ,nonce="n",ts="1520139967" ,  id="a" ',
-        f"Hawk {GOOD},",
         f"Hawk {GOOD} , ",
         f"Hawk {GOOD}".replace("ts=", "ts = "),
         f'Hawk {GOOD}, ext="", hash="", app="", dlg=""',
-    ],
-)
-def test_order_spaces_a_last_comma_and_empty_attributes_change_nothing(header: str) -> None:
-    signature = hawk.read_signature(replace(REQUEST, authorization=header))
-    assert signature == hawk.Signature("header", "a", "1520139967", TARGET, "m", "n")
+    ):
+        signature = hawk.read_signature(replace(REQUEST, authorization=header))
+        assert signature == hawk.Signature("header", "a", "1520139967", TARGET, "m", "n")
 
 
 FORM = 'is not of the form Hawk id=".."'

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import (
-    CallKind,
-    Calls,
-    RecordPath,
-    WorkerRecord,
-    with_polls,
-)
+from legacy_queue.domain.worker_record import CallKind, Calls, RecordPath, WorkerRecord, with_polls
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
@@ -76,14 +70,11 @@ def test_the_last_20_changes_of_a_quarantine_are_kept() -> None:
     assert WorkerRecord.from_wire(record.to_wire()) == record
 
 
-def test_activity_never_moves_expires_or_last_active_back() -> None:
-    record = replace(WorkerRecord.new(WORKER, NOW), expires=NOW + 100 * DAY)
-    assert record.active(NOW + DAY).expires == NOW + 100 * DAY
-    assert record.active(NOW - SECOND).last_active == NOW
-
-
-def test_a_declaration_is_activity_of_a_worker_and_of_others_six_hours_after_the_last() -> None:
-    for path in (PROVISIONER, WORKER_TYPE, WORKER):
+def test_activity_never_moves_expires_or_last_active_back_and_a_declaration_is_activity() -> None:
+    kept = replace(WorkerRecord.new(WORKER, NOW), expires=NOW + 100 * DAY)
+    assert kept.active(NOW + DAY).expires == NOW + 100 * DAY
+    assert kept.active(NOW - SECOND).last_active == NOW
+    for path in (PROVISIONER, WORKER_TYPE, WORKER):  # of others than workers, six hours after the last
         record = WorkerRecord.new(path, NOW)
         soon, later = NOW + timedelta(hours=6), NOW + timedelta(hours=6) + SECOND
         assert record.active_by_declaration(soon) == (record.active(soon) if path == WORKER else record)
