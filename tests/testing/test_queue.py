@@ -6,8 +6,10 @@ from datetime import timedelta
 import pytest
 import requests
 
+import tests.clients.python  # noqa: F401  which makes the client of 2017 run on this Python
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol
+from legacy_queue.testing.queue_http import parse_events
 
 pytestmark = pytest.mark.processes
 
@@ -109,17 +111,10 @@ def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) ->
 
 
 def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue) -> None:
-    from tests.clients.python import taskcluster
-
-    assert taskcluster
-    assert legacy_queue.client(maxRetries=0).ping()["alive"]
+    assert set(legacy_queue.env.values()) == {legacy_queue.root_url, *legacy_queue.credentials.values()}
     task_id = legacy_queue.create_task()
-    assert legacy_queue.client().cancelTask(task_id)["status"]["state"] == "exception"
-    assert legacy_queue.env == {
-        "TASKCLUSTER_ROOT_URL": legacy_queue.root_url,
-        "TASKCLUSTER_CLIENT_ID": legacy_queue.credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": legacy_queue.credentials["accessToken"],
-    }
+    client = legacy_queue.client(maxRetries=0)
+    assert client.cancelTask(task_id)["status"]["state"] == "exception"
 
 
 def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy_queue: LegacyQueue) -> None:
@@ -148,3 +143,27 @@ def test_no_time_is_skipped_while_a_worker_is_at_work(legacy_queue: LegacyQueue)
     with pytest.raises(TimeoutError):
         legacy_queue.wait_for(waiting, "exception", timeout=0.2, skip=True)
     assert legacy_queue.now() - begun < timedelta(minutes=1)
+
+
+@pytest.mark.legacy_queue(storage="azurite")
+def test_azurite_storage_does_all_but_move_the_clock(legacy_queue: LegacyQueue) -> None:
+    for protocol in PROTOCOLS:
+        task_id = legacy_queue.create_task(worker_type="builds")
+        for _ in range(2):
+            [message] = legacy_queue.messages("builds")
+            assert (message["taskId"], message["dequeueCount"]) == (task_id, 0)
+        run = legacy_queue.claim("builds", protocol=protocol)
+        assert run
+        assert run.report("completed")["state"] == "completed"
+    assert {"azure.receive", "azure.delete"} < {request["endpoint"] for request in legacy_queue.requests()}
+    with pytest.raises(RequestFailed, match=r"409 RequestConflict .*--storage memory"):
+        legacy_queue.advance("1s")
+    legacy_queue.create_task(worker_type="builds")
+    legacy_queue.reset()
+    assert (legacy_queue.messages("builds"), legacy_queue.events()) == ([], [])
+
+
+def test_each_blank_line_ends_an_event_and_what_is_cut_off_is_dropped() -> None:
+    lines = [b"retry: 2000", b"", b": a comment", b"", b'data: {"a": "b: c"}', b"", b"id:2", b"", b"id: 3"]
+    expected = [{"retry": "2000"}, {"": "a comment"}, {"data": '{"a": "b: c"}'}, {"id": "2"}]
+    assert list(parse_events(lines)) == expected

@@ -2,7 +2,6 @@
 
 import base64
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +10,7 @@ from legacy_queue.credentials import Credentials
 from legacy_queue.testing import LegacyQueue
 from legacy_queue.worker import Refused, WorkerSettings
 from legacy_queue.worker.queue_client import Message, QueueClient, Unavailable, parse_messages
+from tests.cli.asking import answering
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 
@@ -61,23 +61,8 @@ def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
     assert Message("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
 
 
-class MaintenancePage(BaseHTTPRequestHandler):
-    """A proxy that answers 200 with a page for people."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<p>We are back soon.<br>")
-
-    do_POST = do_GET  # noqa: N815
-
-    def log_message(self, *_: object) -> None: ...
-
-
 def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), MaintenancePage) as server:
-        threading.Thread(target=server.serve_forever).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with answering(*[(200, "<p>We are back soon.<br>")] * 3) as url:  # of a proxy, for people
         client = QueueClient(settings(url, Credentials("worker", "its-token")), threading.Event())
         for ask in (
             client.poll_task_urls,
@@ -86,7 +71,6 @@ def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
         ):
             with pytest.raises(Unavailable, match="the answer is not"):
                 ask()
-        server.shutdown()
 
 
 @pytest.mark.processes
