@@ -9,6 +9,7 @@ import pytest
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.blob import BlobClient, ContentSettings
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.stores import Blobs, Storage
 from tests.memory_server import kept
@@ -111,6 +112,20 @@ def test_a_part_that_is_written_again_replaces_the_first(
         storage.blobs.write_part(NAME, 1, breaking(content(9 * MIB, b"third")))
     storage.blobs.join_parts(NAME, 1, TEXT, None)
     assert read(other.blobs) == content(size, b"second")
+
+
+def test_of_two_writes_the_one_that_ends_first_stays_and_the_other_is_to_be_sent_again(
+    storage: Storage, other: Storage, backend: Backend
+) -> None:
+    def end_late(name: str, call: Callable[[], Any]) -> Any:
+        if name == "put_block_list":
+            other.blobs.write(NAME, [b"first"], TEXT, None)  # and storage discards the blocks
+        return call()
+
+    late = Blobs(intercept_port(BlobContainer, storage.account.container, end_late), backend.clock)
+    with pytest.raises(ServiceUnavailable):
+        late.write(NAME, chunked(content(5 * MIB)), TEXT, None)
+    assert read(other.blobs) == b"first"
 
 
 @pytest.mark.parametrize(

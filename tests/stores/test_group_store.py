@@ -41,6 +41,12 @@ def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) ->
     assert storage.groups.members(group_id, "", 9) == [first]
 
 
+def test_a_group_that_has_lost_its_row_open_can_be_sealed(storage: Storage, backend: Backend) -> None:
+    group = storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)
+    storage.account.table(f"{backend.prefix}groups").delete(group.task_group_id, "open")
+    assert storage.groups.seal(group, EXPIRES - DAY).sealed == EXPIRES - DAY
+
+
 def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -> None:
     group = Group(slugid(), "scheduler", EXPIRES)
     sealed = storage.groups.seal(group, EXPIRES - DAY)
