@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from .calls import NOW, ROOT, TASK_ID, Queue, hawk, refused, task_body
+from .calls import TASK_ID, Queue
 
 FOREIGN = "queue.evil.example:8080"
 PAGE = "https://tools.example.com"
@@ -37,14 +37,6 @@ def test_on_loopback_a_foreign_host_is_refused_on_every_path() -> None:
         else:
             assert answer.get_json()["code"] == "MisdirectedRequest"
         assert f"the host is '{FOREIGN}': addresses, localhost, queue.test are accepted" in answer.text
-
-
-def test_under_a_foreign_host_valid_credentials_change_nothing(queue: Queue) -> None:
-    path = f"/v1/task/{TASK_ID}"
-    signature = hawk(ROOT, "PUT", f"http://{FOREIGN}{path}", NOW)
-    headers = {"Host": FOREIGN, "Authorization": signature}
-    assert queue.http.put(path, json=task_body(), headers=headers).status_code == 421
-    refused(queue.call("task", taskId=TASK_ID), 404, "ResourceNotFound")
 
 
 @pytest.mark.parametrize(

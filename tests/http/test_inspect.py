@@ -90,19 +90,6 @@ def test_the_story_of_a_task_has_with_control_its_requests_and_the_moves_of_the_
     assert (move["time"], move["movedTo"]) == (format_time(NOW), format_time(NOW + 5 * MINUTE))
 
 
-def test_tasks_are_listed_by_state_and_by_worker_type(queue: Queue) -> None:
-    pending, running, canceled = queue.create(), queue.running(), queue.canceled()
-    other = queue.create(workerType="another")
-    for query, wanted in (
-        ("", [pending, running, other]),
-        ("?state=all", [pending, running, canceled, other]),
-        ("?state=exception", [canceled]),
-        (f"?taskQueueId={PROVISIONER}%2Fanother&state=all", [other]),
-    ):
-        listed = [status["taskId"] for status in inspected(queue, f"tasks{query}")["tasks"]]
-        assert listed == wanted[::-1], "the newest first"
-
-
 def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue: Queue) -> None:
     queue.create(workerType="another", priority="high")
     queue.clock.advance(MINUTE)
@@ -126,40 +113,6 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
         }
     ]
     assert [(it["caller"], it["method"]) for it in idle["callers"]] == [("root", "pollTaskUrls")]
-
-
-def test_a_page_of_pools_says_how_many_there_are(queue: Queue) -> None:
-    for worker_type in ("one", "two", "three"):
-        queue.create(workerType=worker_type)
-    answer = inspected(queue, "pools?limit=2")
-    assert (len(answer["pools"]), answer["total"]) == (2, 3)
-    answer = inspected(queue, f"pools?limit=2&continuationToken={answer['continuationToken']}")
-    assert (len(answer["pools"]), answer["total"]) == (1, 3)
-
-
-def callers(queue: Queue) -> dict[str, str]:
-    """When each caller asked last for work."""
-    (pool,) = inspected(queue, "pools")["pools"]
-    return {caller["caller"]: caller["last"] for caller in pool["callers"]}
-
-
-def test_a_poll_is_a_sign_of_life_of_its_worker_and_in_all_processes() -> None:
-    queue = Queue()
-    other = Queue(clock=queue.clock, storage=queue.server.storage)
-    target = queue.poll_target()
-    queue.clock.advance(MINUTE)
-    succeeded(queue.send("GET", target, credentials=None))
-    assert callers(queue) == {"root": format_time(NOW + MINUTE)}, "it has no other name yet"
-    queue.running()
-    queue.clock.advance(MINUTE)
-    succeeded(other.send("GET", target, credentials=None))
-    other.server.services.workers.note_counted()
-    other.server.services.workers.flush()
-    assert callers(queue) == {ALICE: format_time(NOW + 2 * MINUTE)}
-    succeeded(queue.claim(queue.create(), workerId="another"))
-    seen = callers(queue)
-    assert {*seen} == {"root", f"{WORKER['workerGroup']}/another", ALICE}
-    assert [*seen][-1] == ALICE, "who asked last comes first"
 
 
 # --- the metrics, and that their labels are bounded
