@@ -11,7 +11,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from ipaddress import IPv4Address
@@ -21,7 +20,7 @@ from typing import Any, Self
 import yaml
 
 from tests.guard import MARK
-from tests.system.processes import LONG, wait_until
+from tests.system.processes import LONG, said, wait_until
 
 ROOT = Path(__file__).parents[2]
 PODMAN = Path(__file__).parent / "podman"
@@ -47,30 +46,6 @@ ENV HOME=/var/lib/rabbitmq
 VOLUME /var/lib/rabbitmq
 CMD ["rabbitmq-server"]
 """
-
-
-def said(
-    *words: object,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    timeout: float = 2 * LONG,
-) -> str:
-    """The standard output of a command, which must succeed within the timeout, in seconds."""
-    try:
-        ran = subprocess.run(
-            [str(word) for word in words],
-            env={**os.environ, **(env or {})},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as expired:
-        raise AssertionError(f"{expired}\n{(expired.stderr or b'')[-8000:].decode()}") from None
-    assert ran.returncode == 0, f"{words} ended with {ran.returncode}\n{(ran.stdout + ran.stderr)[-8000:]}"
-    return ran.stdout
 
 
 def podman(*words: object, timeout: float = 2 * LONG) -> str:

@@ -3,13 +3,12 @@
 import configparser
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.system.processes import LONG, environment
+from tests.system.processes import said
 
 pytestmark = pytest.mark.processes
 
@@ -17,29 +16,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = Path(sys.executable).parent
 
 
-def passes(folder: Path, *command: str | Path, **env: str) -> str:
-    """What the command says, which must end with 0."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(**env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=2 * LONG,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 def commands_pass(name: str, **env: str) -> None:
     """The commands of the example's tox.ini pass, and skip nothing."""
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(EXAMPLES / name / "tox.ini")
     for line in tox["testenv"]["commands"].replace("{posargs}", "-p no:cacheprovider").splitlines():
-        said = passes(EXAMPLES / name, *shlex.split(line), **env)
-        assert "skipped" not in said
+        printed = said(*shlex.split(line), cwd=EXAMPLES / name, env=env)
+        assert "skipped" not in printed
 
 
 @pytest.mark.parametrize("name", ["tox", "scriptworker"])
@@ -59,6 +42,6 @@ def test_the_taskgraph_example_passes() -> None:
 def test_the_mocha_example_passes() -> None:
     mocha = EXAMPLES / "mocha/node_modules/.bin/mocha"
     assert mocha.exists(), f"{mocha} is missing: scripts/install --services does it"
-    said = passes(EXAMPLES / "mocha", OWN / "legacy-queue", "test", "--", mocha)
-    assert " passing" in said
-    assert " pending" not in said
+    printed = said(OWN / "legacy-queue", "test", "--", mocha, cwd=EXAMPLES / "mocha")
+    assert " passing" in printed
+    assert " pending" not in printed

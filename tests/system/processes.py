@@ -64,6 +64,24 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
+def said(
+    *words: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 2 * LONG
+) -> str:
+    """The standard output of a command, which must succeed within the timeout, in seconds."""
+    ran = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=environment(**(env or {})),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{words} ended with {ran.returncode}\n{(ran.stdout + ran.stderr)[-8000:]}"
+    return ran.stdout
+
+
 @dataclass
 class Running:
     """A process whose standard output and error are files."""
