@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 from urllib.parse import quote
@@ -42,13 +42,13 @@ from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
-from tests.domain import tasks
+from tests.domain.tasks import NOW as NOW
+from tests.domain.tasks import task_body as task_body
 from tests.memory_server import FakeClock, Message, messages_of
 from tests.memory_server import delete_url as filled_in
 from tests.services import harness
 from tests.services.ports import events_in
 
-NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
 OF_2018, TODAY = PREFIXES = ("/v1", "/api/queue/v1")  # they say the shapes of answers
@@ -119,11 +119,6 @@ def temporary(
 def claimed(answer: TestResponse) -> Credentials:
     """The credentials of a claim."""
     return Credentials.from_wire(answer.get_json()["credentials"])
-
-
-def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """A body of createTask; the deadline is a day away. None leaves a property out."""
-    return tasks.task_body(now, **changes)
 
 
 BLOB = b"the bytes of a blob"

@@ -67,7 +67,7 @@ def test_a_task_that_does_not_exist_is_not_found(queue: Queue, name: str) -> Non
         "method": name,
         "params": example.params,
         "payload": example.body,
-        "time": "2018-03-04T05:06:07.890Z",
+        "time": "2030-01-02T03:04:05.678Z",
         "requestId": answer.headers["x-request-id"],
     }
 
