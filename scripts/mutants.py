@@ -7,6 +7,7 @@ pyproject.toml. It prints what survives: look at it, and write a test where one 
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,38 +78,44 @@ def promises(words: str) -> bool:
     return bool(chosen) and not survivors
 
 
-def lines(module: str) -> bool:
-    """Runs mutmut on a module, a path or the beginning of one, and prints the changes that survive."""
-    chosen = [f"{module.removesuffix('.py').replace('/', '.')}*"] if module else []
+def lines(path: str) -> bool:
+    """Runs mutmut on a module, or the modules of a folder, and prints the changes that survive."""
+    where = path if path.endswith(".py") else f"{path.rstrip('/')}/*"
     with tempfile.TemporaryDirectory(prefix="lines-") as folder:
         copy = copy_to(folder)
-
-        def mutmut(*words: str) -> str:
-            command = [sys.executable, "-m", "mutmut", *words]
-            done = subprocess.run(
-                command, cwd=copy, env={**os.environ, "CI": "1"}, stdout=subprocess.PIPE, text=True
+        if path:
+            settings = copy / "pyproject.toml"
+            settings.write_text(
+                re.sub("only_mutate = .*", f'only_mutate = ["{where}"]', settings.read_text())
             )
-            if done.returncode:
-                sys.exit(done.stdout)
-            return done.stdout
 
-        mutmut("run", f"--max-children={PROCESSES}", *chosen)
-        results = [
-            line.split(": ") for line in mutmut("results", "--all", "true").splitlines() if ": " in line
-        ]
-        tried = [(name.strip(), result) for name, result in results if result != "not checked"]
-        for name, result in tried:
+        def mutmut(*words: str) -> list[str]:
+            command = [sys.executable, "-m", "mutmut", *words]
+            env = {**os.environ, "CI": "1"}
+            done = subprocess.run(command, cwd=copy, env=env, stdout=subprocess.PIPE, text=True)
+            said = done.stdout.splitlines()
+            if done.returncode:
+                sys.exit(
+                    "\n".join(
+                        line for line in said if not line.endswith(("Generating mutants", "Running stats"))
+                    )
+                )
+            return said
+
+        mutmut("run", f"--max-children={PROCESSES}")
+        results = dict(line.strip().split(": ") for line in mutmut("results", "--all", "true"))
+        for name, result in results.items():
             if result != "killed":
-                changed = [line for line in mutmut("show", name).splitlines() if line.startswith(("-", "+"))]
-                print(name, result, *changed[2:], sep="\n", flush=True)
-    print(f"found {sum(result == 'killed' for _, result in tried)} of {len(tried)}")
-    return bool(tried)
+                changed = [line for line in mutmut("show", name) if line.startswith(("-", "+"))]
+                print(f"{name}: {result}", *changed[2:], sep="\n", flush=True)
+    print(f"found {[*results.values()].count('killed')} of {len(results)}")
+    return bool(results)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
     parser.add_argument("what", nargs="?", default="promises", choices=("promises", "lines"))
-    parser.add_argument("where", nargs="?", default="", help="words of a promise, or a path in the package")
+    parser.add_argument("where", nargs="?", default="", help="words of a promise; a path in the package")
     given = parser.parse_args()
     sys.exit(0 if (promises if given.what == "promises" else lines)(given.where) else 1)
 
