@@ -1,6 +1,7 @@
 """Pages in browsers: the host names under which the server answers, and the origins that may call it."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,14 +30,14 @@ def get(http: Client, host: str, path: str = "/v1/ping") -> TestResponse:
 
 def test_on_loopback_a_foreign_host_is_refused_on_every_path() -> None:
     http = client()
-    for path in PATHS:
-        answer = get(http, FOREIGN, path)
+    for path, host in product(PATHS, (FOREIGN, "localhost.evil.example")):
+        answer = get(http, host, path)
         assert answer.status_code == 421
         if path.startswith("/azure"):
             assert "<Code>MisdirectedRequest</Code>" in answer.text
         else:
             assert answer.get_json()["code"] == "MisdirectedRequest"
-        assert f"the host is '{FOREIGN}': addresses, localhost, queue.test are accepted" in answer.text
+        assert f"the host is '{host}': addresses, localhost, queue.test are accepted" in answer.text
 
 
 @pytest.mark.parametrize(
