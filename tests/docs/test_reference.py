@@ -29,9 +29,7 @@ def test_every_page_is_built_without_a_warning_and_fetches_nothing_from_elsewher
     [line] = [line for line in (ROOT / "scripts" / "docs").read_text().splitlines() if "-m sphinx" in line]
     command = line.replace("$venv/bin/python", sys.executable).replace("$root", str(ROOT))
     command = command.replace("$target", str(tmp_path))
-    ran = subprocess.run(
-        ["bash", "-euc", command], capture_output=True, text=True, timeout=2 * LONG, check=False
-    )
+    ran = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     pages = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}
     built = {path.relative_to(tmp_path).with_suffix(""): path for path in tmp_path.rglob("*.html")}

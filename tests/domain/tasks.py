@@ -14,7 +14,7 @@ NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 MS, SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLAIM_TIMEOUT = 20 * MINUTE
-TASK_ID = "dSlITZ4yQgmvxxAi4A8fHQ"
+TASK_ID, OTHER_ID = "dSlITZ4yQgmvxxAi4A8fHQ", "eWIgwMgxSfeXQ36iBbOxiQ"
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
 POLLED = MessageLease("message-1", "receipt-1")
 HELD = MessageLease("message-1", "receipt-2")
@@ -41,6 +41,11 @@ def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
 
 def definition(**changes: Any) -> TaskDefinition:
     return TaskDefinition.from_wire(TASK_ID, task_body(**changes), NOW)
+
+
+def unscheduled(**changes: Any) -> Task:
+    """A task that was created at NOW and waits for another."""
+    return transitions.create(TASK_ID, definition(**changes), [OTHER_ID], NOW).task
 
 
 def pending(**changes: Any) -> Task:

@@ -24,17 +24,13 @@ from tests.domain.tasks import (
     MS,
     NOW,
     TASK_ID,
-    definition,
     pending,
     running,
+    unscheduled,
     with_last_run,
 )
 
 OF_TASK = "provisioner.worker-Type_1.-.dSlITZ4yQgmvxxAi4A8fHQ._"
-
-
-def unscheduled() -> Task:
-    return transitions.create(TASK_ID, definition(dependencies=[TASK_ID]), [TASK_ID], NOW).task
 
 
 def shut_down() -> Task:

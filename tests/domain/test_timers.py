@@ -14,16 +14,10 @@ from tests.domain.tasks import (
     MINUTE,
     MS,
     NOW,
-    TASK_ID,
-    definition,
     pending,
     running,
+    unscheduled,
 )
-
-
-def unscheduled() -> Task:
-    return transitions.create(TASK_ID, definition(), [TASK_ID], NOW).task
-
 
 RETRIED = transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW).task
 COMPLETED = transitions.resolve(running(), 0, "completed", "completed", NOW).task

@@ -20,20 +20,17 @@ from tests.domain.tasks import (
     HELD,
     MINUTE,
     NOW,
+    OTHER_ID,
     POLLED,
     TASK_ID,
     definition,
     pending,
     running,
+    unscheduled,
 )
 
-OTHER_ID = "eWIgwMgxSfeXQ36iBbOxiQ"
 SOON, EXPIRED, LATE = NOW + MINUTE, NOW + CLAIM_TIMEOUT, NOW + DAY
 CLAIMED = ("running", "expired", "no retries")
-
-
-def unscheduled() -> Task:
-    return transitions.create(TASK_ID, definition(), [OTHER_ID], NOW).task
 
 
 def resolved(state: str = "completed") -> Task:
