@@ -301,15 +301,8 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(journaled: Queue)
     assert polled.pop("expires") in target.replace("%3A", ":")
     [message] = polled.pop("messages")
     assert (message["taskId"], message["runId"], message["dequeueCount"]) == (waiting, 0, 1)
-    assert polled == {
-        "method": "GET",
-        "endpoint": "azure.receive",
-        "status": 200,
-        "taskId": waiting,
-        "runId": 0,
-        "taskQueueId": POOL_NAME,
-        "priority": "lowest",
-    }
+    of_queue = {"taskQueueId": POOL_NAME, "priority": "lowest", "taskId": waiting, "runId": 0}
+    assert polled == {"method": "GET", "endpoint": "azure.receive", "status": 200, **of_queue}
     several = sorted(journaled.create() for _ in range(2))
     message, _ = journaled.messages()
     assert sorted(last(journaled)["taskIds"]) == several
