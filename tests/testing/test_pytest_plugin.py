@@ -15,7 +15,6 @@ from tests.system.real_clients import python_of_today
 
 pytest_plugins = ["pytester"]
 
-[NEWEST_CLIENT] = python_of_today().parents[1].glob("lib/*/site-packages")
 TOKEN = "an-access-token-that-is-never-shown"
 
 # a worker of pytest-xdist runs this file, another worker runs MARKED
@@ -122,7 +121,8 @@ SAID = (
 def test_a_suite_of_another_project_gets_fixtures_and_reports(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(NEWEST_CLIENT), prepend=":")
+    [newest_client] = python_of_today().parents[1].glob("lib/*/site-packages")
+    monkeypatch.setenv("PYTHONPATH", str(newest_client), prepend=":")
     pytester.makepyfile(test_defaults=DEFAULTS, test_marked=MARKED)
     ran = pytester.runpytest_subprocess(
         *("-n", "2", "--dist", "loadfile", "--strict-markers"),
