@@ -1,7 +1,7 @@
 """The services on memory storage and a fake clock. A test can intercept each call."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,6 +34,7 @@ from tests.services.ports import (
     with_stores,
 )
 
+Logs = list[MutableMapping[str, Any]]
 PublishedEvent = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)

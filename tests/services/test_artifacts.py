@@ -60,29 +60,6 @@ def test_an_artifact_removed_during_a_create_is_created_again(harness: Harness) 
     assert stored(harness, task_id).artifact.storage_type == "s3"
 
 
-@pytest.mark.parametrize(("storage_type", "dies"), [("s3", False), ("blob", True)])
-def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
-    harness: Harness, storage_type: str, dies: bool
-) -> None:
-    task_id = harness.claimed()
-    harness.events()
-    harness.broker.capacity = 0
-    for name in ("one", "two"):
-        create(harness, task_id, storage_type, name)
-    harness.services.tasks.report(task_id, 0, "failed", "failed")
-    if dies:
-        harness.services = harness.replica()
-    harness.run_timers(MINUTE)
-    assert harness.events() == []
-    harness.broker.capacity = None
-    harness.run_timers(MINUTE)
-    events = harness.broker.published[-len(harness.events()) :]
-    names = [event.payload["artifact"]["name"] for event in events if event.exchange == "artifact-created"]
-    assert list(dict.fromkeys(names)) == ["one", "two"]
-    exchanges = list(dict.fromkeys(event.exchange for event in events))
-    assert exchanges[-3:] == ["artifact-created", "task-failed", "task-group-resolved"]
-
-
 @pytest.mark.parametrize(("write", "name"), [("artifact.insert", "another"), ("artifact.replace", NAME)])
 def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
     harness: Harness, write: str, name: str

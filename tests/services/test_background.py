@@ -3,8 +3,9 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,11 +14,30 @@ from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import Flag
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import BrokerAway, Flag
 from legacy_queue.services.composition import Services
+from legacy_queue.services.gate import Gate
 from legacy_queue.services.recovery.background import Background
-from legacy_queue.services.recovery.jobs import Pace
-from tests.services.harness import ALICE, CLAIM_TIMEOUT, MINUTE, SECOND, FaultAt, Harness, failing, task_body
+from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
+from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
+from legacy_queue.stores import LeaseStore
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import (
+    CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    NOW,
+    PREFIX,
+    SECOND,
+    FakeEvent,
+    FaultAt,
+    Harness,
+    Logs,
+    failing,
+    task_body,
+)
+from tests.services.ports import intercept_port
 from tests.system.processes import wait_until
 
 OFTEN = Pace(*[SECOND / 100] * 4)
@@ -32,14 +52,6 @@ def running(server: Services) -> Iterator[Background]:
         yield background
     finally:
         background.stop()
-
-
-def claimed_by(server: Services, harness: Harness, **changes: Any) -> str:
-    task_id = slugid()
-    server.tasks.create(task_id, task_body(harness.clock.now(), **changes))
-    message = next(message for message in harness.receive() if message.task_id == task_id)
-    harness.claim(message, ALICE, server)
-    return task_id
 
 
 class CallCounter:
@@ -80,27 +92,6 @@ def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness:
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
 
 
-def test_the_broker_is_asked_before_the_process_is_ready() -> None:
-    asked = CallCounter("broker.check")
-    background = Harness().replica(asked).background(Pace(check=MINUTE))
-    background.start()
-    assert asked.happened.is_set()
-    background.stop()
-
-
-def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Harness) -> None:
-    written = CallCounter("worker.insert", 3)
-    server = harness.replica(written)
-    with running(server):
-        server.workers.record_activity(("scheduler", "b2", "g", "first"))
-        written.wait()
-    background = server.background(Pace())
-    server.workers.record_activity(("scheduler", "b2", "g", "last"))
-    background.stop()
-    for name in ("first", "last"):
-        assert harness.replica().workers.load(("scheduler", "b2", "g", name))
-
-
 @pytest.mark.parametrize(
     ("error", "event", "level"),
     [
@@ -110,7 +101,7 @@ def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Ha
     ids=["away", "a defect"],
 )
 def test_a_failure_is_logged_and_the_thread_goes_on(
-    harness: Harness, error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
+    harness: Harness, error: Exception, event: str, level: str, logs: Logs
 ) -> None:
     fails, again = CallCounter("timer.due", 2, error), CallCounter("timer.due", 3)
     with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
@@ -118,9 +109,7 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2
 
 
-def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
+def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(logs: Logs) -> None:
     class Defective(SystemWaiter):
         def __init__(self) -> None:
             self.left = iter(range(5))
@@ -139,18 +128,16 @@ def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(
 
 
 def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
-    harness: Harness,
-    logs: list[MutableMapping[str, Any]],
+    harness: Harness, logs: Logs
 ) -> None:
     """Its timer fires later, and publishes the events again."""
-    server = harness.replica(
-        FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
-    )
-    background = server.background(OFTEN)
-    task_id = claimed_by(server, harness)
+    away = FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
+    harness.services = harness.replica(away)
+    background = harness.services.background(OFTEN)
+    task_id = harness.claimed()
     background.stop()
     assert [entry["event"] for entry in logs] == ["background-delayed"]
-    harness.run_timers(MINUTE)
+    harness.run_timers(MINUTE, harness.replica())
     assert harness.events().count(("task-running", task_id, 0)) == 2
 
 
@@ -173,3 +160,173 @@ starting.join()
 def test_a_background_can_be_stopped_while_its_threads_start() -> None:
     """As in ``serve``, with the threads of gevent."""
     subprocess.run([sys.executable, "-c", STOPPED_WHILE_STARTING], check=True, timeout=MAX_WAIT)
+
+
+# periodic jobs are done page by page, by one process at a time
+
+DAY = 24 * HOUR
+STEP = tuple[str, int, datetime | None]
+
+
+class Pages:
+    """The step of a job with some pages. Records its arguments."""
+
+    def __init__(self, count: int, before: Callable[[str], None] = lambda _: None) -> None:
+        self.done: list[STEP] = []
+        self._count, self._before = count, before
+
+    def __call__(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
+        self._before(after)
+        self.done.append((after, limit, last_pass))
+        number = int(after.removeprefix("page ") or 0) + 1
+        return f"page {number}" if number < self._count else None
+
+    @property
+    def pages(self) -> list[str]:
+        return [after for after, _, _ in self.done]
+
+
+class Processes:
+    """Several processes on one storage."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOW)
+        self.leases = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX).leases
+        self.stop = FakeEvent(self.clock)
+
+    def periodic_jobs(self, *steps: Callable[[str, int, datetime | None], str | None]) -> PeriodicJobs:
+        periodic_jobs = [PeriodicJob(f"job {number}", HOUR, step) for number, step in enumerate(steps)]
+        return PeriodicJobs(periodic_jobs, self.leases, self.clock, SystemWaiter())
+
+    def do(self, periodic_jobs: PeriodicJobs, stop: threading.Event | None = None) -> timedelta:
+        """Do the due jobs. Returns how long until the next may be due."""
+        return periodic_jobs.do_due(stop or self.stop) - self.clock.now()
+
+
+@pytest.fixture
+def processes() -> Processes:
+    return Processes()
+
+
+def test_a_job_is_done_page_by_page_with_a_pause_as_long_as_the_page_took_or_shorter(
+    processes: Processes,
+) -> None:
+    took = iter([0.0, 0.03, 3.0, 0.0])
+    pages = Pages(4, lambda _: processes.clock.advance(timedelta(seconds=next(took))))
+    processes.do(processes.periodic_jobs(pages))
+    assert pages.done == [(f"page {number}" if number else "", PAGE, None) for number in range(4)]
+    assert processes.stop.waits == [0, 0.03, 0.1]
+
+
+def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(processes: Processes) -> None:
+    done = list[str]()
+
+    def takes_a_second(name: str) -> Callable[[str], None]:
+        def take(_after: str) -> None:
+            done.append(name)
+            processes.clock.advance(timedelta(seconds=1))
+
+        return take
+
+    long, short = Pages(12, takes_a_second("long")), Pages(2, takes_a_second("short"))
+    processes.do(processes.periodic_jobs(long, short))
+    assert done == [*["long"] * 5, *["short"] * 2, *["long"] * 7]
+    assert long.pages == ["", *(f"page {number}" for number in range(1, 12))]
+
+
+def test_another_process_continues_the_job_of_a_dead_process(processes: Processes) -> None:
+    def dies(after: str) -> None:
+        if after == "page 2":
+            raise SystemExit
+
+    first, second = Pages(4, dies), Pages(4)
+    with pytest.raises(SystemExit):
+        processes.do(processes.periodic_jobs(first))
+    periodic_jobs = processes.periodic_jobs(second)
+    assert processes.do(periodic_jobs) > timedelta(0)
+    assert second.done == []
+    processes.clock.advance(5 * MINUTE)
+    processes.do(periodic_jobs)
+    assert first.pages + second.pages == ["", "page 1", "page 2", "page 3"]
+    processes.clock.advance(HOUR)
+    processes.do(periodic_jobs)
+    assert second.done[2:][0] == ("", PAGE, NOW)  # when the first process began
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (ServiceUnavailable("storage is away"), set()),
+        (BrokerAway(), {"periodic-job-delayed"}),
+        (ValueError("a defect"), {"periodic-job-failed"}),
+    ],
+    ids=repr,
+)
+def test_the_other_jobs_are_done_after_a_job_fails(
+    processes: Processes, error: Exception, logged: set[str], logs: Logs
+) -> None:
+    def fail(_after: str) -> None:
+        raise error
+
+    pages = Pages(2)
+    processes.periodic_jobs(Pages(1, fail), pages).run(FakeEvent(processes.clock, NOW + 10 * MINUTE), Gate())
+    assert len(pages.done) == 2
+    assert {entry["event"] for entry in logs} == logged
+
+
+def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harness) -> None:
+    required = harness.create(expires=format_time(NOW + 20 * DAY))
+    group, expires = slugid(), format_time(NOW + 2 * DAY)
+    task_id = harness.create(dependencies=[required], expires=expires, taskGroupId=group)
+    harness.run(required)
+    harness.sweep(2 * DAY - MINUTE)
+    assert harness.storage.tasks.load(task_id)
+    harness.sweep(3 * HOUR)
+    assert harness.storage.tasks.load(task_id) is None
+    assert list(harness.storage.dependencies.dependents(required, "", 9)) == []
+    assert harness.storage.groups.load(group)  # up to the end of the day
+    harness.sweep(DAY)
+    assert harness.storage.groups.load(group) is None
+    assert list(harness.storage.groups.members(group, "", 9)) == []
+    assert harness.storage.tasks.load(required)
+    work_queues = lambda: [name for name, metadata in harness.account.queues("") if metadata]  # noqa: E731
+    assert work_queues()  # in use within ten days
+    harness.sweep(11 * DAY)
+    assert not work_queues()
+
+
+def test_a_job_that_fails_begins_anew_a_minute_later(processes: Processes, logs: Logs) -> None:
+    def fails(after: str) -> None:
+        if after == "page 1" and not logs:
+            raise ValueError("a defect")
+
+    first, other = Pages(3, fails), Pages(1)
+    periodic_jobs = processes.periodic_jobs(first, other)
+    assert processes.do(periodic_jobs) <= MINUTE
+    assert len(other.done) == 1
+    assert [(entry["event"], entry["job"]) for entry in logs] == [("periodic-job-failed", "job 0")]
+    processes.clock.advance(MINUTE)
+    processes.do(periodic_jobs)
+    assert first.pages == ["", "", "page 1", "page 2"]
+
+
+def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(processes: Processes) -> None:
+    second = Pages(1)
+
+    def fails(_after: str) -> None:
+        processes.clock.advance(6 * MINUTE)
+        processes.do(processes.periodic_jobs(second))
+        raise ValueError("a defect")
+
+    assert processes.do(processes.periodic_jobs(Pages(1, fails))) <= MINUTE
+    assert len(second.done) == 1
+
+
+def test_jobs_go_on_after_a_lease_could_not_be_acquired(processes: Processes, logs: Logs) -> None:
+    fault = FaultAt(0, of="acquire", before=failing(ValueError("a defect")))
+    leases = intercept_port(LeaseStore, processes.leases, fault)
+    pages = Pages(1)
+    periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock, SystemWaiter())
+    periodic_jobs.run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
+    assert len(pages.done) == 1
+    assert [entry["event"] for entry in logs] == ["periodic-job-failed"]

@@ -35,7 +35,7 @@ def test_a_call_succeeds_though_a_step_after_its_write_fails_and_a_timer_takes_i
     task_id, server = slugid(), harness.replica(FaultAt(0, of="put", before=failing(error)))
     assert server.tasks.create(task_id, task_body()).state == "pending"
     assert harness.messages() == []
-    harness.run_timers(MINUTE)
+    harness.run_timers(MINUTE, server)
     assert harness.receive_one().task_id == task_id
 
 

@@ -1,13 +1,16 @@
 """claimWork: docs/explanation/protocols.md#claimwork."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
@@ -20,6 +23,7 @@ from tests.services.harness import (
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
+    PREFIX,
     PROVISIONER,
     QUEUE,
     SECOND,
@@ -37,8 +41,7 @@ MS = timedelta(milliseconds=1)
 NO_DELAY = timedelta(0)
 
 
-def connected() -> bool:
-    return False
+each_error = pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=repr)
 
 
 def disconnects_after(checks: int) -> Callable[[], bool]:
@@ -51,15 +54,14 @@ def claim_work(
     services: Services,
     count: int = 1,
     worker: Worker = ALICE,
-    is_disconnected: Callable[[], bool] = connected,
+    is_disconnected: Callable[[], bool] = lambda: False,
     worker_type: str = WORKER_TYPE,
     max_wait: timedelta | None = None,
-) -> Sequence[Mapping[str, Any]]:
-    answer = services.claim_work.claim(
-        PROVISIONER, worker_type, worker, count, is_disconnected, max_wait=max_wait
-    )
-    assert set(answer) == {"tasks"}
-    return list(answer["tasks"])
+) -> list[str]:
+    """The taskIds of the claims."""
+    claim = services.claim_work.claim
+    answer = claim(PROVISIONER, worker_type, worker, count, is_disconnected, max_wait=max_wait)
+    return [claim["status"]["taskId"] for claim in answer["tasks"]]
 
 
 def finds_nothing(harness: Harness, **changes: Any) -> bool:
@@ -68,35 +70,27 @@ def finds_nothing(harness: Harness, **changes: Any) -> bool:
 
 
 @contextmanager
-def waiting(
-    services: Services, *workers: Worker, worker_type: str = WORKER_TYPE
-) -> Iterator[list[Mapping[str, Any]]]:
-    """Each worker waits for work in a thread. At the end all have answers, and the list has their claims."""
-    claims: list[Mapping[str, Any]] = []
-
-    def wait(worker: Worker) -> None:
-        claims.extend(claim_work(services, worker=worker, worker_type=worker_type))
-
-    threads = [threading.Thread(target=wait, args=[worker]) for worker in workers]
-    for thread in threads:
-        thread.start()
-    yield claims
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+def waiting(services: Services, *workers: Worker) -> Iterator[list[str]]:
+    """Each worker waits for work in a thread. At the end all have answers; the list has what they claim."""
+    claimed: list[str] = []
+    with ThreadPoolExecutor(len(workers)) as threads:
+        answers = [threads.submit(claim_work, services, 1, worker) for worker in workers]
+        yield claimed
+        for answer in answers:
+            claimed += answer.result(60)
 
 
 def test_a_new_task_wakes_waiting_requests() -> None:
     """The clock stands still: no empty queue is polled again by itself."""
     harness, calls = Harness(), CallRecorder()
     services = harness.services = harness.replica(calls)
-    with waiting(services, ALICE, BOB) as claims:
+    with waiting(services, ALICE, BOB) as claimed:
         wait_until(lambda: services.pollers.waiting() == 2 and calls.names.count("receive") >= 7)
-        tasks = {harness.create(), harness.create()}
-    assert {claim["status"]["taskId"] for claim in claims} == tasks
+        tasks = [harness.create(), harness.create()]
+    assert sorted(claimed) == sorted(tasks)
 
 
-@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
+@each_error
 @pytest.mark.parametrize("step", ["receive", "worker.load"])
 def test_a_step_that_fails_after_a_claim_hides_no_claim(
     harness: Harness, step: str, error: Exception
@@ -117,10 +111,9 @@ def test_a_step_that_fails_after_a_claim_hides_no_claim(
             harness.clock.advance(6 * SECOND)  # what is known of a quarantine is older than five seconds
         return answer
 
-    claims = claim_work(harness.replica(intercept), count=2)
+    claimed = claim_work(harness.replica(intercept), count=2)
     assert has_claimed
-    claims = [*claims, *claim_work(harness.services, worker=BOB, max_wait=NO_DELAY)]
-    assert [claim["status"]["taskId"] for claim in claims] == tasks
+    assert [*claimed, *claim_work(harness.services, worker=BOB, max_wait=NO_DELAY)] == tasks
 
 
 @pytest.mark.parametrize("checks", [0, 1, 2, 3])
@@ -130,11 +123,11 @@ def test_a_disconnected_client_leaves_the_task_pending(harness: Harness, checks:
     assert claim_work(harness.services, is_disconnected=disconnects_after(checks)) == []
     assert harness.states(task_id) == ["pending"]
     assert harness.task(task_id).retries_left == 0
-    (claim,) = claim_work(harness.services, worker=BOB)
-    assert (claim["status"]["taskId"], claim["runId"]) == (task_id, 0)
+    assert claim_work(harness.services, worker=BOB) == [task_id]
+    assert harness.states(task_id) == ["running by bob"]
 
 
-@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
+@each_error
 def test_a_claim_that_cannot_be_released_expires_and_others_are_released(
     harness: Harness, error: Exception
 ) -> None:
@@ -149,10 +142,10 @@ def test_a_claim_that_cannot_be_released_expires_and_others_are_released(
 
 
 def test_waiting_clients_are_answered_when_the_stop_begins(harness: Harness) -> None:
-    with waiting(harness.services, ALICE, BOB) as claims:
+    with waiting(harness.services, ALICE, BOB) as claimed:
         wait_until(lambda: harness.services.pollers.waiting() == 2)
         harness.services.background().begin_stop()
-    assert claims == []
+    assert claimed == []
     harness.create()
     assert claim_work(harness.services) == []
 
@@ -163,15 +156,14 @@ def test_a_failure_of_storage_reaches_the_client(harness: Harness) -> None:
         claim_work(services)
 
 
-@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
+@each_error
 def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(harness: Harness, error: Exception) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     services = harness.replica(FaultAt(0, of="replace", before=failing(error)))
-    claims = claim_work(services, 2)
-    assert len(claims) == 1
+    claimed = claim_work(services, 2)
+    assert len(claimed) == 1
     harness.clock.advance(max(POLL_LEASE, CLAIM_TIMEOUT))
-    claims = [*claims, *claim_work(harness.services, 2, BOB)]
-    assert {claim["status"]["taskId"] for claim in claims} == set(tasks)
+    assert {*claimed, *claim_work(harness.services, 2, BOB)} == {*tasks}
 
 
 def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: Harness) -> None:
@@ -188,7 +180,6 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: 
 def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_is_about_to_use(
     harness: Harness,
 ) -> None:
-
     def ask_for_many_others() -> None:
         others = threading.enumerate()
         for number in range(1100):
@@ -198,13 +189,13 @@ def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_i
         claim_work(services, worker_type="one-more", max_wait=NO_DELAY)
         assert services.pollers.count() < 1000
 
-    services = harness.replica(
-        FaultAt(0, of="worker.load", before=ask_for_many_others), claim_work_wait=MINUTE
-    )
-    with waiting(services, ALICE) as claims:
+    meanwhile = FaultAt(0, of="worker.load", before=ask_for_many_others)
+    services = harness.replica(meanwhile, claim_work_wait=MINUTE)
+    with waiting(services, ALICE) as claimed:
         assert wait_until(services.pollers.waiting)
-        services.tasks.create(slugid(), task_body(harness.clock.now()))
-    assert len(claims) == 1
+        task_id = harness.create()
+        services.pollers.poll_now()
+    assert claimed == [task_id]
 
 
 def test_a_message_signed_with_an_unknown_secret_is_removed(harness: Harness) -> None:
@@ -218,5 +209,59 @@ def test_a_message_signed_with_an_unknown_secret_is_removed(harness: Harness) ->
 def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(-HOUR)
-    [claim] = claim_work(harness.services)
+    assert claim_work(harness.services) == [task_id]
+
+
+# processes on one storage: each notices what another has written, or is told of it
+
+
+def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(
+    tmp_path: Path, harness: Harness
+) -> None:
+    """The clock stands still, so that no poll is due by itself."""
+    file = StorageFile(tmp_path)
+    file.prepare()
+    accounts = [EmbeddedAccount(file, harness.clock, "http://127.0.0.1:1", PREFIX) for _ in range(2)]
+    here, there = (harness.replica(account=account, claim_work_wait=60 * SECOND) for account in accounts)
+    there.pollers.watch()  # nobody waits
+    here.background()  # has a thread for that
+    task_id = slugid()
+    with ThreadPoolExecutor(1) as threads:
+        is_left = lambda: not accounts  # noqa: E731
+        waiting = threads.submit(here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, is_left)
+        wait_until(here.pollers.waiting)
+
+        def stays() -> bool:
+            """Whether two looks saw one version: the file's own upkeep may have written in between."""
+            version = accounts[0].version
+            assert version
+            before = version()
+            for _ in range(2):
+                harness.clock.advance(SECOND)
+                here.pollers.watch()
+            return version() == before
+
+        wait_until(stays)
+        there.tasks.create(task_id, task_body(harness.clock.now()))
+        here.pollers.watch()  # too soon
+        harness.clock.advance(timedelta(milliseconds=2))
+        here.pollers.watch()
+        (claim,) = waiting.result()["tasks"]
+    assert claim["status"]["taskId"] == task_id
+    for account in accounts:
+        account.close()
+
+
+def test_a_poll_that_waits_gets_the_last_work_of_a_process_that_tells_and_ends(harness: Harness) -> None:
+    here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers_as=slugid) for _ in range(2))
+    task_id = slugid()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
+        wait_until(here.pollers.waiting)
+        for server in (there, here):
+            server.pollers.watch()
+        there.tasks.create(task_id, task_body())
+        there.background().stop()
+        here.pollers.watch()
+        (claim,) = waiting.result()["tasks"]
     assert claim["status"]["taskId"] == task_id

@@ -2,10 +2,8 @@
 docs/explanation/held-message.md."""
 
 import json
-from collections.abc import MutableMapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -26,6 +24,7 @@ from tests.services.harness import (
     CallRecorder,
     FaultAt,
     Harness,
+    Logs,
     failing,
 )
 
@@ -66,20 +65,6 @@ def test_a_claim_holds_its_message_for_the_next_run_until_taken_until(harness: H
     harness.clock.advance(MS)
     next_message = harness.receive_one()
     assert (next_message.task_id, next_message.run_id) == (task_id, 1)
-
-
-def test_a_claim_with_a_stale_receipt_puts_a_new_message(harness: Harness) -> None:
-    task_id = harness.create()
-    stale = harness.receive_one()
-    harness.clock.advance(POLL_VISIBILITY)
-    fresh = harness.receive_one()
-    harness.claim(stale, ALICE)
-    held = harness.task(task_id).held
-    assert held
-    assert held.message_id != stale.lease.message_id
-    with pytest.raises(RequestConflict):
-        harness.claim(fresh, BOB)
-    assert [message.lease for message in harness.messages()] == [held]
 
 
 @pytest.mark.parametrize("has_receipt", [True, False])
@@ -138,7 +123,7 @@ def test_a_claim_with_a_stolen_receipt_gives_no_second_claim(harness: Harness) -
 
 
 def test_a_refused_claim_is_a_conflict_also_if_its_message_cannot_be_deleted(
-    harness: Harness, logs: list[MutableMapping[str, Any]]
+    harness: Harness, logs: Logs
 ) -> None:
     task_id = harness.create(retries=0)
     harness.claim(harness.receive_one())

@@ -1,10 +1,9 @@
 """Each stream gets its events in order and once, from one reader for all streams."""
 
 import threading
-from collections.abc import Generator, Iterator, MutableMapping
+from collections.abc import Generator, Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent
-from tests.services.harness import NOW, SECOND, FaultAt, call_through, failing
+from tests.services.harness import NOW, SECOND, FaultAt, Logs, call_through, failing
 from tests.services.ports import FakeBroker, Intercept, event_of, events_in, intercept_port
 from tests.system.processes import wait_until
 
@@ -22,10 +21,8 @@ TICK = timedelta(milliseconds=20)
 Following = Iterator[FedEvent | BeginsAnew | None]
 
 
-def event(
-    number: int, exchange: str = "task-pending", key: str = "a.b", routes: tuple[str, ...] = ()
-) -> Event:
-    return Event(exchange, key, routes, {"version": 1, "number": number, "text": "é"})
+def event(number: int) -> Event:
+    return Event("task-pending", "a.b", (), {"version": 1, "number": number, "text": "é"})
 
 
 class BoundBroker(FakeBroker):
@@ -45,8 +42,8 @@ class Place:
         broker = intercept_port(Broker, self.broker, intercept, "broker.") if self.broker else None
         self.feed = EventFeed(broker, lambda: NOW, SystemWaiter(), tick=TICK)
 
-    def publish_numbers(self, *numbers: int, key: str = "a.b") -> None:
-        self.publish([event(number, key=key) for number in numbers])
+    def publish_numbers(self, *numbers: int) -> None:
+        self.publish([event(number) for number in numbers])
 
     def publish(self, events: list[Event]) -> None:
         if self.broker:
@@ -65,37 +62,18 @@ def process() -> Place:
     return Place()
 
 
-def take(following: Following, count: int) -> list[int]:
-    """The numbers of the next ``count`` events, or of fewer if the stream ends."""
-    found: list[int] = []
-    while len(found) < count:
-        try:
-            item = next(following)
-        except StopIteration:
-            break
-        if item and not isinstance(item, str):
-            found.append(number_of(item))
-    return found
-
-
-def numbers(feed: EventFeed, exchange: str | None, pattern: str, after: str) -> list[int]:
-    """The numbers of the events that a new stream has now."""
-    found, is_end = [], False
-    for item in feed.follow(exchange, pattern, after):
-        if item is None and is_end:
+def take(following: Following, count: int | None = None) -> list[int | str]:
+    """The numbers of the next events, by default of those that there are now, and "begins-anew"."""
+    found: list[int | str] = []
+    is_end = False
+    while len(found) != count:
+        item = next(following, "ended")
+        if item == "ended" or (count is None and item is None and is_end):
             break
         is_end = item is None
-        if item and not isinstance(item, str):
-            found.append(number_of(item))
+        if item:
+            found.append(item if isinstance(item, str) else int(event_of(item).payload["number"]))
     return found
-
-
-def number_of(item: FedEvent) -> int:
-    return int(event_of(item).payload["number"])
-
-
-def first_of(following: Following) -> FedEvent:
-    return next(item for item in following if isinstance(item, FedEvent))
 
 
 def readers() -> set[threading.Thread]:
@@ -162,9 +140,7 @@ def test_no_stream_begins_while_the_broker_is_away_and_open_ones_end() -> None:
     assert take(following, 1) == []
 
 
-def test_a_bug_of_the_reader_is_logged_and_the_next_stream_works(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
+def test_a_bug_of_the_reader_is_logged_and_the_next_stream_works(logs: Logs) -> None:
     bug = FaultAt(0, of="broker.follow", before=failing(RuntimeError("a bug")))
     place = Place(has_broker=True, intercept=bug)
     with pytest.raises(RuntimeError, match="a bug"):
@@ -205,39 +181,21 @@ def test_disconnected_streams_are_closed_if_the_limit_of_streams_is_reached(plac
     assert take(streams[4], 1) == take(streams[51], 1) == [1]
 
 
-def marked(following: Following) -> list[object]:
-    """The numbers of the events that the stream has now, and "begins-anew"."""
-    found: list[object] = []
-    is_end = False
-    for item in following:
-        if item is None and is_end:
-            break
-        is_end = item is None
-        if item:
-            found.append(item if isinstance(item, str) else number_of(item))
-    return found
-
-
-def last_id(feed: EventFeed) -> str:
-    return events_in(feed)[-1][0]
-
-
 def test_an_id_of_a_later_process_begins_anew(process: Place) -> None:
     other = EventFeed(None, lambda: NOW + SECOND, SystemWaiter())
     other.append([event(0)])
-    following = process.feed.follow(None, "#", last_id(other))
-    assert next(following) == "begins-anew"
+    [(last_id, _)] = events_in(other)
+    following = process.feed.follow(None, "#", last_id)
     process.publish_numbers(1)
-    assert take(following, 1) == [1]
-    assert marked(process.feed.follow(None, "#", last_id(other))) == ["begins-anew", 1]
+    assert take(following) == take(process.feed.follow(None, "#", last_id)) == ["begins-anew", 1]
 
 
 def test_a_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Place) -> None:
     process.publish_numbers(*range(200))
     slow, idle = process.feed.follow(None, "#", BEGINNING), process.feed.follow(None, "#", "")
-    assert take(slow, 100) == list(range(100))
+    assert take(slow, 101) == ["begins-anew", *range(100)]
     process.publish_numbers(*range(200, 10_200))
-    assert marked(idle) == list(range(200, 10_200))
-    assert marked(slow) == ["begins-anew", *range(200, 10_200)]
+    assert take(idle) == list(range(200, 10_200))
+    assert take(slow) == ["begins-anew", *range(200, 10_200)]
     process.publish_numbers(*range(10_200, 20_201))
-    assert marked(idle) == ["begins-anew", *range(10_201, 20_201)]
+    assert take(idle) == ["begins-anew", *range(10_201, 20_201)]

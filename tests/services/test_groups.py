@@ -1,6 +1,6 @@
 """Task groups: each has one scheduler, and is resolved when its last active task is."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -10,9 +10,8 @@ import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Group
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Crash, FaultAt, Harness, failing, task_body
+from tests.services.harness import MINUTE, SECOND, Crash, FaultAt, Harness, Logs, failing, task_body
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)
@@ -146,16 +145,6 @@ def refuses(harness: Harness, task_id: str = "") -> bool:
     return False
 
 
-def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
-    member(harness)
-    first = seal(harness)
-    assert first.sealed == NOW
-    harness.clock.advance(HOUR)
-    assert seal(harness) == first
-    assert harness.events()[-2:] == [("task-group-sealed", GROUP, None)] * 2
-    assert harness.broker.published[-1].payload["sealed"] == format_time(NOW)
-
-
 def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
     member(harness)
     seal(harness)
@@ -182,9 +171,7 @@ def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -
     assert harness.events().count(("task-group-resolved", GROUP, None)) >= 1
 
 
-def test_the_log_counts_what_is_changed_every_two_seconds(
-    harness: Harness, logs: list[MutableMapping[str, Any]]
-) -> None:
+def test_the_log_counts_what_is_changed_every_two_seconds(harness: Harness, logs: Logs) -> None:
     def slow(name: str, call: Callable[[], Any]) -> Any:
         harness.clock.advance(3 * SECOND / 100 if name == "replace" else timedelta(0))
         return call()

@@ -1,21 +1,29 @@
 """Artifacts of the type ``object``: uploaded and finished as an object, then finished by the queue."""
 
 import base64
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from legacy_queue.domain.artifact import ObjectArtifact
+from legacy_queue.domain.artifact import BlobArtifact, ObjectArtifact
 from legacy_queue.domain.errors import (
     InputError,
     NoMatchingMethod,
     RequestConflict,
     ResourceExpired,
     ResourceNotFound,
+    ServiceUnavailable,
 )
 from legacy_queue.domain.times import format_time
-from tests.services.artifact_calls import CONTENT, NAME, create, sha256, upload
+from legacy_queue.services.artifacts.blob_checks import BlobChecks
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from tests.services.artifact_calls import CONTENT, NAME, create, in_parts, sha256, stored, upload
 from tests.services.harness import HOUR, MINUTE, NOW, Harness
 
 HTML = "text/html"
@@ -60,18 +68,14 @@ class Run:
     def finish(self) -> None:
         self.services.artifacts.finish(self.task_id, 0, NAME, self.created["uploadId"])
 
-    def report(self) -> str:
-        return self.services.tasks.report(self.task_id, 0, "completed", "completed").state
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
 
 
-def test_an_object_is_available_once_its_upload_and_artifact_are_finished() -> None:
-    run = Run()
-    answer = run.create_upload({**PUT_URL, **INLINE})
-    assert answer == {
-        **run.upload_of(),
-        "expires": run.created["expires"],
-        "uploadMethod": {"dataInline": True},
-    }
+def test_an_object_is_available_once_its_upload_and_artifact_are_finished(run: Run) -> None:
+    assert run.create_upload({**PUT_URL, **INLINE})["uploadMethod"] == {"dataInline": True}
     assert run.content == CONTENT
     with pytest.raises(ResourceNotFound, match="finish its upload"):
         run.services.objects.find(run.name)
@@ -87,22 +91,21 @@ def test_an_object_is_available_once_its_upload_and_artifact_are_finished() -> N
     assert run.services.objects.access(run.artifact)["name"] == run.name
 
 
-def test_create_upload_without_a_method_stores_nothing() -> None:
-    run = Run()
+def test_an_upload_without_method_base64_or_running_task_stores_nothing(run: Run) -> None:
     assert run.create_upload({})["uploadMethod"] == {}
-    assert run.harness.storage.blobs.properties(run.artifact.blob_name) is None
-
-
-def test_inline_data_that_is_not_base64_is_refused() -> None:
-    run = Run()
     for data in ("x", "?===", "eA==x"):
         with pytest.raises(InputError, match="not base64"):
             run.create_upload({"dataInline": {"contentType": HTML, "objectData": data}})
+    run.services.tasks.report(run.task_id, 0, "failed", "failed")
+    with pytest.raises(RequestConflict, match="is failed"):
+        run.create_upload(INLINE)
+    assert run.harness.storage.blobs.properties(run.artifact.blob_name) is None
 
 
-def test_the_content_of_a_finished_upload_cannot_be_replaced() -> None:
-    run = Run()
+def test_an_upload_needs_content_to_be_finished_which_cannot_be_replaced_then(run: Run) -> None:
     url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
+    with pytest.raises(RequestConflict, match="not uploaded yet"):
+        run.finish_upload()
     upload(run.harness, url, content_type=HTML)
     for _ in range(2):
         run.finish_upload()
@@ -111,15 +114,7 @@ def test_the_content_of_a_finished_upload_cannot_be_replaced() -> None:
             replacing()
 
 
-def test_an_upload_without_content_cannot_be_finished() -> None:
-    run = Run()
-    run.create_upload(PUT_URL)
-    with pytest.raises(RequestConflict, match="not uploaded yet"):
-        run.finish_upload()
-
-
-def test_finish_needs_an_object_a_finished_upload_and_its_upload_id() -> None:
-    run = Run()
+def test_finish_needs_an_object_a_finished_upload_and_its_upload_id(run: Run) -> None:
     finish = run.services.artifacts.finish
     run.create_upload(INLINE)
     with pytest.raises(InputError, match="is not finished: call finishUpload"):
@@ -134,32 +129,19 @@ def test_finish_needs_an_object_a_finished_upload_and_its_upload_id() -> None:
         run.services.artifacts.complete(run.task_id, 0, NAME, [])
 
 
-def test_inline_data_for_a_resolved_run_is_refused() -> None:
-    run = Run()
-    run.services.tasks.report(run.task_id, 0, "failed", "failed")
-    with pytest.raises(RequestConflict, match="is failed"):
-        run.create_upload(INLINE)
-
-
-def test_an_object_is_downloaded_from_a_signed_url_with_its_hashes() -> None:
-    run = Run()
+def test_an_object_is_downloaded_from_a_signed_url_with_its_hashes(run: Run) -> None:
     run.create_upload(INLINE)
     run.finish_upload()
     answer = run.services.objects.start_download(run.name, {"getUrl": True, "simple": True})
     assert f"/{run.artifact.blob_name}?" in answer["url"]
-    assert {**answer, "url": ""} == {
-        "method": "getUrl",
-        "url": "",
-        "expires": format_time(NOW + 45 * MINUTE),
-        "hashes": HASHES,
-    }
+    assert (answer["method"], answer["hashes"]) == ("getUrl", HASHES)
+    assert answer["expires"] == format_time(NOW + 45 * MINUTE)
     assert run.services.objects.start_download(run.name, {"simple": True}).keys() == {"method", "url"}
     with pytest.raises(NoMatchingMethod):
         run.services.objects.start_download(run.name, {})
 
 
-def test_only_an_unexpired_artifact_of_the_type_object_is_an_object() -> None:
-    run = Run()
+def test_only_an_unexpired_artifact_of_the_type_object_is_an_object(run: Run) -> None:
     create(run.harness, run.task_id, "s3", "log")
     for name in (f"t/{run.task_id}/0/log", f"t/{run.task_id}/0/other", f"t/{run.task_id}/1/{NAME}"):
         with pytest.raises(ResourceNotFound, match="there is no object"):
@@ -171,3 +153,144 @@ def test_only_an_unexpired_artifact_of_the_type_object_is_an_object() -> None:
         run.services.objects.find(run.name)
     with pytest.raises(ResourceExpired):
         run.finish()
+
+
+# checks of blobs in parts that last longer than a call waits
+
+AT_ONCE, LONG = timedelta(0), timedelta(seconds=30)
+
+
+class ObservedTimeout(timedelta):
+    """Half a minute. Calls ``when_waiting`` when a call has joined a check and begins to wait."""
+
+    when_waiting: Callable[[], object]
+
+    def total_seconds(self) -> float:
+        self.when_waiting()
+        return super().total_seconds()
+
+
+def observed_timeout(when_waiting: Callable[[], object]) -> ObservedTimeout:
+    long = ObservedTimeout(seconds=30)
+    long.when_waiting = when_waiting
+    return long
+
+
+class Stage:
+    """Uploaded blobs in parts, and checks that continue only when a test lets them."""
+
+    def __init__(self, **bounds: int) -> None:
+        self.harness = Harness()
+        self.task_id = self.harness.claimed()
+        blobs = self.harness.storage.blobs
+        self.checks = BlobChecks(blobs, **bounds)
+        self.done: list[str] = []
+        self.begun: list[str] = []
+        self.error: Exception | None = None
+        self.entered, self.may_go_on = threading.Semaphore(0), threading.Semaphore(0)
+        read = blobs.read
+        blobs.read = lambda name: self._held(name, read(name))  # type: ignore[method-assign]
+
+    def blob(self, name: str = "name", **declared: str) -> BlobArtifact:
+        """An uploaded blob of one part, which has this content unless another is declared."""
+        body = in_parts(CONTENT) | declared
+        (request,) = self.harness.services.artifacts.create(self.task_id, 0, name, body)["requests"]
+        upload(self.harness, request["url"], CONTENT, "")
+        artifact = stored(self.harness, self.task_id, name).artifact
+        assert isinstance(artifact, BlobArtifact)
+        return artifact
+
+    def check(self, artifact: BlobArtifact, wait: timedelta = AT_ONCE) -> None:
+        self.checks.check(artifact, lambda: self.done.append(artifact.name), wait)
+
+    def begin(self, artifact: BlobArtifact) -> None:
+        """Begin a check that no call waits for."""
+        with pytest.raises(ServiceUnavailable, match="is being checked"):
+            self.check(artifact)
+        assert self.entered.acquire(timeout=30)
+
+    def end(self, checks: int = 1) -> None:
+        self.may_go_on.release(checks)
+
+    def _held(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        self.begun.append(name)
+        self.entered.release()
+        assert self.may_go_on.acquire(timeout=30)
+        if self.error:
+            raise self.error
+        yield from chunks
+
+
+def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
+    stage = Stage()
+    blob = stage.blob(contentSha256=sha256(b"another"))
+    stage.begin(blob)
+    all_wait = threading.Barrier(4, stage.end)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(stage.check, blob, observed_timeout(all_wait.wait)) for _ in range(4)]
+    assert [type(call.exception()) for call in asked] == [RequestConflict] * 4
+    assert len(stage.begun) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(ServiceUnavailable("storage is away"), []), (ZeroDivisionError("a bug"), ["blob-not-checked"])],
+    ids=["storage away", "bug"],
+)
+def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logged: list[str]) -> None:
+    stage = Stage()
+    blob, stage.error = stage.blob(), error
+    with capture_logs() as logs:
+        stage.end()
+        with pytest.raises(type(error)):
+            stage.check(blob, LONG)
+    assert [entry["event"] for entry in logs] == logged
+    stage.error = None
+    stage.end()
+    stage.check(blob, LONG)
+    assert stage.done == ["name"]
+
+
+def test_running_checks_are_bounded() -> None:
+    stage = Stage(max_checks=2)
+    blobs = [stage.blob(name) for name in "abc"]
+    for blob in blobs[:2]:
+        stage.begin(blob)
+    with pytest.raises(ServiceUnavailable, match="2 blobs are being checked"):
+        stage.check(blobs[2])
+    stage.check(blobs[0], observed_timeout(lambda: stage.end(2)))
+    stage.end()
+    stage.check(blobs[2], LONG)
+
+
+# how many uploads a run gets at a time
+
+MIB = 1024 * 1024
+
+
+def refused(take: Callable[[], object], words: str) -> None:
+    with pytest.raises(ServiceUnavailable, match=words) as refusal:
+        take()
+    assert refusal.value.retry_after == timedelta(seconds=5)
+
+
+def test_a_run_gets_16_of_64_slots_and_four_runs_that_take_all_they_get_leave_20() -> None:
+    slots = UploadSlots()
+    for _ in range(2):
+        with ExitStack() as held:
+            for run_id, expected in enumerate((16, 12, 9, 7, 5, 4, 3, 2, 2, 1, 1, 1, 1)):
+
+                def take(run_id: int = run_id) -> None:
+                    held.enter_context(slots.acquire(("task", run_id)))
+
+                for _slot in range(expected):
+                    take()
+                refused(take, f"{expected} uploads of this run")
+
+
+def test_a_large_block_takes_a_slot_for_each_4_mib() -> None:
+    slots = UploadSlots(4)
+    with slots.acquire(None, 12 * MIB + 1):
+        refused(lambda: slots.acquire(("task", 0), 0).__enter__(), "4 in all")
+    with slots.acquire(None, 12 * MIB), slots.acquire(("task", 0), 0):
+        pass

@@ -1,7 +1,8 @@
 """The sweeper repairs tasks whose messages or timers were lost: docs/explanation/recovery.md#sweeper."""
 
 from collections import Counter
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
@@ -10,12 +11,18 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.times import format_time
+from legacy_queue.ports import Corrupt
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import Condition
+from legacy_queue.services.composition import Services
+from legacy_queue.services.recovery.advance import Next
 from legacy_queue.services.recovery.jobs import JOB_LEASE, PAGE
+from legacy_queue.services.recovery.timers import FiredTimer
+from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.tasks.lost_messages import LostMessages
-from legacy_queue.stores import JobLease
+from legacy_queue.stores import JobLease, StoredTask, TaskStore
 from tests.services.harness import (
+    ALICE,
     CLAIM_TIMEOUT,
     HIGH,
     HOUR,
@@ -23,16 +30,20 @@ from tests.services.harness import (
     NOW,
     OLD_SECRET,
     PREFIX,
+    PROVISIONER,
     QUEUE,
     SECOND,
     SECRET,
+    WORKER_TYPE,
+    Crash,
     FaultAt,
     Harness,
+    Logs,
     Message,
     failing,
     task_body,
 )
-from tests.services.ports import ShowsMessages
+from tests.services.ports import DelegatingTasks, ShowsMessages
 
 DAY = 24 * HOUR
 
@@ -66,6 +77,19 @@ def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
     harness.sweep(11 * MINUTE, harness.replica(account=account))
     offered = Counter(Message.read(message).task_id for message in harness.messages())
     assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
+
+
+def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took(
+    harness: Harness,
+) -> None:
+    services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
+    task_id, other_id = harness.create(), harness.create()
+    own, other = harness.receive()
+    proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)
+    harness.claim(own, services=services, proof=proof)
+    harness.delete(own)  # as after each claim of the deployed protocol
+    harness.sweep(11 * MINUTE, services)
+    assert (own.task_id, harness.receive_one().task_id) == (task_id, other_id)
 
 
 def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(harness: Harness) -> None:
@@ -134,36 +158,12 @@ def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harnes
     assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
-def defined(harness: Harness) -> str:
+@pytest.mark.parametrize("call", ["create", "define"])
+def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(harness: Harness, call: str) -> None:
     task_id = slugid()
-    harness.services.tasks.define(task_id, task_body(deadline=format_time(NOW + HOUR)))
-    return task_id
-
-
-def claimed(harness: Harness) -> str:
-    """Up to its deadline."""
-    task_id = harness.claimed(deadline=format_time(NOW + HOUR))
-    for _ in range(3):
-        harness.clock.advance(15 * MINUTE)
-        harness.services.claims.reclaim(task_id, 0)
-    return task_id
-
-
-@pytest.mark.parametrize(
-    "create",
-    [
-        defined,
-        lambda harness: harness.create(deadline=format_time(NOW + HOUR)),
-        claimed,
-    ],
-    ids=["unscheduled", "pending", "running"],
-)
-def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(
-    harness: Harness, create: Callable[[Harness], str]
-) -> None:
-    task_id = create(harness)
+    getattr(harness.services.tasks, call)(task_id, task_body(deadline=format_time(NOW + HOUR)))
     harness.kill_process()
-    harness.sweep(NOW + HOUR - SECOND - harness.clock.now())
+    harness.sweep(HOUR - SECOND)
     assert harness.states(task_id)[-1:] != ["exception deadline-exceeded"]
     for _ in range(2):
         harness.sweep(10 * MINUTE)
@@ -172,9 +172,7 @@ def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(
     assert harness.events()[-1] == ("task-group-resolved", task_id, None)
 
 
-def test_the_sweep_goes_on_after_a_task_that_fails(
-    harness: Harness, logs: list[MutableMapping[str, Any]]
-) -> None:
+def test_the_sweep_goes_on_after_a_task_that_fails(harness: Harness, logs: Logs) -> None:
     tasks = sorted(harness.create(deadline=format_time(NOW + MINUTE)) for _ in range(2))
     harness.kill_process()
     fails = FaultAt(0, of="timer.put", before=failing(ValueError("a defect")))
@@ -203,3 +201,143 @@ def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: 
         harness.sweep(wait)
         harness.run_timers()
         assert (("task-group-resolved", group, None) in harness.events()) is resolved
+
+
+# advancing a task: which effects it repeats, and what it ends
+
+MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
+
+
+def advance(
+    server: Services, task_id: str, since: datetime | None = None, is_published: bool = False, group: str = ""
+) -> Next:
+    return server.advance.repeat_effects(FiredTimer(task_id, since, is_published, group, tries=0))
+
+
+def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
+    """Another call may have read the task before its end, and remembered it later."""
+    task_id = harness.claimed()
+    waiting = harness.create(dependencies=[task_id])
+    before = harness.storage.tasks.load(task_id)
+    harness.complete(task_id)
+
+    class Stale(DelegatingTasks):
+        def recall(self, _: str) -> StoredTask | None:
+            return before
+
+    server = harness.replica(wrap_tasks=lambda tasks: cast(TaskStore, Stale(tasks)))
+    harness.events()
+    advance(server, task_id, NOW, is_published=True)
+    assert harness.states(waiting) == ["pending"]
+    assert ("task-group-resolved", task_id, None) in harness.events()
+
+
+def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> None:
+    group, task_id = slugid(), harness.create()
+    done = harness.create(taskGroupId=group)
+    harness.run(done)
+    harness.run_timers()
+    dying = harness.replica(FaultAt(0, of="join", after=failing(Crash())))
+    with pytest.raises(Crash):
+        dying.tasks.create(task_id, task_body(taskGroupId=group))
+    harness.events()
+    assert harness.storage.groups.is_active(group)
+    advance(harness.services, task_id, harness.clock.now() + SECOND, group=group)
+    assert harness.events() == [("task-group-resolved", group, None)]
+
+
+@pytest.mark.parametrize(("retries", "state"), [(1, "pending"), (0, "exception")])
+def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
+    harness: Harness, retries: int, state: str
+) -> None:
+    task_id = harness.claimed(retries=retries)
+    server = harness.replica()
+    harness.clock.advance(CLAIM_TIMEOUT)
+    assert advance(server, task_id) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
+    harness.clock.advance(MARGIN - SECOND)
+    assert advance(server, task_id) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
+    assert harness.states(task_id) == ["running by alice"]
+    harness.clock.advance(SECOND)
+    assert advance(server, task_id) == Next(NOW + DAY if retries else None)
+    assert harness.task(task_id).state == state
+
+
+def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
+    assert advance(harness.services, slugid(), NOW) == Next(exists=False)
+    assert harness.services.advance.end_if_due(slugid()) == Next(exists=False)
+
+
+def test_a_task_whose_events_cannot_be_published_now_is_marked(harness: Harness) -> None:
+    """Its writer may have died before it could do so."""
+    task_id = harness.create()
+    assert not harness.task(task_id).is_unpublished
+    harness.services.advance.end_if_due(task_id, is_published=False)
+    assert harness.task(task_id).is_unpublished
+
+
+# a corrupt task does not stop lists, periodic jobs, timers, polls or other dependents
+
+
+def corrupt(harness: Harness, task_id: str) -> None:
+    harness.account.table(f"{PREFIX}tasks").merge(task_id, "task", {"runs": b"{"}, None)
+
+
+def name_of(task: Any) -> bytes:
+    return str(task.task_id).encode()
+
+
+def test_lists_leave_out_a_corrupt_task(harness: Harness) -> None:
+    required, group = harness.create(), slugid()
+    tasks = sorted(harness.create(taskGroupId=group, dependencies=[required]) for _ in range(5))
+    corrupt(harness, tasks[2])
+    listing = harness.services.listing
+    for ask, about in ((listing.group, group), (listing.dependents, required)):
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = ask(about, after, 2, name_of)
+            found += [item.decode() for item in page.items]
+            after = page.after
+        assert found == [*tasks[:2], *tasks[3:]]
+
+
+def test_the_timer_of_a_corrupt_task_is_dropped(harness: Harness) -> None:
+    unreadable, other = harness.claimed(), harness.claimed()
+    corrupt(harness, unreadable)
+    harness.run_timers(48 * HOUR)
+    assert harness.task(other).state == "exception"
+    assert harness.timers() == []
+
+
+@pytest.mark.parametrize("error", [Corrupt("the row cannot be read"), ValueError("a defect")], ids=repr)
+def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
+    harness: Harness, error: Exception, logs: Logs
+) -> None:
+    for _ in range(3):
+        harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + 24 * HOUR)
+    services = harness.replica(FaultAt(0, of="load", before=failing(error)))
+    harness.sweep(11 * MINUTE, services)
+    harness.run_timers(services=services)
+    assert len(harness.storage.groups.all_active("", 100)[0]) == 1
+    assert [entry["event"] for entry in logs] == ["sweep-failed"] * isinstance(error, ValueError)
+
+
+def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
+    harness: Harness, logs: Logs
+) -> None:
+    first, unreadable, last = (harness.create() for _ in range(3))
+    corrupt(harness, unreadable)
+    claimed = harness.services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]
+    assert {claim["status"]["taskId"] for claim in claimed} == {first, last}
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1, 1]
+    assert "work-message-dropped" in [entry["event"] for entry in logs]
+
+
+def test_a_group_whose_row_is_corrupt_is_listed(harness: Harness) -> None:
+    task_id = harness.create()
+    group_id = harness.task(task_id).definition.task_group_id
+    fault = FaultAt(0, of="load", before=failing(Corrupt("the row cannot be read")))
+    replica = harness.replica(fault)
+    assert replica.groups.find(group_id) is None
+    assert fault.happened
+    assert replica.listing.group(group_id, "", 9, name_of).items == [task_id.encode()]

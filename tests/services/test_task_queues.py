@@ -1,21 +1,43 @@
 """Which tasks of a task queue are pending and running, how many, and what it costs."""
 
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.priority import MAX_SHARDS, PRIORITIES, WorkQueue, rotated, work_queues
+from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.composition import Services
-from legacy_queue.services.tasks.task_queues import MAX_AGE, TaskQueues
-from tests.services.harness import BOB, HOUR, PROVISIONER, QUEUE, SECOND, WORKER_TYPE, Harness, task_body
+from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, Page, read_page, read_rows
+from legacy_queue.services.tasks import listing
+from legacy_queue.services.tasks.listing import Wanted
+from legacy_queue.services.tasks.task_queues import MAX_AGE
+from tests.services.harness import (
+    ALICE,
+    CLAIM_TIMEOUT,
+    HIGH,
+    HOUR,
+    MINUTE,
+    NOW,
+    PREFIX,
+    PROVISIONER,
+    QUEUE,
+    SECOND,
+    WORKER_TYPE,
+    Harness,
+    task_body,
+)
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 MILLISECOND = timedelta(milliseconds=1)
@@ -45,17 +67,6 @@ class Reading:
 
 def counts(services: Services, task_queue_id: str = POOL) -> tuple[int, int]:
     return services.task_queues.counts([task_queue_id])[0]
-
-
-def listed(queues: TaskQueues, state: str, limit: int = 1000) -> list[list[str]]:
-    """taskIds, page by page."""
-    pages, after = [], ""
-    while True:
-        page = queues.tasks(POOL, state, after, limit, lambda task: task.task_id.encode())
-        pages.append([item.decode() for item in page.items])
-        if page.after is None:
-            return pages
-        after = page.after
 
 
 def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
@@ -130,26 +141,6 @@ def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
         assert counts(services) == (1, 0)
 
 
-def test_tasks_are_listed_in_the_order_of_their_waiting_and_no_message_is_received(harness: Harness) -> None:
-    waiting = []
-    for priority in PRIORITIES:
-        waiting.append(harness.create(priority=priority))
-        harness.clock.advance(SECOND)
-    harness.create(workerType="another")
-    harness.create(dependencies=[waiting[0]])
-    queues = harness.services.task_queues
-    for limit in (1, 3, 7, 8):
-        pages = listed(queues, "pending", limit)
-        assert [task_id for page in pages for task_id in page] == waiting
-        assert [len(page) for page in pages] == [limit] * (7 // limit) + [7 % limit] * bool(7 % limit)
-    assert sum(message.dequeue_count for message in harness.messages()) == 0
-    assert listed(queues, "running") == [[]]
-    message = harness.receive()[0]
-    harness.claim(message, worker=BOB)
-    assert listed(queues, "running") == [[message.task_id]]
-    assert message.task_id not in listed(queues, "pending")[0]
-
-
 COUNTED = """
 from gevent import monkey
 
@@ -202,3 +193,229 @@ for harness, read in (
 def test_other_requests_go_on_while_rows_are_read() -> None:
     ran = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
     assert all(int(turns) >= 5 for turns in ran.stdout.split()), ran.stdout
+
+
+# what is listed: pages are limited in items and in bytes; tasks are found by words; messages stay unread
+
+KIB = 1024
+
+
+def numbers(count: int) -> list[int]:
+    return list(range(1, count + 1))
+
+
+def filled(
+    sizes: list[int | None], limit: int = 1000, concurrency: int = 1
+) -> tuple[list[int], int | None, int]:
+    """The sizes of a page's items, the row behind which the list continues, how many rows were rendered."""
+    rendered = []
+
+    def render(row: int) -> bytes | None:
+        rendered.append(row)
+        size = sizes[row - 1]
+        return None if size is None else bytes(size)
+
+    rows = numbers(len(sizes))
+    page = read_page(lambda after, count: rows[after : after + count], int, 0, limit, render, concurrency)
+    return [len(item) for item in page.items], page.after, len(rendered)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
+    small: list[int | None] = [KIB] * (4 * KIB - 1)
+    sizes, after, _ = filled([*small, MAX_ITEM_BYTES, 1], 10_000, concurrency)
+    assert sum(sizes) <= MAX_PAGE_BYTES + MAX_ITEM_BYTES
+    assert after == 4 * KIB
+
+
+def test_at_most_eight_pages_are_read_at_once() -> None:
+    under_way: list[int] = []
+    most = 0
+
+    def render(row: int) -> bytes:
+        nonlocal most
+        under_way.append(row)
+        most = max(most, len(under_way))
+        time.sleep(0.01)
+        under_way.pop()
+        return b""
+
+    def read(_: int) -> Page[int]:
+        return read_page(lambda *_: [1], int, 0, 1, render)
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(read, range(40)))
+    assert most == 8
+
+
+def test_items_rendered_for_a_full_page_are_on_the_next_page() -> None:
+    assert filled([1100 * KIB] * 10, 1000, concurrency=4) == ([1100 * KIB] * 3, 3, 4)
+
+
+def test_no_more_rows_than_the_limit_are_read() -> None:
+    found = read_rows(lambda after, count: numbers(1000)[after : after + count], int, 0, 150)
+    assert list(found) == numbers(150)
+
+
+# tasks that a person looks for: by state, pool and words of their names
+
+
+def named(harness: Harness, name: str, **changes: str) -> str:
+    metadata = {**task_body(NOW)["metadata"], "name": name}
+    return harness.create(metadata=metadata, **changes)
+
+
+def search(
+    harness: Harness, *words: str, limit: int = 50, after: str = "", **wanted: str
+) -> tuple[list[str], str | None]:
+    found = Wanted(words=words, **wanted)
+    page = harness.services.listing.search(found, after, limit, lambda task: task.task_id.encode())
+    return [item.decode() for item in page.items], page.after
+
+
+def test_a_task_is_found_by_state_worker_type_and_all_words(harness: Harness) -> None:
+    build, test, other = (
+        named(harness, "Build of Linux"),
+        named(harness, "Test of linux"),
+        named(harness, "Build of Linux", workerType="another"),
+    )
+    harness.services.tasks.cancel(test)
+    assert search(harness, "LINUX", "build")[0] == [other, build]
+    assert search(harness, "linux", state="unresolved", task_queue_id=POOL)[0] == [build]
+    assert search(harness, state="exception")[0] == [test]
+    assert search(harness, "linux", state="failed") == ([], None)
+    assert search(harness, "linux", group_id=other) == ([other], None)
+    assert search(harness, group_id=build, state="failed") == ([], None)
+
+
+def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = named(harness, "needle")
+    for _ in range(4):
+        named(harness, "hay")
+    monkeypatch.setattr(listing, "_MAX_TASKS", 2)
+    found, after = search(harness, "needle", limit=1)
+    while after is not None and not found:
+        found, after = search(harness, "needle", limit=1, after=after)
+    assert found == [old]
+    monkeypatch.setattr(listing, "_MAX_READS", 1)
+    assert search(harness, "needle", limit=1)[0] == []
+
+
+# the messages of a pool, read without receiving them
+
+
+def test_messages_of_all_priorities_are_shown_with_when_they_are_visible(harness: Harness) -> None:
+    task_id = harness.create()
+    harness.storage.work_queues.put(HIGH, "no work message", HOUR, 5 * MINUTE)
+    harness.clock.advance(MINUTE)
+    peeked = Peeking(harness.storage.work_queues, harness.clock).messages(PROVISIONER, WORKER_TYPE)
+    assert [(message.priority, message.run, message.visible_in) for message in peeked.messages] == [
+        ("high", None, 4 * MINUTE),
+        ("lowest", (task_id, 0), 0 * MINUTE),
+    ]
+    assert [(message.dequeue_count, message.inserted) for message in peeked.messages] == [(0, NOW)] * 2
+    assert peeked.hidden == 0
+
+
+def test_a_queue_with_as_many_messages_as_are_shown_may_have_more(harness: Harness) -> None:
+    for _ in range(MAX_COUNT + 1):
+        harness.create()
+    peeked = Peeking(harness.storage.work_queues, harness.clock).messages(PROVISIONER, WORKER_TYPE)
+    assert (len(peeked.messages), peeked.hidden) == (MAX_COUNT, 1)
+
+
+# ``pool-shards``: several queues for each priority of a pool
+
+SHARDS = 3
+QUEUES = work_queues(PROVISIONER, WORKER_TYPE, SHARDS)
+
+
+def with_shards(number: int) -> Harness:
+    """A server with so many shards."""
+    harness = Harness()
+    harness.services = harness.replica(shards=number)
+    return harness
+
+
+def claimed(services: Services, count: int = 32) -> list[str]:
+    """The taskIds that claimWork answers at once."""
+    answer = services.claim_work.claim(
+        PROVISIONER, WORKER_TYPE, ALICE, count, lambda: False, max_wait=MINUTE * 0
+    )
+    return [claim["status"]["taskId"] for claim in answer["tasks"]]
+
+
+def with_messages(harness: Harness, queues: Iterable[WorkQueue] = QUEUES) -> list[int]:
+    """The shards that have a message, of a pool whose tasks have one priority."""
+    return [queue.shard for queue in queues if harness.messages(queue)]
+
+
+def test_the_queues_of_all_shards_have_valid_names_and_the_first_those_without_shards() -> None:
+    names = [queue.name(PREFIX) for queue in work_queues(PROVISIONER, WORKER_TYPE, MAX_SHARDS)]
+    assert len({*names}) == 4 * 7
+    assert all(re.fullmatch("q-[a-z2-7]{24}-[a-z2-7]{24}-[1-9a-s]", name) for name in names)
+    assert names[::MAX_SHARDS] == [queue.name(PREFIX) for queue in work_queues(PROVISIONER, WORKER_TYPE)]
+
+
+def test_a_poll_begins_with_another_shard_each_time_and_with_the_highest_priority() -> None:
+    orders = [rotated(QUEUES, turn) for turn in range(SHARDS)]
+    assert [[queue.shard for queue in order[:SHARDS]] for order in orders] == [
+        [0, 1, 2],
+        [2, 0, 1],
+        [1, 2, 0],
+    ]
+    for order in orders:
+        assert [queue.priority for queue in order[::SHARDS]] == [*PRIORITIES]
+        assert {*order} == {*QUEUES}
+
+
+def test_no_shard_waits_for_the_others() -> None:
+    harness = with_shards(SHARDS)
+    queue = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
+    shards = {
+        task_id: queue.sharded(task_id, SHARDS).shard for task_id in (harness.create() for _ in range(60))
+    }
+    first = [shards[task_id] for _ in range(SHARDS) for task_id in claimed(harness.services, 1)]
+    assert {*first} == {0, 1, 2}
+
+
+def test_after_their_number_was_raised_all_tasks_are_found_and_no_message_stays() -> None:
+    harness = with_shards(1)
+    tasks = {harness.create() for _ in range(10)}
+    running = {*claimed(harness.services, 5)}
+    harness.services = harness.replica(shards=SHARDS)
+    for task_id in running:
+        harness.complete(task_id)
+    assert {*claimed(harness.services)} == tasks - running
+    for task_id in tasks - running:
+        harness.complete(task_id)
+    harness.clock.advance(CLAIM_TIMEOUT + MINUTE)  # the messages of the old number are visible
+    assert claimed(harness.services) == []
+    assert with_messages(harness) == []
+
+
+def test_after_their_number_was_lowered_the_sweeper_offers_what_is_not_polled() -> None:
+    harness = with_shards(SHARDS)
+    tasks = {harness.create() for _ in range(10)}
+    harness.services = harness.replica(shards=1)
+    found = {*claimed(harness.services)}
+    assert found < tasks
+    for task_id in found:
+        harness.complete(task_id)
+    for _ in range(2):
+        harness.sweep(11 * MINUTE)
+    assert {*claimed(harness.services)} == tasks - found
+
+
+def test_a_worker_gets_urls_of_all_queues_from_15_minutes_ago_for_30_minutes_from_now() -> None:
+    """The tests in tests/stores show that the URLs work."""
+    answer = with_shards(SHARDS).services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
+    assert answer["expires"] == "2030-01-02T03:34:05.678Z"
+    assert len(answer["queues"]) == len(QUEUES)
+    for queue in answer["queues"]:
+        query = parse_qs(urlsplit(queue["signedPollUrl"]).query)
+        assert query["visibilitytimeout"] == ["300"]
+        assert query["st"][0].startswith("2030-01-02T02:49:0")
+        assert query["se"][0].startswith("2030-01-02T03:34:0")

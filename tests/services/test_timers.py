@@ -1,18 +1,25 @@
 """Timers are stored before a write, kept until all effects are applied, and found when their process dies."""
 
+import itertools
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.events import EVER
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import Timer
+from legacy_queue.ports import BrokerAway
 from legacy_queue.ports.table import Table
+from legacy_queue.services.composition import Services
+from legacy_queue.services.recovery.advance import Advance, Next
 from legacy_queue.services.recovery.jobs import TIMER_LEASE
+from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
+from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores.timer_store import TimerStore, stored
 from tests.memory_server import FakeClock
 from tests.services.harness import (
@@ -23,8 +30,11 @@ from tests.services.harness import (
     CallRecorder,
     Crash,
     FaultAt,
+    Harness,
+    Logs,
     call_through,
     failing,
+    task_body,
 )
 from tests.services.ports import Intercept, intercept_port
 
@@ -82,6 +92,11 @@ class Kept:
         return fired(timers)
 
 
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
 def fired(timers: Timers) -> list[FiredTimer]:
     found = []
     while due := timers.next_fired(waits=False):
@@ -101,26 +116,18 @@ def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTime
 # calls
 
 
-def test_a_cancelled_call_leaves_the_earlier_due_time() -> None:
-    kept = Kept()
-    kept.waiting(HOUR)
-    kept.schedule()
-    kept.timers.cancel(A)
-    assert kept.after(HOUR) == [look()]
-
-
 @pytest.mark.parametrize("pause", [0 * SECOND, 10 * SECOND, TIMER_LEASE])
-def test_a_call_begins_without_a_row_of_its_own_on_one_that_is_not_due_soon(pause: timedelta) -> None:
+def test_a_call_begins_without_a_row_of_its_own_on_one_that_is_not_due_soon(
+    kept: Kept, pause: timedelta
+) -> None:
     """Another process may have taken a row that was due."""
-    kept = Kept()
     kept.waiting(HOUR)
     kept.clock.advance(pause)
     kept.schedule()
     assert [timer.since for timer in kept.rows()] == [NOW, *([NOW + pause] if pause else [])]
 
 
-def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
-    kept = Kept()
+def test_a_retried_timer_fires_at_once_with_all_missing_effects(kept: Kept) -> None:
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(SECOND)
     kept.schedule()
@@ -135,8 +142,7 @@ def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_of_concurrent_calls_the_earliest_due_time_counts() -> None:
-    kept = Kept()
+def test_of_concurrent_calls_the_earliest_due_time_counts(kept: Kept) -> None:
     for _ in range(3):
         kept.schedule()
     for due in (MINUTE, HOUR, None):
@@ -162,9 +168,8 @@ def test_a_row_about_missing_effects_stays_while_its_process_lives() -> None:
     assert calls.names.count("put") <= 21
 
 
-def test_a_waiting_timer_has_one_row_which_is_due_with_its_task_or_before() -> None:
+def test_a_waiting_timer_has_one_row_which_is_due_with_its_task_or_before(kept: Kept) -> None:
     """A claim is extended again and again, and then its task ends."""
-    kept = Kept()
     kept.waiting(10 * MINUTE)
     assert kept.after(7 * SECOND) == []
     (waiting,) = kept.rows()
@@ -180,8 +185,7 @@ def test_a_waiting_timer_has_one_row_which_is_due_with_its_task_or_before() -> N
     assert (kept.rows(), kept.timers.in_memory()) == ([], 0)
 
 
-def test_the_row_of_a_timer_stays_while_it_is_handled() -> None:
-    kept = Kept()
+def test_the_row_of_a_timer_stays_while_it_is_handled(kept: Kept) -> None:
     kept.waiting(5 * SECOND)
     assert kept.after(5 * SECOND) == [look()]
     for _ in range(10):
@@ -192,8 +196,7 @@ def test_the_row_of_a_timer_stays_while_it_is_handled() -> None:
     assert kept.rows() == []
 
 
-def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
-    kept = Kept()
+def test_missing_effects_that_are_taken_during_a_renewal_stay_stored(kept: Kept) -> None:
 
     def receive() -> None:
         kept.leave(Timer(A, kept.clock.now(), NOW - HOUR))
@@ -210,8 +213,7 @@ def test_missing_effects_that_are_taken_during_a_renewal_stay_stored() -> None:
 # of other processes
 
 
-def test_another_process_takes_missing_effects_of_a_dead_process_after_its_lease() -> None:
-    kept = Kept()
+def test_another_process_takes_missing_effects_of_a_dead_process_after_its_lease(kept: Kept) -> None:
     kept.schedule(task_group_id=GROUP)
     other = kept.another()
     kept.clock.advance(TIMER_LEASE - SECOND)
@@ -228,9 +230,8 @@ def test_another_process_takes_missing_effects_of_a_dead_process_after_its_lease
 
 
 @pytest.mark.parametrize("fault", [{"before": failing(Crash())}, {"after": failing(Crash())}, {}])
-def test_the_row_of_a_process_that_dies_as_it_takes_it_is_found(fault: dict[str, Any]) -> None:
+def test_the_row_of_a_process_that_dies_as_it_takes_it_is_found(kept: Kept, fault: dict[str, Any]) -> None:
     """Or after that."""
-    kept = Kept()
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(TIMER_LEASE)
     dies = kept.another(of_table=FaultAt(0, of="batch", **fault))
@@ -241,8 +242,7 @@ def test_the_row_of_a_process_that_dies_as_it_takes_it_is_found(fault: dict[str,
     assert (found.task_group_id, found.is_published) == (GROUP, False)
 
 
-def test_the_oldest_missing_effects_come_first_however_often_their_process_died() -> None:
-    kept = Kept()
+def test_the_oldest_missing_effects_come_first_however_often_their_process_died(kept: Kept) -> None:
     kept.leave(Timer(A, NOW, NOW - MINUTE), Timer(B, NOW, NOW - HOUR))
     for _ in range(2):
         kept.clock.advance(30 * SECOND)
@@ -257,9 +257,8 @@ def test_the_oldest_missing_effects_come_first_however_often_their_process_died(
 
 
 @pytest.mark.parametrize("seconds", [-60, 60])
-def test_whether_a_row_is_due_is_said_by_the_clock_of_the_storage(seconds: int) -> None:
+def test_whether_a_row_is_due_is_said_by_the_clock_of_the_storage(kept: Kept, seconds: int) -> None:
     """That of the process that inserted it, or of one that looks, may be a minute ahead or behind."""
-    kept = Kept()
     wrong = FakeClock(NOW + seconds * SECOND)
     for inserts, looks in (
         (kept.another(clock=wrong), kept.another()),
@@ -274,8 +273,7 @@ def test_whether_a_row_is_due_is_said_by_the_clock_of_the_storage(seconds: int) 
         looks.tick()
 
 
-def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_time() -> None:
-    kept = Kept()
+def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_time(kept: Kept) -> None:
     kept.waiting(MINUTE)
     kept.after(7 * SECOND)
     other = kept.another()
@@ -317,9 +315,8 @@ def test_beyond_max_kept_timers_wait_in_their_rows_and_all_fire() -> None:
     assert sorted(due.task_id for due in [*from_memory, *kept.received(kept.timers)]) == [A, B, C]
 
 
-def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late() -> None:
+def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late(kept: Kept) -> None:
     """What is missing is done at the next look of another process; what is due, at its time."""
-    kept = Kept()
     kept.waiting(HOUR, A)
     kept.schedule(B)
     kept.timers.hand_over()
@@ -334,3 +331,130 @@ def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late() -
 
 
 # many, and long
+
+
+# fired timers are handled: none is lost, none blocks others, none is retried for ever
+
+TASK_ID = slugid()
+AT_ONCE = timedelta(0)
+DONE = Next()
+MISSING = Next(exists=False)
+Answer = Next | Exception
+
+
+class Resolving:
+    """A resolver whose advance gives these answers in turn, and then repeats the last."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.harness = Harness()
+        self.clock = self.harness.clock
+        self.timers = Timers(self.harness.storage.timers, self.clock)
+        self.left: list[tuple[str, str]] = []  # task, group
+        self.calls: list[tuple[timedelta, datetime | None, bool]] = []  # when, since, is_published
+        self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
+        groups = cast(Groups, self)
+        self.resolver = Resolver(self.timers, cast(Advance, self), groups, self.clock)
+
+    def leave(self, *task_and_group: str) -> None:
+        self.left.append(cast(tuple[str, str], task_and_group))
+
+    def repeat_effects(self, fired: FiredTimer) -> Next:
+        """``Advance.repeat_effects``."""
+        return self._answer(fired.since, is_published=fired.is_published)
+
+    def end_if_due(self, _task_id: str, *, is_published: bool) -> Next:
+        """``Advance.end_if_due``."""
+        assert not is_published
+        return self._answer(None, is_published=True)
+
+    def _answer(self, since: datetime | None, *, is_published: bool) -> Next:
+        self.calls.append((self.clock.now() - NOW, since, is_published))
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def retry_later(self, group: str = "", *, is_published: bool = False) -> None:
+        self.timers.schedule(TASK_ID, self.clock.now(), group)
+        self.timers.retry_later(TASK_ID, is_published=is_published)
+
+    def pass_by(self, duration: timedelta) -> None:
+        """Advance the clock second by second."""
+        end = self.clock.now() + duration
+        self.resolver.handle_all()
+        while self.clock.now() < end:
+            self.clock.advance(SECOND)
+            self.timers.tick()
+            self.resolver.handle_all()
+
+    @property
+    def times(self) -> list[timedelta]:
+        return [when for when, _, _ in self.calls]
+
+    @property
+    def waits(self) -> list[timedelta]:
+        return [later - earlier for earlier, later in itertools.pairwise(self.times)]
+
+
+def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() -> None:
+    away = BrokerAway()
+    resolving = Resolving(
+        away, Next(NOW + 5 * SECOND), away, away, away, Next(NOW + HOUR), *[away] * 20, DONE
+    )
+    resolving.timers.schedule(TASK_ID, NOW)
+    resolving.timers.retry_later(TASK_ID, NOW + HOUR)
+    resolving.pass_by(MINUTE)
+    done = [when for when, _, is_published in resolving.calls if is_published]
+    assert done == [AT_ONCE, 6 * SECOND]
+    published = [when for when, _, is_published in resolving.calls if not is_published]
+    assert published == [number * SECOND for number in (0, 2, 4, 6, 12, 24, 48)]
+
+
+def test_a_failing_timer_is_retried_with_growing_delays_and_then_abandoned(logs: Logs) -> None:
+    resolving = Resolving(ValueError("a defect"))
+    resolving.retry_later()
+    resolving.pass_by(HOUR)
+    assert resolving.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
+    assert resolving.harness.timers() == []
+    assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-abandoned"]
+
+
+@pytest.mark.parametrize("group", ["a-group-of-22-characte", ""])
+def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(group: str) -> None:
+    resolving = Resolving(MISSING)
+    resolving.retry_later(group)
+    resolving.pass_by(HOUR)
+    assert resolving.waits == [25 * SECOND]
+    assert resolving.left == ([(TASK_ID, group)] if group else [])
+    assert resolving.harness.timers() == []
+
+
+# several processes on one storage
+
+
+def work(*servers: Services) -> None:
+    """What the threads of these servers do at the same time."""
+    for act in (Timers.tick, Timers.receive):
+        for server in servers:
+            if server.periodic_jobs or act == Timers.tick:
+                act(server.timers)
+    for server in servers:
+        server.resolver.handle_all()
+
+
+@pytest.mark.parametrize("behind", [-60, 5, 21, 60])
+def test_a_call_of_a_process_whose_clock_is_wrong_is_not_taken_for_dead(
+    harness: Harness, behind: int
+) -> None:
+    """Another looks before the createTask has written its task: it must not leave its group."""
+    other = harness.replica()
+    slow = harness.replica(
+        FaultAt(0, of="insert", before=lambda: work(other)), clock=FakeClock(NOW - behind * SECOND)
+    )
+    group = slugid()
+    slow.tasks.create(TASK_ID, task_body(NOW, taskGroupId=group))
+    assert [active.task_id for active in harness.storage.groups.all_active("", 10)[0]] == [TASK_ID]
+    harness.events()
+    harness.clock.advance(SECOND)
+    work(other)
+    assert harness.events() == []

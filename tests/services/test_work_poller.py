@@ -4,6 +4,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +20,21 @@ from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.claim_work.work_poller import SharedPolling, WaitingRequest, WorkPoller
 from legacy_queue.services.gate import Gate
-from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE
+from legacy_queue.stores import OfferStore
+from tests.memory_server import FakeClock, MemoryTable, memory_storage
+from tests.services.harness import (
+    HIGH,
+    HOUR,
+    NOW,
+    PREFIX,
+    PROVISIONER,
+    QUEUE,
+    SECOND,
+    WORKER_TYPE,
+    FaultAt,
+    failing,
+)
+from tests.services.ports import intercept_port
 from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
@@ -103,23 +118,6 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
     greedy, modest, other = scene.wait(32), scene.wait(1), scene.wait(2)
     scene.poller.poll_once()
     assert (texts(greedy), texts(modest), texts(other)) == (["a", "d", "f"], ["b"], ["c", "e"])
-
-
-def test_the_request_with_the_fewest_messages_gets_the_next(scene: Scene) -> None:
-    scene.offer("high", priority="high")
-    scene.offer("low", priority="low")
-    requests = [scene.wait(2), scene.wait(2)]
-    scene.poller.poll_once()
-    assert [texts(request) for request in requests] == [["high"], ["low"]]
-
-
-def test_a_request_that_disconnects_during_the_poll_gets_no_work(scene: Scene) -> None:
-    scene.offer("a task")
-    disconnected = scene.wait(is_disconnected=lambda: bool(scene.polls))
-    stays = scene.wait()
-    scene.poller.poll_once()
-    assert (texts(disconnected), texts(stays)) == ([], ["a task"])
-    assert disconnected.ready.is_set()
 
 
 def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(scene: Scene) -> None:
@@ -260,3 +258,131 @@ def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_off
     assert scene.poller.seconds_until_next_poll() == 0
     assert polls_after(0) == 7
     assert polls_after(1) == 0
+
+
+# processes on Azure tell each other what they offer: see the theory in services/claim_work/wakes.py
+
+NO_DELAY = timedelta(0)
+BEGAN = FakeClock(NOW).monotonic()
+
+
+class Shared:
+    """The rows of some processes, on one clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOW)
+        self.store = OfferStore(MemoryTable())
+
+    def process(self, store: OfferStore | None = None) -> "Process":
+        return Process(Wakes(store or self.store, self.clock, slugid))
+
+
+@dataclass
+class Process:
+    """``polls`` are the queues to poll since the last look, None for all."""
+
+    wakes: Wakes
+    polls: list[WorkQueue | None] = field(default_factory=list)
+
+    def offer(self, queue: WorkQueue = QUEUE, delay: timedelta = NO_DELAY) -> None:
+        self.wakes.on_offer(queue, delay)
+        self.exchange(waits=False)
+
+    def exchange(self, *, waits: bool = True) -> list[WorkQueue | None]:
+        self.polls = []
+        self.wakes.exchange(self.polls.append, lambda: self.polls.append(None), waits=waits)
+        return self.polls
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+def test_a_process_that_waits_is_told_of_each_offer_of_another_once(shared: Shared) -> None:
+    here, there = shared.process(), shared.process()
+    assert here.exchange() == []
+    there.offer()
+    assert (here.exchange(), here.exchange(), there.exchange()) == ([QUEUE], [], [])
+    there.offer(HIGH)
+    assert here.exchange() == [HIGH]
+    there.offer()
+    there.offer()
+    assert here.exchange() == [QUEUE]
+
+
+def test_the_forks_of_a_process_tell_each_other(shared: Shared) -> None:
+    here = shared.process()
+    there = Process(copy(here.wakes))
+    here.exchange()
+    there.offer()
+    assert here.exchange() == [QUEUE]
+
+
+def test_a_message_that_is_hidden_is_told_of_once_it_is_visible_to_its_own_process_too(
+    shared: Shared,
+) -> None:
+    here, there = shared.process(), shared.process()
+    there.offer(delay=10 * SECOND)
+    assert here.exchange() == []
+    shared.clock.advance(10 * SECOND)  # storage counts whole seconds
+    assert there.exchange(waits=False) == here.exchange() == []
+    shared.clock.advance(SECOND)
+    assert there.exchange(waits=False) == [QUEUE]
+    assert here.exchange() == [QUEUE]
+
+
+def test_a_process_that_has_not_read_for_a_while_begins_anew(shared: Shared) -> None:
+    process = shared.process()
+    process.exchange()
+    for _ in range(3):
+        shared.clock.advance(5 * SECOND)
+        process.exchange()
+    assert process.wakes.is_told(BEGAN)
+    shared.clock.advance(10 * SECOND)
+    assert not process.wakes.is_told(BEGAN)
+    process.exchange()
+    assert process.wakes.is_told(BEGAN + 25 * SECOND)
+    assert not process.wakes.is_told(BEGAN + 24 * SECOND)
+
+
+def test_the_others_poll_once_for_a_process_that_died_once_its_messages_are_visible(shared: Shared) -> None:
+    here, other, dead = shared.process(), shared.process(), shared.process()
+    dead.exchange(waits=False)
+    for _ in range(27):  # it polled when it was to write again, and its messages are hidden for 20 s
+        assert here.exchange() == other.exchange() == []
+        shared.clock.advance(SECOND)
+    assert here.exchange() == other.exchange() == [None]
+    assert len(shared.store.read()) == 2
+    assert here.exchange() == other.exchange() == []
+
+
+def test_a_process_that_lives_is_not_dead_whether_it_waits_or_not(shared: Shared) -> None:
+    here, idle = shared.process(), shared.process()
+    idle.exchange(waits=False)
+    for _ in range(10):
+        shared.clock.advance(5 * SECOND)
+        assert here.exchange() == idle.exchange(waits=False) == []
+    assert len(shared.store.read()) == 2
+
+
+def test_a_dead_process_leaves_nothing_where_no_request_waits(shared: Shared) -> None:
+    here, dead = shared.process(), shared.process()
+    dead.exchange(waits=False)
+    for _ in range(25):
+        here.exchange(waits=False)
+        shared.clock.advance(5 * SECOND)
+    assert len(shared.store.read()) == 1
+
+
+@pytest.mark.parametrize("applied", ["before", "after"])
+def test_an_offer_is_told_after_storage_was_away(shared: Shared, applied: str) -> None:
+    here = shared.process()
+    fault = FaultAt(1, **{applied: failing(ServiceUnavailable("away"))}, of="write")
+    there = shared.process(intercept_port(OfferStore, shared.store, fault))
+    there.exchange(waits=False)  # else it would write again in any case
+    here.exchange()
+    with pytest.raises(ServiceUnavailable):
+        there.offer()
+    there.exchange(waits=False)
+    assert here.exchange() == [QUEUE]

@@ -1,17 +1,11 @@
 """Provisioners, pools and workers: active, declared, quarantined, listed; and how they call."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import (
-    AuthorizationFailed,
-    InputError,
-    RequestConflict,
-    ResourceNotFound,
-    ServiceUnavailable,
-)
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -31,6 +25,7 @@ from tests.services.harness import (
     CallRecorder,
     FaultAt,
     Harness,
+    Logs,
     failing,
 )
 
@@ -96,7 +91,7 @@ def test_a_call_reads_a_record_that_is_five_seconds_old_for_its_quarantine(harne
     [(AWAY, []), (ValueError("a defect"), ["worker-not-recorded"]), (Corrupt("logged already"), [])],
 )
 def test_a_claim_succeeds_whose_record_cannot_be_written(
-    harness: Harness, error: Exception, events: list[str], logs: list[MutableMapping[str, Any]]
+    harness: Harness, error: Exception, events: list[str], logs: Logs
 ) -> None:
     call(harness.services.workers)
     task_id = harness.create()
@@ -108,9 +103,7 @@ def test_a_claim_succeeds_whose_record_cannot_be_written(
     assert tasks(services.workers) == ([task_id] if error is AWAY else [])
 
 
-def test_calls_while_storage_is_away_are_kept_up_to_a_limit(
-    harness: Harness, logs: list[MutableMapping[str, Any]]
-) -> None:
+def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, logs: Logs) -> None:
     workers = harness.replica(FaultAt(0, of="worker.load", before=failing(AWAY))).workers
     for _ in range(1001):
         workers.record_call((*POOL, "client"), (CLAIM_WORK, ()))
@@ -221,17 +214,4 @@ def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:
         (CLAIM_TASK, "group/alice", *ALL): 1,
         (CLAIM_TASK, "group/bob", *ALL[1:]): 1,
         (CLAIM_WORK, "group/alice"): 1,
-    }
-
-
-def test_a_claim_that_is_refused_is_counted() -> None:
-    harness = Harness(required=["/".join(POOL)])
-    task = harness.task(harness.create())
-    with pytest.raises(InputError):
-        harness.services.claims.claim(task, 0, ALICE, ClaimProof())
-    with pytest.raises(AuthorizationFailed):
-        harness.services.claims.claim(task, 0, ALICE, ClaimProof("id", "receipt", "wrong"))
-    assert reported(harness.services) == {
-        (CLAIM_TASK, "group/alice", *ALL): 1,
-        (CLAIM_TASK, "group/alice"): 1,
     }

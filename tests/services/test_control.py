@@ -12,23 +12,36 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.clock import MovableClock, SystemWaiter
-from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    InputError,
+    RequestConflict,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from legacy_queue.domain.events import Event
+from legacy_queue.domain.fault import Target
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import read_message
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services.composition import Services
+from legacy_queue.services.control.fault_registry import FaultRegistry
+from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
+    HIGH,
     HOUR,
     MINUTE,
     NOW,
     PROVISIONER,
     QUEUE,
+    SECRET,
     SETTINGS,
     WORKER_TYPE,
     CallRecorder,
@@ -239,3 +252,95 @@ def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> N
     claim = server.services.claims.claim(task, 0, ALICE, ClaimProof())
     expires = json.loads(claim["credentials"]["certificate"])["expiry"]
     assert expires == epoch_milliseconds(server.wall.wall_time() + CLAIM_TIMEOUT + 15 * MINUTE)
+
+
+# to which requests a fault happens, and how often
+
+
+@pytest.fixture
+def faults() -> FaultRegistry:
+    return FaultRegistry((Target("claimTask", True, True),))
+
+
+def add(faults: FaultRegistry, **wire: int) -> str:
+    return str(faults.add({"endpoint": "claimTask", **wire})["faultId"])
+
+
+def happening(faults: FaultRegistry, count: int) -> list[str]:
+    """The faultIds of so many requests, "" for no fault."""
+    happened = [faults.next("claimTask", "t", lambda: "group/alice") for _ in range(count)]
+    return [fault.fault_id if fault else "" for fault in happened]
+
+
+def test_faults_happen_in_the_order_in_which_they_were_added_and_as_often_as_their_times(
+    faults: FaultRegistry,
+) -> None:
+    first, second = add(faults, status=503, times=2), add(faults, status=409, times=1)
+    assert happening(faults, 4) == [first, first, second, ""]
+    assert [fault["fired"] for fault in faults.list()] == [2, 1]
+
+
+def test_a_removed_fault_happens_no_more(faults: FaultRegistry) -> None:
+    fault_id, other = add(faults, status=503), add(faults, status=409)
+    happening(faults, 1)
+    removed = {"faultId": fault_id, "endpoint": "claimTask", "status": 503, "fired": 1}
+    assert faults.remove(fault_id) == removed
+    assert happening(faults, 1) == [other]
+    with pytest.raises(ResourceNotFound, match=f"there is no fault {fault_id}"):
+        faults.remove(fault_id)
+
+
+def test_more_than_a_thousand_faults_are_refused(faults: FaultRegistry) -> None:
+    for _ in range(1000):
+        add(faults, status=503)
+    with pytest.raises(InputError, match="there are 1000 faults, the maximum"):
+        add(faults, status=503)
+
+
+# messages that should not be there: what arrives at a worker, and what a claim with them is answered
+
+OTHER = WorkQueue(PROVISIONER, "another", "lowest")
+
+
+@pytest.fixture
+def injection(harness: Harness) -> MessageInjection:
+    return MessageInjection(harness.storage.work_queues, harness.services.tasks, SECRET)
+
+
+def test_a_forged_message_is_refused_and_a_doubled_one_is_a_conflict(
+    harness: Harness, injection: MessageInjection
+) -> None:
+    task_id = harness.create()
+    injection.put("forged", HIGH, task_id)
+    injection.put("doubled", HIGH, task_id)
+    forged, doubled = harness.receive(2, HIGH)
+    with pytest.raises(AuthorizationFailed):
+        harness.claim(forged)
+    harness.claim(doubled)
+    with pytest.raises(RequestConflict):
+        harness.claim(harness.receive_one(), BOB)
+
+
+def test_a_poisoned_message_is_of_no_task(harness: Harness, injection: MessageInjection) -> None:
+    message_id = injection.put("poisoned", HIGH, None)
+    [message] = harness.messages(HIGH)
+    assert message.lease.message_id == message_id
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is of the library
+        read_message(message.text)
+
+
+def test_a_message_that_cannot_be_of_its_kind_is_refused(
+    harness: Harness, injection: MessageInjection
+) -> None:
+    task_id = harness.create()
+    for kind, queue, of_task in [
+        ("poisoned", QUEUE, task_id),
+        ("doubled", QUEUE, None),
+        ("doubled", OTHER, task_id),
+        ("foreign", QUEUE, task_id),
+    ]:
+        with pytest.raises(InputError, match=kind):
+            injection.put(kind, queue, of_task)
+    with pytest.raises(ResourceNotFound):
+        injection.put("forged", QUEUE, slugid())
+    assert len(harness.messages()) == 1
