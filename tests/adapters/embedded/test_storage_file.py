@@ -191,18 +191,11 @@ def test_a_file_that_was_removed_or_replaced_is_not_written_to_at_the_end(
     assert file.path.read_bytes() == content
 
 
-def test_a_connection_that_only_reads_writes_nothing(file: StorageFile) -> None:
-    """On a full disk it could not."""
-    file.prepare()
-    with closing(connect(file.path)) as connection:
-        connection.execute("SELECT * FROM rows").fetchall()
-        assert file.wal.stat().st_size == 0
-
-
 # --- a file without its WAL
 
 
-def killed(file: StorageFile, target: Path) -> StorageFile:
+@pytest.fixture
+def left(file: StorageFile, tmp_path: Path) -> StorageFile:
     """What a kill leaves of a server that has acknowledged a row."""
     file.prepare()
     opened = account(file)
@@ -215,11 +208,11 @@ def killed(file: StorageFile, target: Path) -> StorageFile:
         reader.execute("BEGIN")  # no checkpoint takes the row out of the WAL, however long the copy takes
         reader.execute("SELECT * FROM rows").fetchall()
         opened.table("t").insert("p", "k", {"text": "acknowledged"})
-        target.mkdir()
-        for path in file.path.parent.glob("storage.sqlite*"):
-            shutil.copy(path, target)
+        (tmp_path / "left").mkdir()
+        for path in tmp_path.glob("storage.sqlite*"):
+            shutil.copy(path, tmp_path / "left")
     opened.close()
-    return StorageFile(target)
+    return StorageFile(tmp_path / "left")
 
 
 def has_row(file: StorageFile) -> bool:
@@ -230,8 +223,7 @@ def has_row(file: StorageFile) -> bool:
     return row is not None
 
 
-def test_a_file_whose_wal_was_removed_is_refused(file: StorageFile, tmp_path: Path) -> None:
-    left = killed(file, tmp_path / "left")
+def test_a_file_whose_wal_was_removed_is_refused(left: StorageFile) -> None:
     left.wal.unlink()
     assert "storage.sqlite-wal was removed with the last changes in it" in refusal(left)
     for use in (left.require, left.signing_key, left.finish):
@@ -243,9 +235,8 @@ def test_a_file_whose_wal_was_removed_is_refused(file: StorageFile, tmp_path: Pa
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_file_that_was_killed_goes_on_with_its_wal(file: StorageFile, tmp_path: Path, cut: int) -> None:
+def test_a_file_that_was_killed_goes_on_with_its_wal(left: StorageFile, cut: int) -> None:
     """A kill may cut the last frame off: it was not acknowledged."""
-    left = killed(file, tmp_path / "left")
     os.truncate(left.wal, left.wal.stat().st_size - cut)
     with capture_logs() as logs:
         assert has_row(left) == (not cut)
@@ -256,10 +247,9 @@ def test_a_file_that_was_killed_goes_on_with_its_wal(file: StorageFile, tmp_path
     ("at", "are_all_lost"), [(17, True), (100, True), (-1, False)], ids=["head", "first", "last"]
 )
 def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(
-    file: StorageFile, tmp_path: Path, at: int, are_all_lost: bool
+    left: StorageFile, at: int, are_all_lost: bool
 ) -> None:
     """SQLite drops all behind the first frame that it cannot read."""
-    left = killed(file, tmp_path / "left")
     content = bytearray(left.wal.read_bytes())
     page_size = int.from_bytes(left.path.read_bytes()[16:18])
     frames = range(32, len(content), 24 + page_size)
@@ -273,8 +263,7 @@ def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(
     assert line["lost_changes"] == (changes if are_all_lost else 1)
 
 
-def test_a_file_whose_wal_another_program_has_written_back_goes_on(file: StorageFile, tmp_path: Path) -> None:
-    left = killed(file, tmp_path / "left")
+def test_a_file_whose_wal_another_program_has_written_back_goes_on(left: StorageFile) -> None:
     with closing(sqlite3.connect(left.path)) as connection:
         connection.execute("SELECT count(*) FROM rows").fetchall()
     assert not left.wal.exists()
@@ -282,9 +271,8 @@ def test_a_file_whose_wal_another_program_has_written_back_goes_on(file: Storage
 
 
 def test_a_backup_put_back_by_hand_is_refused_beside_the_wal_of_another_file(
-    file: StorageFile, tmp_path: Path
+    file: StorageFile, left: StorageFile, tmp_path: Path
 ) -> None:
-    left = killed(file, tmp_path / "left")
     file.back_up(tmp_path / "monday")
     shutil.copy(tmp_path / "monday", left.path)
     assert "is of another file than the backup" in refusal(left)
