@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -31,20 +30,6 @@ KNOWN = [
 ]
 
 
-def stored(storage: Storage, path: RecordPath = WORKER) -> StoredWorkerRecord:
-    found = storage.workers.load(path)
-    assert found
-    return found
-
-
-def paths(storage: Storage, parent: RecordPath, limit: int = 1000) -> Iterator[list[RecordPath]]:
-    """Of those below the parent, page by page."""
-    after: RecordPath = ()
-    while page := [known.path for known in storage.workers.list(parent, after, limit, NOW)]:
-        yield page
-        after = page[-1]
-
-
 @pytest.mark.parametrize("known", KNOWN)
 def test_another_process_finds_a_record_as_it_was_stored(
     storage: Storage, other: Storage, known: WorkerRecord
@@ -55,10 +40,11 @@ def test_another_process_finds_a_record_as_it_was_stored(
 
 def test_worker_types_are_listed_across_provisioners() -> None:
     store = WorkerStore(MemoryTable())
-    paths = [(f"p{number:03}", f"w{other}") for number in range(101) for other in range(2)]
-    for path in (*paths, *((f"p{number:03}",) for number in range(101))):
+    provisioners = [f"p{number:03}" for number in range(101)]  # a page has 100
+    paths = [(provisioner, worker_type) for provisioner in provisioners for worker_type in ("w0", "w1")]
+    for path in (*paths, *((provisioner,) for provisioner in provisioners)):
         store.insert(WorkerRecord.new(path, NOW))
-    for limit in (1, 3, 200, 202, 300):
+    for limit in (3, 200, 202):
         found: list[RecordPath] = []
         while page := store.worker_types(found[-1] if found else (), limit, NOW):
             found += [known.path for known in page]
@@ -82,8 +68,9 @@ def test_the_calls_of_workers_and_clients_are_found_by_time_and_pool(
     assert len(other.workers.callers_since(NOW, "another", None)) == 1
     assert [record.path for record in other.workers.callers_since(NOW + HOUR, None, None)] == [client]
     assert [known.path for known in other.workers.list(WORKER_TYPE, (), 9, NOW)] == [WORKER]
-    stored_client = stored(storage, client)
-    again = storage.workers.replace(stored_client, stored_client.record.called(("claimTask", ()), NOW))
+    stored = storage.workers.load(client)
+    assert stored
+    again = storage.workers.replace(stored, stored.record.called(("claimTask", ()), NOW))
     assert again == other.workers.load(client)
 
 
