@@ -59,10 +59,7 @@ def test_it_is_not_followed_where_it_is_damaged_or_without_a_living_process(
 
 @pytest.mark.processes
 def test_it_is_not_followed_to_a_process_of_another_user(folder: Path) -> None:
-    path = planted(folder)
-    give_away(path)  # only where that can be
     with subprocess.Popen(["sleep", "1000"], user=OTHER) as other:
-        path.unlink()
         planted(folder, pid=other.pid)
         try:
             assert local_server() == {}
@@ -70,6 +67,7 @@ def test_it_is_not_followed_to_a_process_of_another_user(folder: Path) -> None:
             other.kill()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -18,6 +18,7 @@ def log_settings() -> Iterator[None]:
     structlog.configure(**before)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("command", "why"),
     [
