@@ -298,6 +298,7 @@ def test_two_directories_that_link_to_one_file_are_refused(tmp_path: Path) -> No
     assert "hard link" in refusal(StorageFile(folders[2]))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("use", "names"),
     [
@@ -322,6 +323,7 @@ def test_what_another_user_has_planted_is_refused(
             use(file)
 
 
+@pytest.mark.processes
 def test_a_link_of_another_user_leads_to_no_file_that_is_changed(tmp_path: Path) -> None:
     source, data, victim = (tmp_path / name for name in ("source", "data", "victim"))
     for folder in (source, data, victim):
@@ -414,6 +416,7 @@ def test_a_backup_replaces_nothing_and_leaves_nothing_where_it_fails(
     assert (copy.exists(), artifacts.exists()) == (False, True)
 
 
+@pytest.mark.processes
 def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path: Path) -> None:
     file.prepare()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
