@@ -289,7 +289,10 @@ def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harne
     assert harness.storage.groups.load(group) is None
     assert list(harness.storage.groups.members(group, "", 9)) == []
     assert harness.storage.tasks.load(required)
-    work_queues = lambda: [name for name, metadata in harness.account.queues("") if metadata]  # noqa: E731
+
+    def work_queues() -> list[str]:
+        return [name for name, metadata in harness.account.queues("") if metadata]
+
     assert work_queues()  # in use within ten days
     harness.sweep(11 * DAY)
     assert not work_queues()
