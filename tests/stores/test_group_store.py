@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.stores import ActiveTask, Group, Sealed, Storage
+from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
 
 from .conftest import Backend
 from .paging import pages, remove_all_expired
@@ -55,6 +55,24 @@ def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -
     storage.groups.activate(slugid(), group, 1)  # a rerun is no new member
     with pytest.raises(Sealed):
         other.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
+
+
+class LateStore(GroupStore):
+    """Its first look at a group is from before another process made it."""
+
+    looks = 0
+
+    def load(self, task_group_id: str) -> Group | None:
+        self.looks += 1
+        return super().load(task_group_id) if self.looks > 1 else None
+
+
+def test_of_two_that_seal_a_missing_group_at_once_one_does(storage: Storage, backend: Backend) -> None:
+    group = Group(slugid(), "scheduler", EXPIRES)
+    sealed = storage.groups.seal(group, EXPIRES - DAY)
+    late = LateStore(storage.account.table(f"{backend.prefix}groups"), backend.clock)
+    assert late.seal(group, EXPIRES) == sealed
+    assert late.looks == 2
 
 
 def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(
