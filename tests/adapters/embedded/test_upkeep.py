@@ -93,7 +93,10 @@ def test_the_file_of_a_blob_that_is_gone_is_removed_after_ten_minutes_and_no_oth
     assert stored(file) == [LARGE] * 5
     clock.advance(timedelta(minutes=10))
     wait_until(lambda: len(stored(file)) == 2)
+    container.put("later", LARGE, "text/plain", None)
+    container.delete("later")
     clock.advance(WEEK + HOUR)
+    wait_until(lambda: len(stored(file)) <= 2)
     for name, content in (("listed", LARGE * 2), ("whole", LARGE)):
         found = container.read(name)
         assert found
