@@ -165,7 +165,8 @@ def test_a_claim_is_reclaimed_during_an_upload_and_nothing_is_reported_when_it_i
         if step == "reclaim":
             client.reclaimed.set()
 
-    TaskRun(client, {**claim, "takenUntil": format_time(datetime.now(UTC))}, notify, Event(), Lock()).run()
+    taken_until = datetime.now(UTC) + timedelta(seconds=1.4)  # it is reclaimed after a second
+    TaskRun(client, {**claim, "takenUntil": format_time(taken_until)}, notify, Event(), Lock()).run()
     assert client.reported == reported
 
 
@@ -188,6 +189,13 @@ def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_re
     assert first["reasonResolved"] == "worker-shutdown"
     assert retry["state"] == "pending"
     assert has_ended(*written(pid))
+
+
+def test_a_deployed_worker_keeps_the_message_of_a_claim_without_an_answer(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.create_task(payload={"command": "true"})
+    legacy_queue.fault("claimTask", status=503, times=1)
+    work(legacy_queue, {"poll": SampleWorker.stop}, protocol="deployed")
+    assert len(legacy_queue.messages()) == 1
 
 
 def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: LegacyQueue) -> None:
