@@ -3,7 +3,6 @@
 What an artifact may be and become is shown in tests/domain and tests/services.
 """
 
-import base64
 import gzip
 import hashlib
 from datetime import timedelta
@@ -153,22 +152,16 @@ def test_a_public_link_does_not_open_a_private_target(queue: Queue, call: str) -
 
 REFUSED: list[tuple[Any, str]] = [
     ([], "body"),
-    ({}, '"storageType" is a required property'),
     ({"storageType": "gcs"}, "one of s3, azure, blob, object, reference, link, error is accepted"),
     (artifact_body("s3", contentType=None), '"contentType" is a required property'),
     (artifact_body("s3", expires="tomorrow"), "body/expires"),
     (artifact_body("s3", contentType="text/plain\r\nx: y"), "body/contentType"),
-    (artifact_body("s3", url="https://example.com"), "body/url"),
-    (artifact_body("reference", url=None), '"url" is a required property'),
     (artifact_body("reference", url="javascript:alert(1)"), "body/url"),
     (artifact_body("reference", url="HTTPS://Elsewhere.example.com"), "body/url"),
-    (artifact_body("error", contentType="text/plain"), "body/contentType"),
     (artifact_body("error", reason="because"), "file-missing-on-worker"),
     (artifact_body("blob", contentLength=-1), "body/contentLength"),
     (artifact_body("blob", contentEncoding="g zip"), "body/contentEncoding"),
-    (artifact_body("blob", parts=[]), "body/parts"),
     (artifact_body("blob", parts=[{"sha256": "0" * 64, "size": 1}] * 10001), "body/parts"),
-    (artifact_body("blob", putUrl="x"), "putUrl"),
 ]
 
 
@@ -183,22 +176,13 @@ def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue) -> None:
 
 
 def test_credentials_are_valid_for_one_object_and_one_direction(queue: Queue) -> None:
-    where: dict[str, Any] = {
-        "taskId": queue.running(projectId="a/project"),
-        "runId": 0,
-        "name": "private/a b",
-    }
-    answer = succeeded(queue.artifact(where["taskId"], "private/a b", "object"))
-    created, uploading = answer.get_json(), claimed(answer)
+    where: dict[str, Any] = {"taskId": queue.running(), "runId": 0, "name": "private/a b"}
+    uploading = claimed(queue.artifact(where["taskId"], "private/a b", "object"))
+    created = queue.uploaded_object(where["taskId"], "private/a b")
     name, other = created["name"], created["name"] + "x"
-    upload = {key: created[key] for key in ("projectId", "uploadId")}
-    inline = {"contentType": "text/html", "objectData": base64.b64encode(BLOB).decode()}
-    methods = {"expires": created["expires"], "proposedUploadMethods": {"dataInline": inline}}
-    succeeded(queue.object("PUT", "upload", name, {**upload, **methods}, uploading))
-    hashes = {"sha256": hashlib.sha256(BLOB).hexdigest(), "sha512": hashlib.sha512(BLOB).hexdigest()}
-    finish = {**upload, "hashes": hashes}
+    finish = {key: created[key] for key in ("projectId", "uploadId")}
     succeeded(queue.object("POST", "finish-upload", name, finish, uploading))
-    succeeded(queue.call("finishArtifact", {"uploadId": upload["uploadId"]}, **where))
+    succeeded(queue.call("finishArtifact", {"uploadId": finish["uploadId"]}, **where))
     downloading = claimed(queue.call("artifact", **where))
     for wrong, of, body in (
         (downloading, name, finish),

@@ -106,18 +106,10 @@ def test_an_unusual_payload_comes_back_unchanged(queue: Queue) -> None:
     assert json.dumps(queue.definition(TASK_ID)["payload"]) == json.dumps(payload)
 
 
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/jsonp", "application/json, text/plain", ""]
-)
-def test_json_with_another_content_type_is_malformed(content_type: str) -> None:
-    with pytest.raises(MalformedPayload, match=r"content-type.*application/json"):
-        parse(b"{}", content_type)
-
-
 def test_a_body_that_is_not_json_is_refused(queue: Queue) -> None:
     body = json.dumps(task_body()).encode()
     refused(put(queue, b"{"), 400, "MalformedPayload", "the body is not JSON")
-    for content_type in (None, "text/plain"):
+    for content_type in (None, "text/plain", "application/jsonp", "application/json, text/plain"):
         refused(put(queue, body, content_type), 400, "MalformedPayload", "content-type")
     refused(queue.call("task", taskId=TASK_ID), 404, "ResourceNotFound")
 
@@ -281,15 +273,6 @@ def test_a_definition_at_each_limit_is_accepted() -> None:
 def test_a_definition_beyond_a_limit_is_refused(named: str, changes: dict[str, Any]) -> None:
     with pytest.raises(InputValidationError, match=named):
         checked(changes)
-
-
-def test_a_definition_at_all_limits_comes_back_as_it_was_sent(queue: Queue) -> None:
-    limits = {name: value for changes in ACCEPTED for name, value in changes.items()}
-    del limits["expires"], limits["priority"]
-    task_id = queue.create(**limits)
-    given = {name: value for name, value in limits.items() if value is not None}
-    stored = queue.definition(task_id)
-    assert stored == {**stored, **given}
 
 
 @pytest.mark.parametrize(

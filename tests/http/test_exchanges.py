@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.events import group_resolved
 from tests.clients.javascript import javascript
 from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER_TYPE
-from tests.http.published import check_event, exchanges
+from tests.http.published import exchanges
 
 KEYS: list[Any] = [
     None,
@@ -49,7 +48,3 @@ def test_an_exchange_is_described_as_by_the_original_queue(client: str) -> None:
         "routingKeyPattern": f"primary.{TASK_ID}.*.*.*.*.*.*.*.#",
     }
     assert "cannot contain dots" in bound[0][7]["refused"]
-
-
-def test_the_event_of_a_resolved_group_matches_its_published_schema() -> None:
-    check_event(group_resolved(GROUP_ID, "a-scheduler"))

@@ -2,11 +2,11 @@
 
 import json
 import re
-import string
 from collections.abc import Iterator
 from ipaddress import ip_network
-from itertools import cycle, product
+from itertools import cycle
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from werkzeug.test import Client
@@ -46,16 +46,6 @@ def test_a_strange_path_segment_is_a_400_or_404(queue: Queue, segment: str) -> N
         assert answer.get_json()["code"] in ("InvalidRequestArguments", "ResourceNotFound")
 
 
-@pytest.mark.parametrize("escape", ["%", "%2", "%zz", "%2g", "a%2F%"])
-def test_an_incomplete_percent_escape_is_refused_in_a_path_and_a_query(queue: Queue, escape: str) -> None:
-    for target in (
-        f"/v1/task/{escape}/runs/0/claim",
-        f"/v1/task/{TASK_ID}/runs/{escape}/claim",
-        f"/v1/task/{TASK_ID}/runs/0/claim?limit={escape}",
-    ):
-        refused(queue.send("POST", target), 400, "InvalidRequestArguments", "percent escape")
-
-
 ALMOST = [
     "/v1//ping", "/v1/ping/", "/v1/./ping", "/v1/task/../ping", "/v1/task//status", "/v1%2Fping",
     "/v1/ping%2F", "/v1/ping;x", "/v1/%70ing", "/V1/ping", "/api/queue/ping", "/api/queue/v2/ping", "/ping",
@@ -87,25 +77,31 @@ def test_in_the_absolute_form_the_host_of_the_target_is_signed() -> None:
     assert without_path.status_code == 403, "it is that of the page"
 
 
-@pytest.mark.parametrize("path", ["//v1/ping", "//api/queue/v1/ping", "///v1/ping", "//ready"])
-def test_a_path_may_begin_with_more_than_one_slash(queue: Queue, path: str) -> None:
-    succeeded(queue.send("GET", path, credentials=None))
+def test_a_path_may_begin_with_more_than_one_slash(queue: Queue) -> None:
+    for path in ("//v1/ping", "//api/queue/v1/ping", "///v1/ping", "//ready"):
+        succeeded(queue.send("GET", path, credentials=None))
 
 
-@pytest.mark.parametrize(
-    "run_id", ["-1", "01", "1001", "1e3", "0x1", "1.0", "+1", "%D9%A1", "00", "99999999999"]
-)
-def test_an_invalid_run_id_is_refused(queue: Queue, run_id: str) -> None:
-    refused(queue.claim(TASK_ID, run_id), 400, "InvalidRequestArguments", "runId")
+IDS: list[tuple[str, str, list[str]]] = [
+    ("task", "taskId", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22]),
+    ("listTaskGroup", "taskGroupId", [TASK_ID + "A"]),
+    ("claimTask", "runId", ["-1", "01", "1001", "1e3", "0x1", "1.0", "+1", "\u0661", "99999999999"]),
+]
 
 
-@pytest.mark.parametrize("name", ["taskId", "taskGroupId"])
-@pytest.mark.parametrize("wrong", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22])
-def test_an_invalid_id_is_refused(queue: Queue, name: str, wrong: str) -> None:
-    params: dict[str, Any] = {name: wrong}
-    answer = queue.call("task" if name == "taskId" else "listTaskGroup", **params)
-    refused(answer, 400, "InvalidRequestArguments", name, repr(wrong), "must match")
-    assert answer.get_json()["requestInfo"]["params"] == params
+def test_an_invalid_id_is_refused(queue: Queue) -> None:
+    for name, parameter, wrong in IDS:
+        for value in wrong:
+            params = {"taskId": TASK_ID, parameter: value} if name != "listTaskGroup" else {parameter: value}
+            answer = queue.call(name, credentials=None, **{key: quote(params[key]) for key in params})
+            refused(answer, 400, "InvalidRequestArguments", parameter, repr(value), "must match")
+            assert answer.get_json()["requestInfo"]["params"] == params
+
+
+@pytest.mark.parametrize("escape", ["%", "%2", "%zz", "%2g", "a%2F%"])
+def test_an_incomplete_percent_escape_is_refused_in_a_path_and_a_query(queue: Queue, escape: str) -> None:
+    for target in (f"/v1/task/{escape}", f"/v1/ping?limit={escape}"):
+        refused(queue.send("GET", target, credentials=None), 400, "InvalidRequestArguments", "percent escape")
 
 
 @pytest.mark.parametrize(
@@ -120,54 +116,32 @@ def test_an_unknown_query_parameter_is_refused(queue: Queue, query: str) -> None
 
 
 MAX_ANSWER = 16 * 1024  # bytes
-_MB = 1024 * 1024
-_TIME = "2030-01-01T00:00:00.000Z"
 _SEGMENTS = {"taskId": "VLdaX5vAQ0iW8JIr3sGQZw", "taskGroupId": "VLdaX5vAQ0iW8JIr3sGQZw", "runId": "0"}
 
 
 def definition(**changes: Any) -> bytes:
-    """What createTask is given, with the changes, up to 1 MiB of it."""
-    times = {"created": _TIME, "deadline": _TIME}
-    return compact(task_body(**{**times, **changes}))
-
-
-def compact(value: Any) -> bytes:
-    """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _metadata(**changes: str) -> dict[str, str]:
-    return {**task_body()["metadata"], **changes}
+    """What createTask is given, with the changes."""
+    return json.dumps(task_body(**changes), separators=(",", ":")).encode()
 
 
 def bodies() -> Iterator[tuple[str, bytes]]:
     """Bodies of up to 1 MiB each, and a larger body."""
-    keys = ["".join(letters) for letters in product(string.ascii_letters, repeat=3)][:130_000]
-    yield "130,000 distinct keys", b"{" + b",".join(b'"%s":1' % key.encode() for key in keys) + b"}"
     yield "130,000 equal keys", b"{" + b",".join([b'"key":1'] * 130_000) + b"}"
-    yield "distinct keys, the last equal", b"{" + b",".join(b'"%x":1' % n for n in range(90_000)) + b',"0":1}'
+    yield "90,000 keys, the last equal", b"{" + b",".join(b'"%x":1' % n for n in range(90_000)) + b',"0":1}'
     yield "140,000 numbers as routes", definition(routes=list(range(140_000)))
     yield "140,000 scopes", definition(scopes=["x:yz"] * 140_000)
-    yield "10,000 scopes", definition(scopes=[f"{number:05}" * 18 for number in range(10_000)])
     yield "110,000 dependencies", definition(dependencies=[str(number) for number in range(110_000)])
     yield "80,000 tags", definition(tags={f"{number:05}": 1 for number in range(80_000)})
     yield "80,000 unknown properties", definition(**{f"{number:05}": 1 for number in range(80_000)})
-    yield "an owner of 1 MB", definition(metadata=_metadata(owner="a@" + "a." * 500_000))
-    yield "a source of 1 MB", definition(metadata=_metadata(source="http://" + "x" * 1_000_000))
-    yield "10,000 parts that are none", compact({"storageType": "blob", "parts": [{"x": 1}] * 100_000})
-    yield "200,000 etags", compact({"etags": ["x"] * 200_000})
-    yield "330,000 arrays in a payload", definition(payload={"a": [[]] * 330_000})
+    yield "an owner of 1 MB", definition(metadata={**task_body()["metadata"], "owner": "a@" + "a." * 500_000})
+    yield "100,000 parts that are none", json.dumps({"storageType": "blob", "parts": [{}] * 100_000}).encode()
     yield "500,000 numbers in a payload", definition(payload={"a": [1] * 500_000})
     yield "floats of 18 digits", b"[" + b",".join([b"0.123456789012345678"] * 50_000) + b"]"
-    yield "depth 100,000", b"[" * 100_000 + b"]" * 100_000
     yield "depth 190, 300,000 wide", b"[" * 190 + b",".join([b"[]"] * 300_000) + b"]" * 190
     yield "escapes of 1 MB", b'"' + rb"\u0041" * 170_000 + b'"'
     yield "an integer of 1,000,000 digits", b"1" * 1_000_000
-    yield "a float of 1,000,000 digits", b"0." + b"1" * 1_000_000
     yield "an exponent of 1,000,000 digits", b"1e" + b"9" * 1_000_000
-    yield "1,000,000 minus signs", b"-" * 1_000_000
-    yield "1,000,000 spaces", b" " * 1_000_000 + b"1"
-    yield "2 MB", b" " * 2 * _MB
+    yield "2 MB", b" " * 2 * 1024 * 1024
     entities = b"".join(b'<!ENTITY a%d "%s">' % (n, b"&a%d;" % (n - 1) * 10) for n in range(1, 10))
     yield "entities", b'<!DOCTYPE x [<!ENTITY a0 "x">' + entities + b"]><BlockList>&a9;</BlockList>"
 

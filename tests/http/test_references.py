@@ -9,12 +9,7 @@ import pytest
 
 from legacy_queue.http.references import api_reference
 from tests.clients.python import taskcluster
-from tests.http.calls import (
-    DECLARED,
-    ROOT_URL,
-    reference,
-    schema,
-)
+from tests.http.calls import DECLARED, ROOT_URL, reference, schema
 from tests.http.published import exchanges
 
 NEWEST = json.loads((Path(__file__).parents[1] / "clients" / "newest_methods.json").read_text())

@@ -89,15 +89,6 @@ def test_a_plain_request_id_of_the_client_is_used_and_another_is_replaced(queue:
     assert all(re.fullmatch("[A-Za-z0-9_-]{12}", request_id) for request_id in made)
 
 
-def test_the_line_of_a_redirect_does_not_say_where_it_leads(queue: Queue) -> None:
-    task_id = queue.running()
-    succeeded(queue.artifact(task_id, "public/a", "reference", url=f"https://example.com/?sig={SECRET}"))
-    answer, line = logged(queue, "GET", f"/v1/task/{task_id}/artifacts/public%2Fa", credentials=None)
-    assert SECRET in answer.headers["location"]
-    assert (line["path"], line["status"]) == (f"/v1/task/{task_id}/artifacts/public%2Fa", 303)
-    assert SECRET not in str(line)
-
-
 def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     queue.create()
     target = queue.poll_target()
@@ -116,36 +107,21 @@ def test_empty_polls_are_at_the_level_debug_and_counted_in_one_line_a_minute(que
             queue.send("GET", url.removeprefix(ROOT_URL), credentials=None).close()
     polls = [(line["priority"], line["log_level"]) for line in logs if line["event"] == "request"]
     assert polls == [(priority, "debug") for priority in PRIORITIES]
-    assert [line for line in logs if line["event"] == "polled"] == [
-        {
-            "event": "polled",
-            "log_level": "info",
-            "task_queue_id": POOL_NAME,
-            "times": 1,
-            "found": 0,
-        }
-    ]
+    counted = {"log_level": "info", "task_queue_id": POOL_NAME, "times": 1, "found": 0}
+    assert [line for line in logs if line["event"] == "polled"] == [{"event": "polled", **counted}]
 
 
 POLLING, CLAIM = "/v1/poll-task-url/p/w", f"/v1/task/{TASK_ID}/runs/0/claim"
 SENT: list[tuple[str, dict[str, str], Any]] = [
-    (f"/v1/task/T?bewit={SECRET}", {}, None),
     (f"/v1/task/T%3Fbewit%3D{SECRET}", {}, None),
-    (f"/v1/task/T%3Fbewit={SECRET}", {}, None),
-    (f"/azure/embedded/q/messages?sv=1&sig={SECRET}", {}, None),
-    (f"/azure/embedded/q/messages%3fsv=1&sig={SECRET}", {}, None),
     (f"/azure/embedded/q/messages/m?popreceipt={SECRET}&sig={SECRET}", {}, None),
-    (f"/uploads/ticket?signature={SECRET}", {}, None),
     (f"/uploads/ticket&SIGNATURE={SECRET}", {}, None),
     (f"http://queue.test/v1/ping?sig={SECRET}", {}, None),
-    (POLLING, {"Authorization": f'Hawk id="root", ts="1", nonce="a", mac="{SECRET}"'}, None),
     (POLLING, {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'}, None),
     (POLLING, {"Authorization": f"Bearer {SECRET}"}, None),
-    (POLLING, {"Authorization": f"SharedKey embedded:{SECRET}"}, None),
     ("/v1/ping", {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'}, None),
     ("/v1/ping", {"X-Request-Id": f"sig={SECRET}", "Cookie": SECRET, "User-Agent": SECRET}, None),
     ("/v1/ping", {"Referer": f"http://h/?sig={SECRET}", "X-Forwarded-For": SECRET}, None),
-    ("/v1/task/T/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
     (CLAIM, {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
     (CLAIM, {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
 ]
@@ -197,11 +173,8 @@ def test_every_refusal_has_its_reason_whatever_refused_it(queue: Queue) -> None:
     poll = queue.poll_target()
     for method, target in [
         ("GET", "/nowhere"),
-        ("GET", f"/v1/task/{slugid()}"),
         ("PUT", f"/v1/task/{task_id}"),
-        ("GET", f"/v1/task/{task_id}/runs/0/artifacts/public%2Fnone"),
         ("GET", poll + "x"),
-        ("PUT", poll),
         ("DELETE", poll.replace("?", f"/{task_id}?popreceipt=x&")),
         ("PUT", "/uploads/forged"),
         ("GET", "/control/v1/clock"),
@@ -287,8 +260,6 @@ def test_a_request_without_an_endpoint_is_recorded(journaled: Queue) -> None:
     assert "there is no GET /nowhere" in request.pop("reason")
     said = {"method": "GET", "path": "/nowhere?limit=2", "status": 404, "code": "ResourceNotFound"}
     assert request == said
-    journaled.send("GET", "/ready", credentials=None)
-    assert last(journaled)["endpoint"] == "ready"
 
 
 def test_requests_of_signed_urls_are_recorded_with_their_tasks(journaled: Queue) -> None:
@@ -331,13 +302,11 @@ def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(journa
     assert "sentReason" not in last(journaled)
 
 
-def test_requests_of_control_and_of_event_streams_are_not_recorded(journaled: Queue) -> None:
+def test_requests_are_listed_oldest_first_without_those_of_control_and_event_streams(
+    journaled: Queue,
+) -> None:
     journaled.send("GET", "/control/v1/clock")
     journaled.send("HEAD", "/events")
-    assert requests(journaled) == []
-
-
-def test_requests_are_listed_oldest_first_and_followed_by_their_numbers(journaled: Queue) -> None:
     for _ in range(150):
         journaled.send("GET", "/v1/ping", credentials=None)
 
@@ -362,8 +331,6 @@ SHOWN = [
     ("/a?numofmessages=32&visibilitytimeout=300", "/a?numofmessages=32&visibilitytimeout=300"),
     (f"/a?visibilitytimeout=300&{SIGNED}", "/a?visibilitytimeout=300&***"),
     (f"/a/m?popreceipt={SECRET}%3D&{SIGNED}&timeout=5", "/a/m?timeout=5&***"),
-    (f"/uploads/ticket?signature={SECRET}", "/uploads/ticket?***"),
-    (f"/a?bewit={SECRET}", "/a?***"),
     (f"/a?{SECRET}", "/a?***"),
     (f"/a?limit={SECRET}/{SECRET}?", "/a?***"),
     (f"/a%3Fsig%3D{SECRET}", "/a%3F***"),
@@ -381,9 +348,6 @@ def test_the_journal_holds_no_secret(journaled: Queue) -> None:
     target = f"/v1/task/{slugid()}%3Fsig%3D{SECRET}/status"
     signed = hawk(ROOT, "GET", ROOT_URL + target, journaled.clock.now())
     journaled.send("GET", target, credentials=None, headers={"Authorization": signed})
-    journaled.call(
-        "createTask", {"payload": {"accessToken": SECRET}, "workerId": SECRET * 9}, taskId=slugid()
-    )
     proof = {"messageId": SECRET, "receipt": SECRET, "signature": SECRET}
     for body in ({"workerGroup": 5, "workerId": [SECRET]}, proof, ["workerId", SECRET]):
         journaled.call("claimTask", body, taskId=slugid(), runId=0)

@@ -179,13 +179,6 @@ def replaced(current: CurrentApp, make: Callable[[], WsgiApp], end: Callable[[],
     return ask(current, lambda: current.replace(end, make))
 
 
-def test_requests_go_to_the_new_application_after_it_was_replaced() -> None:
-    current = CurrentApp(app(b"old"))
-    assert ask(current) == b"old"
-    assert replaced(current, lambda: app(b"new")) == b"old"
-    assert ask(current) == b"new"
-
-
 def test_requests_under_way_end_before_the_new_application_is_made() -> None:
     entered, ends = threading.Event(), threading.Event()
     seen = []
