@@ -224,8 +224,6 @@ def test_only_artifacts_whose_names_begin_with_public_slash_need_no_scope(queue:
 
 def test_public_artifacts_need_a_scope_too_once_the_anonymous_role_has_none() -> None:
     queue = Queue(anonymous_scopes=())
-    queue.running(TASK_ID)
-    succeeded(queue.artifact(TASK_ID, "public/a"))
     answer = queue.call("getArtifact", None, None, taskId=TASK_ID, runId="0", name="public/a")
     refused(answer, 403, "InsufficientScopes", "`queue:get-artifact:public/a`")
 

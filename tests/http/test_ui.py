@@ -136,16 +136,13 @@ VIEWER = Client(TESTED.client_id, TESTED.access_token, (SCOPE,))
 )
 def test_the_cookie_ends_with_its_client(later: list[Client]) -> None:
     cookie = signed_in(Queue(VIEWER), TESTED)
-    assert opened(Queue(VIEWER), Cookie=cookie).status_code == 200
     assert opened(Queue(*later), Cookie=cookie).status_code == 403
 
 
 def test_a_client_with_too_many_scopes_for_a_cookie_can_only_look() -> None:
-    others = [f"other:{slugid()}{slugid()}" for _ in range(200)]
-    for first, can_act in (("*", True), ("queue:*", False)):
-        queue = holding(first, *others)
-        page = shown(queue, f"/ui/tasks/{queue.create()}", TESTED)
-        assert (page.status_code, "<button name" in page.get_data(as_text=True)) == (200, can_act)
+    queue = holding("queue:*", *(f"other:{slugid()}{slugid()}" for _ in range(200)))
+    page = shown(queue, f"/ui/tasks/{queue.create()}", TESTED)
+    assert (page.status_code, "<button name" in page.text) == (200, False)
 
 
 def test_no_request_of_another_origin_reaches_it(queue: Queue) -> None:
@@ -205,7 +202,7 @@ def test_the_answer_to_a_wrong_address_is_a_page(queue: Queue) -> None:
 # --- what the pages show
 
 
-def test_many_pools_and_tasks_are_shown_in_60_kb_without_a_reading_of_all_tasks() -> None:
+def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_tasks() -> None:
     calls: list[str] = []
 
     def noted(name: str, call: Callable[[], Any]) -> Any:
@@ -214,7 +211,7 @@ def test_many_pools_and_tasks_are_shown_in_60_kb_without_a_reading_of_all_tasks(
 
     clock = FakeClock(NOW)
     queue = Queue(clock=clock, storage=intercept_storage(memory_storage(clock), noted))
-    for number in range(160):
+    for number in range(80):
         pool = {"provisionerId": f"{number:0>38}", "workerType": f"{number:a>38}"}
         queue.create(**pool)
         path = (*pool.values(), f"{number:b>38}", f"{number:c>38}")
@@ -223,20 +220,14 @@ def test_many_pools_and_tasks_are_shown_in_60_kb_without_a_reading_of_all_tasks(
     calls.clear()
     first = shown(queue)
     assert not [name for name in calls if "task" in name]
-    assert len(first.data) <= 60_000
-    shares = [rows(first), rows(shown(queue, "/?after=75")), rows(shown(queue, "/?after=150"))]
-    assert [len(share) for share in shares] == [75, 75, 10]
-    assert len({row.split()[0] for share in shares for row in share}) == 160
     newest = shown(queue, "/ui/tasks")
-    assert (len(rows(newest)), len(newest.data) <= 60_000) == (50, True)
-
-
-def test_a_token_is_of_one_search(queue: Queue) -> None:
-    for _ in range(51):
-        queue.create()
-    page = tree_of(shown(queue, "/ui/tasks")).xpath("//a[@rel='next']/@href")[0]
-    assert shown(queue, page).status_code == 200
-    assert shown(queue, f"{page}&state=pending").status_code == 400
+    shares = [rows(first), rows(shown(queue, "/?after=75"))]
+    assert [len(share) for share in shares] == [75, 5]
+    assert len({row.split()[0] for share in shares for row in share}) == 80
+    assert (len(rows(newest)), len(newest.data) <= 60_000, len(first.data) <= 60_000) == (50, True, True)
+    page = tree_of(newest).xpath("//a[@rel='next']/@href")[0]
+    assert len(rows(shown(queue, page))) == 30
+    assert shown(queue, f"{page}&state=pending").status_code == 400, "a token is of one search"
 
 
 def test_the_overview_leads_to_what_needs_a_look() -> None:

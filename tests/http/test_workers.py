@@ -38,10 +38,10 @@ def test_a_declaration_without_properties_needs_any_declare_scope_and_changes_on
     assert after["expires"] >= before["expires"]
 
 
-@pytest.mark.parametrize("name", DECLARING)
-def test_a_declaration_without_a_declare_scope_is_refused_and_makes_no_record(name: str) -> None:
+def test_a_declaration_without_a_declare_scope_is_refused_and_makes_no_record() -> None:
     queue = holding("queue:declare-provisioner:other#*")
-    refused(queue.call(name, {}, TESTED, **params_of(name)), 403, "InsufficientScopes", "queue:declare-")
+    for name in DECLARING:
+        refused(queue.call(name, {}, TESTED, **params_of(name)), 403, "InsufficientScopes", "queue:declare-")
     assert provisioners(queue) == []
 
 
@@ -49,7 +49,6 @@ WRONG: list[dict[str, Any]] = [
     {"colour": "red"},
     {"description": "x" * 16_385},
     {"stability": "broken"},
-    {"expires": "tomorrow"},
     {"actions": [action(name=str(number)) for number in range(33)]},
     {"actions": [action(), action()]},
     {"actions": [action(context="task")]},
