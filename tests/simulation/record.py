@@ -5,7 +5,7 @@ broken raises Broken at once, or in ``check`` while time passes, or in ``check_e
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from typing import Any
 
 from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.messages import read_message
+from legacy_queue.domain.messages import read_message, signature_is_valid
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import parse_time
@@ -27,6 +27,7 @@ _PROMPT = timedelta(seconds=100)
 # in which the sweeper repairs a lost message: ten minutes pending, then up to ten until it comes. Until the
 # pool has fewer messages than tasks, it cannot know.
 _SWEPT = timedelta(minutes=22)
+_NOT_HELD = timedelta(seconds=4)  # before the deadline, which ends a claim then
 
 _Arrivals = Mapping[str, Sequence[tuple[datetime, Event]]]
 
@@ -289,8 +290,8 @@ class Record:
         self.checks += 1
         now = self._world.clock.now()
         tasks = self.tasks()
-        is_pending = any(task.state == "pending" for task in tasks.values())
-        offered, messages = self._offers(tasks.values(), now) if is_pending else ({}, {})
+        visible, counts = self._messages(tasks)
+        soon = now + self._world.settings.poll_visibility + _PROMPT
         open_tasks = Counter(
             task.work_queue.worker_type for task in tasks.values() if task.state in ("pending", "running")
         )
@@ -305,11 +306,13 @@ class Record:
             taken_until = run.taken_until if run and run.state == "running" else None
             if run and taken_until and self._is_late(taken_until, now, promised):
                 raise Broken("claims-end-at-takenUntil", task_id, f"run {run.run_id}: {run.taken_until}")
-            if run is None or run.state != "pending" or run.run_id in offered.get(task_id, ()):
+            if run and taken_until and now < taken_until < task.definition.deadline - _NOT_HELD:
+                self._check_held(task_id, run, visible)
+            if run is None or run.state != "pending" or visible.get((task_id, run.run_id), soon) < soon:
                 known.lacks_message = None
             else:
                 pool = task.work_queue.worker_type
-                self._check_lacking(task_id, run, messages[pool] >= open_tasks[pool], now)
+                self._check_lacking(task_id, run, counts[pool] >= open_tasks[pool], now)
         for task_id, known in self.known.items():
             if known.created and task_id not in tasks:
                 raise Broken("no-task-is-lost", task_id, f"created at {known.created}")
@@ -323,22 +326,32 @@ class Record:
         if self._is_late(known.lacks_message, now, _SWEPT if was_lost else _PROMPT):
             raise Broken("pending-implies-offered", task_id, f"run {run.run_id} has no message")
 
-    def _offers(self, tasks: Any, now: datetime) -> tuple[Mapping[str, set[int]], Mapping[str, int]]:
-        """The runs that a message is for that is visible soon, by taskId; and how many messages there are, by
-        pool.
-        """
-        offers: dict[str, set[int]] = defaultdict(set)
+    def _check_held(self, task_id: str, run: Run, visible: Collection[tuple[str, int]]) -> None:
+        """A message leads past the claim: without any server, a worker that polls ends it."""
+        following = {(task_id, run.run_id + 1), (task_id, run.run_id + 2)}
+        if following.isdisjoint(visible) and following.isdisjoint(self._world.lost):
+            raise Broken("claims-end-at-takenUntil", task_id, f"no message is held for run {run.run_id}")
+
+    def _messages(self, tasks: Mapping[str, Task]) -> tuple[dict[tuple[str, int], datetime], Counter[str]]:
+        """From when on a message for a task's run is visible; and how many messages there are, by pool."""
+        visible: dict[tuple[str, int], datetime] = {}
         counts: Counter[str] = Counter()
-        soon = now + self._world.settings.poll_visibility + _PROMPT
-        pools = {(task.work_queue.provisioner_id, task.work_queue.worker_type) for task in tasks}
+        is_open = [task.work_queue for task in tasks.values() if not task.is_resolved]
+        pools = {(queue.provisioner_id, queue.worker_type) for queue in is_open}
         for queue in [queue for pool in sorted(pools) for queue in work_queues(*pool)]:
             with suppress(QueueNotFound):
                 for message in self._world.account.queue(queue.name(PREFIX)).messages():
-                    task_id, run_id, _ = read_message(message.text)
+                    task_id, run_id, signature = read_message(message.text)
                     counts[queue.worker_type] += 1
-                    if message.next_visible is None or message.next_visible < soon:
-                        offers[task_id].add(run_id)
-        return offers, counts
+                    task = tasks.get(task_id)
+                    is_forged = task_id in self._world.forged and not signature_is_valid(
+                        signature, task_id, run_id, self._world.settings.secrets
+                    )
+                    if is_forged or task is None or task.work_queue.worker_type != queue.worker_type:
+                        continue
+                    since = message.next_visible or self._world.clock.now()
+                    visible[task_id, run_id] = min(since, visible.get((task_id, run_id), since))
+        return visible, counts
 
     # What has been, at the end
 
