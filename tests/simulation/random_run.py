@@ -61,7 +61,6 @@ class Outcome:
 
     plan: Plan
     broken: Broken | None
-    seconds: float
     calls: int
     kills: int
     # the name of the broken promise's task in the story
@@ -69,22 +68,16 @@ class Outcome:
     story: list[str] = field(repr=False, default_factory=list)
 
 
-class _Errors:
-    """The errors that the services have logged with a traceback: none is expected."""
-
-    def __init__(self) -> None:
-        self.logged: list[str] = []
-
-    def __call__(
-        self, _logger: Any, method: str, entry: MutableMapping[str, Any]
-    ) -> MutableMapping[str, Any]:
-        if method in ("error", "critical") or "exception" in entry:
-            self.logged.append(f"{entry}")
-        raise structlog.DropEvent
+ERRORS: list[str] = []  # that the services have logged with a traceback: none is expected
 
 
-ERRORS = _Errors()
-structlog.configure(processors=[structlog.processors.format_exc_info, ERRORS])
+def _log(_logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if method in ("error", "critical") or "exception" in entry:
+        ERRORS.append(f"{entry}")
+    raise structlog.DropEvent
+
+
+structlog.configure(processors=[structlog.processors.format_exc_info, _log])
 
 
 def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
@@ -102,7 +95,7 @@ def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
         if not note:
             run(plan, story.append)
     about = world.named(broken.about) if broken else ""
-    return Outcome(plan, broken, world.time.now, world.calls.total(), world.kills, about, story)
+    return Outcome(plan, broken, world.calls.total(), world.kills, about, story)
 
 
 class _Run:
@@ -116,7 +109,7 @@ class _Run:
             for worker_type in POOLS
             for protocol in PROTOCOLS
         ]
-        ERRORS.logged.clear()
+        ERRORS.clear()
 
     def run(self) -> None:
         """Raises Broken."""
@@ -153,8 +146,8 @@ class _Run:
         self.record.check_nothing_left()
 
     def _fail_on_errors(self) -> None:
-        if ERRORS.logged:
-            raise Broken("no-error-is-logged", "", ERRORS.logged[0])
+        if ERRORS:
+            raise Broken("no-error-is-logged", "", ERRORS[0])
 
     def _wait_until_all_in(self, states: Sequence[str]) -> None:
         """Wait until each task is resolved, or in one of the states."""

@@ -28,21 +28,20 @@ from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.jobs import Pace
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.domain.tasks import task_body
-from tests.simulation.azure_limits import AzureLimits, Limits
-from tests.simulation.world import PREFIX, SETTINGS, ConnectionLost, Process, World
+from tests.simulation.world import PREFIX, SETTINGS, Call, ConnectionLost, Process, World
 
 Result = TypeVar("Result")
 
 PROVISIONER = "p"
 POLLS = "polls"  # of workers
 LOADS = ("10x1", "10x3", "100x3", "100x6", "1000x10", "1000x32", "5000x32")
-# name, default, what it is: each is an option
+# name, default, what it is: each is an option. The limits are those of Azure's "Scalability and performance
+# targets" of queues and tables.
 NUMBERS = (
     ("tasks", 3000, "that are simulated"),
     ("pause", 12.0, "seconds before a claim, and before a report"),
@@ -54,8 +53,16 @@ NUMBERS = (
     ("queue-price", 0.4, "$ for a million calls of queues"),
     ("table-price", 0.036, "$ for a million calls of tables"),
     ("seed", 1, ""),
-    *((name.replace("_", "-"), float(value), "of Azure") for name, value in vars(Limits()).items()),
+    ("queue", 2000.0, "calls a second of a queue"),
+    ("partition", 2000.0, "calls a second of a partition of a table"),
+    ("account", 20000.0, "calls a second of an account"),
+    ("retry-after", 1.0, "seconds"),
+    ("queue-latency", 0.008, "seconds, on average"),
+    ("table-latency", 0.006, "seconds, on average"),
 )
+_BURST = 1.0  # seconds: what was not used for so long may be used at once
+_DELAYS = {"queue": (0.1, 1.0), "table": (0.1, 0.2), "blob": (0.1, 1.0)}  # of the adapter, before each retry
+_REFUSED_AFTER = 0.004  # seconds
 _TRIES = 5
 _IDLE = 20.0  # seconds before the first task
 _MONTH = 30 * 86400
@@ -67,10 +74,58 @@ _SETTINGS = replace(
 )
 
 
-def body_for(clock: Clock, worker_type: str) -> dict[str, Any]:
-    """A definition whose deadline is an hour away."""
-    deadline = format_time(clock.now() + timedelta(hours=1))
-    return task_body(clock.now(), provisionerId=PROVISIONER, workerType=worker_type, deadline=deadline)
+class AzureLimits:
+    """Lets the calls of a world pass, by the limits, as often as the adapter sends them.
+
+    ``sent`` counts requests by service, what they do, and their queue or partition; ``refused`` those that
+    were answered 503. With ``scale`` all limits are so many times as high.
+    """
+
+    def __init__(self, world: World, options: argparse.Namespace, scale: float) -> None:
+        self._world = world
+        self._limits = options
+        self._scale = scale
+        self._free: dict[str, float] = defaultdict(lambda: -_BURST)
+        self.sent: Counter[tuple[str, str, str]] = Counter()
+        self.refused = 0
+        world.before = self.admit
+        world.latency = self._latency
+
+    def admit(self, call: Call) -> None:
+        """Return when Azure serves the call; raises ServiceUnavailable as the adapter does."""
+        if call.service in _DELAYS:
+            delays = () if call.method == "receive" else _DELAYS[call.service]
+            self.send(call.service, call.name, call.place, delays)
+
+    def send(self, service: str, name: str, place: str, delays: tuple[float, ...] = ()) -> None:
+        """As ``admit``, for a client that sends a request again after each of the delays."""
+        for delay in (*delays, None):
+            self.sent[service, name, place] += 1
+            if self._is_admitted(service, place):
+                return
+            self.refused += 1
+            self._world.time.sleep(_REFUSED_AFTER)
+            if delay is not None:
+                pause = max(delay, self._limits.retry_after)
+                self._world.time.sleep(pause * self._world.random("retry").uniform(1, 1.5))
+        raise ServiceUnavailable("storage did not serve the request, try again")
+
+    def _is_admitted(self, service: str, place: str) -> bool:
+        now = self._world.time.now
+        limit = self._limits.queue if service == "queue" else self._limits.partition
+        limits = {f"{service} {place}": limit, "account": self._limits.account}
+        free = {
+            key: max(self._free[key], now - _BURST) + 1 / limit / self._scale for key, limit in limits.items()
+        }
+        if max(free.values()) > now:
+            return False
+        self._free.update(free)
+        return True
+
+    def _latency(self, call: Call) -> float:
+        limits = self._limits
+        average: float = limits.queue_latency if call.service == "queue" else limits.table_latency
+        return average * self._world.random("latency").uniform(0.5, 1.5)
 
 
 class Simulation:
@@ -81,7 +136,7 @@ class Simulation:
         self.world = World(options.seed, settings=_SETTINGS, shards=options.shards)
         self.world.pace = Pace()
         self.time = self.world.time
-        self.azure = AzureLimits(self.world, options.limits, scale)
+        self.azure = AzureLimits(self.world, options, scale)
         self.servers = [self.world.new_process() for _ in range(servers)]
         self.random = self.world.random("clients")
         self.waits: list[float] = []
@@ -107,7 +162,9 @@ class Simulation:
         """A task is created and waits; then a worker polls the oldest and runs it."""
         begun = self.time.now
         task_id = self.world.task_id()
-        body = body_for(self.world.clock, worker_type)
+        now = self.world.clock.now()
+        deadline = format_time(now + timedelta(hours=1))
+        body = task_body(now, provisionerId=PROVISIONER, workerType=worker_type, deadline=deadline)
         if self.ask(task_id, lambda server: server.tasks.create(task_id, body)) is None:
             return
         created = self.time.now
@@ -160,7 +217,7 @@ class Simulation:
             queue = queues[number % len(queues)]
             with suppress(ServiceUnavailable, QueueNotFound):
                 self.azure.send("queue", POLLS, queue)
-                self.time.sleep(self.options.limits.queue_latency)
+                self.time.sleep(self.options.queue_latency)
                 received = self.world.account.queue(queue).receive(1, self.world.settings.poll_visibility)
                 if received:
                     return received[0]
@@ -280,9 +337,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw calls a task, as SVG")
     for name, value, what in NUMBERS:
         parser.add_argument(f"--{name}", type=type(value), default=value, help=f"{what} (%(default)s)")
-    options = parser.parse_args()
-    options.limits = Limits(**{name: getattr(options, name) for name in vars(Limits())})
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
