@@ -35,7 +35,7 @@ BUDGETS = {
     "local_processes": 15,
     "server": 5,
     "services": 20,
-    "simulation": 90,
+    "simulation": 50,
     "stores": 4,
     "system": 45,
     "testing": 5,

@@ -247,11 +247,15 @@ Act = Callable[[Trial, Process], object]
 
 
 class Pair(NamedTuple):
-    """Two concurrent calls, the first and the second process's, after what ``prepare`` does."""
+    """Two concurrent calls, the first and the second process's, after what ``prepare`` does.
+
+    ``is_timed``: the time that each call takes matters too, so that no two orders are the same.
+    """
 
     prepare: Life
     first: Act
     second: Act
+    is_timed: bool = False
 
 
 def _claim(name: str) -> Act:
@@ -264,6 +268,13 @@ def _reclaim(trial: Trial, process: Process) -> None:
 
 def _report(deed: str) -> Act:
     return lambda trial, process: _Worker(trial, "alice", chosen=process).report(trial.task_id, deed)
+
+
+def _end(trial: Trial, process: Process) -> None:
+    """A report, and what follows from it."""
+    _report("completed")(trial, process)
+    process.services.timers.tick()
+    process.services.resolver.handle_all()
 
 
 def _change(call: str, *words: str) -> Act:
@@ -322,11 +333,11 @@ PAIRS: Mapping[str, Pair] = {
     "claim x claim": Pair(_created, _claim("alice"), _claim("bob")),
     "claim x cancel": Pair(_created, _claim("alice"), _change("cancel")),
     "priority x claim": Pair(_created, _change("change_priority", "lowest", "high"), _claim("alice")),
-    "expire x reclaim": Pair(_nearly_expired, _expire, _reclaim),
-    "expire x report": Pair(_nearly_expired, _expire, _report("completed")),
+    "expire x reclaim": Pair(_nearly_expired, _expire, _reclaim, is_timed=True),
+    "expire x report": Pair(_nearly_expired, _expire, _report("completed"), is_timed=True),
     "report x report": Pair(_claimed, _report("completed"), _report("failed")),
     "report x cancel": Pair(_claimed, _report("worker-shutdown"), _change("cancel")),
-    "report x create dependent": Pair(_claimed, _report("completed"), _follow),
+    "report x create dependent": Pair(_claimed, _end, _follow),
     "create x create": Pair(_created, _create, _create),
     "seal x create": Pair(_joined, _seal, _create),
 }
@@ -371,7 +382,7 @@ def _in_order(pair: Pair, order: str) -> tuple[str, list[bool], bool]:
         busy.remove(process)
 
     trial.world.before = wait
-    for process, act in zip(processes, pair[1:], strict=True):
+    for process, act in zip(processes, pair[1:3], strict=True):
         trial.world.spawn(partial(do, process, act))
     trial.world.run(trial.world.time.now)
     taken = ""
@@ -382,7 +393,7 @@ def _in_order(pair: Pair, order: str) -> tuple[str, list[bool], bool]:
         ready = [str(number) for number, each in enumerate(processes) if each in busy]
         if not ready:
             break
-        if "0" in ready and last and _are_apart(last, waiting[trial.first][0][0]):
+        if last and "0" in ready and not pair.is_timed and _are_apart(last, waiting[trial.first][0][0]):
             ready.remove("0")  # it could have gone on before
             if not ready:
                 return taken, choices, False
