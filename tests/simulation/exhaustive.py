@@ -237,6 +237,7 @@ def _killed(life: Life, known: set[tuple[str, ...]]) -> str:
     trial.world.run(1)
     trial.do(life)
     trial.end(22)
+    trial.record.check_timers()
     return passed[-1] if first.is_dead else ""
 
 

@@ -526,6 +526,10 @@ class Record:
         for name, _ in self._world.account.queues(PREFIX):
             if count := self._world.account.queue(name).count():
                 raise Broken("nothing-left-over", name, f"{count} messages")
+        self.check_timers()
+
+    def check_timers(self) -> None:
+        """Check that no process has a timer in memory: all tasks have ended."""
         for process in self._world.alive:
             if count := process.services.timers.in_memory():
                 raise Broken("nothing-left-over", f"p{process.number}", f"{count} timers in memory")

@@ -42,12 +42,6 @@ def test_three_random_runs_break_no_promise() -> None:
     assert all(int(line.split()[4]) > 10 for line in runs), runs  # kills
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(1200)
-def test_the_random_runs_of_the_day_break_no_promise() -> None:
-    assert simulate("day").endswith("10 of 10 seeds are clean\n")
-
-
 def test_two_runs_of_a_seed_have_the_same_story(tmp_path: Path) -> None:
     stories = [tmp_path / "one", tmp_path / "other"]
     for story in stories:
