@@ -136,7 +136,6 @@ class _Run:
         world.run(world.time.now + 60)
         self._fail_on_errors()
         self.record.check_end()
-        self.record.check_timers()
         for process in world.alive:
             process.kill()
         world.time.now += _EXPIRED

@@ -529,7 +529,7 @@ class Record:
         self.check_timers()
 
     def check_timers(self) -> None:
-        """Check that no process has a timer in memory: all tasks have ended."""
+        """Check that no process has a timer in memory."""
         for process in self._world.alive:
             if count := process.services.timers.in_memory():
                 raise Broken("nothing-left-over", f"p{process.number}", f"{count} timers in memory")

@@ -74,22 +74,32 @@ _SETTINGS = replace(
 )
 
 
-class AzureLimits:
-    """Lets the calls of a world pass, by the limits, as often as the adapter sends them.
+class Simulation:
+    """Servers under Azure's limits, and their clients.
 
-    ``sent`` counts requests by service, what they do, and their queue or partition; ``refused`` those that
-    were answered 503. With ``scale`` all limits are so many times as high.
+    A call that is above a limit is answered 503, and sent again as often as the adapter does it. ``sent``
+    counts requests by service, what they do, and their queue or partition; ``refused`` those that were
+    answered 503. ``waits`` are the seconds from create to claim. With ``scale`` all limits are so many times
+    as high.
     """
 
-    def __init__(self, world: World, options: argparse.Namespace, scale: float) -> None:
-        self._world = world
-        self._limits = options
-        self._scale = scale
-        self._free: dict[str, float] = defaultdict(lambda: -_BURST)
+    def __init__(self, options: argparse.Namespace, servers: int, scale: float) -> None:
+        self.options = options
+        self.world = World(options.seed, settings=_SETTINGS, shards=options.shards)
+        self.world.pace = Pace()
+        self.time = self.world.time
+        self.world.before = self.admit
+        self.world.latency = self._latency
+        self.scale = scale
         self.sent: Counter[tuple[str, str, str]] = Counter()
         self.refused = 0
-        world.before = self.admit
-        world.latency = self._latency
+        self._admitted: dict[str, float] = defaultdict(lambda: -_BURST)
+        self.servers = [self.world.new_process() for _ in range(servers)]
+        self.random = self.world.random("clients")
+        self.waits: list[float] = []
+        self.failed = 0
+        self._free: dict[str, list[Worker]] = defaultdict(list)
+        self._workers = 0
 
     def admit(self, call: Call) -> None:
         """Return when Azure serves the call; raises ServiceUnavailable as the adapter does."""
@@ -104,45 +114,29 @@ class AzureLimits:
             if self._is_admitted(service, place):
                 return
             self.refused += 1
-            self._world.time.sleep(_REFUSED_AFTER)
+            self.time.sleep(_REFUSED_AFTER)
             if delay is not None:
-                pause = max(delay, self._limits.retry_after)
-                self._world.time.sleep(pause * self._world.random("retry").uniform(1, 1.5))
+                pause = max(delay, self.options.retry_after)
+                self.time.sleep(pause * self.world.random("retry").uniform(1, 1.5))
         raise ServiceUnavailable("storage did not serve the request, try again")
 
     def _is_admitted(self, service: str, place: str) -> bool:
-        now = self._world.time.now
-        limit = self._limits.queue if service == "queue" else self._limits.partition
-        limits = {f"{service} {place}": limit, "account": self._limits.account}
+        now = self.time.now
+        limit = self.options.queue if service == "queue" else self.options.partition
+        limits = {f"{service} {place}": limit, "account": self.options.account}
         free = {
-            key: max(self._free[key], now - _BURST) + 1 / limit / self._scale for key, limit in limits.items()
+            key: max(self._admitted[key], now - _BURST) + 1 / limit / self.scale
+            for key, limit in limits.items()
         }
         if max(free.values()) > now:
             return False
-        self._free.update(free)
+        self._admitted.update(free)
         return True
 
     def _latency(self, call: Call) -> float:
-        limits = self._limits
+        limits = self.options
         average: float = limits.queue_latency if call.service == "queue" else limits.table_latency
-        return average * self._world.random("latency").uniform(0.5, 1.5)
-
-
-class Simulation:
-    """Servers under Azure's limits, and their clients. ``waits`` are the seconds from create to claim."""
-
-    def __init__(self, options: argparse.Namespace, servers: int, scale: float) -> None:
-        self.options = options
-        self.world = World(options.seed, settings=_SETTINGS, shards=options.shards)
-        self.world.pace = Pace()
-        self.time = self.world.time
-        self.azure = AzureLimits(self.world, options, scale)
-        self.servers = [self.world.new_process() for _ in range(servers)]
-        self.random = self.world.random("clients")
-        self.waits: list[float] = []
-        self.failed = 0
-        self._free: dict[str, list[Worker]] = defaultdict(list)
-        self._workers = 0
+        return average * self.world.random("latency").uniform(0.5, 1.5)
 
     def server(self, task_id: str) -> Process:
         """Where the load balancer sends a call about that task."""
@@ -216,7 +210,7 @@ class Simulation:
         for number in range(30):
             queue = queues[number % len(queues)]
             with suppress(ServiceUnavailable, QueueNotFound):
-                self.azure.send("queue", POLLS, queue)
+                self.send("queue", POLLS, queue)
                 self.time.sleep(self.options.queue_latency)
                 received = self.world.account.queue(queue).receive(1, self.world.settings.poll_visibility)
                 if received:
@@ -232,7 +226,6 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
     scale = min(1.0, options.tasks / (rate * (begin - _IDLE + options.seconds)))
     simulation = Simulation(options, servers, scale)
     world = simulation.world
-    azure = simulation.azure
     made = 0
 
     def create_tasks() -> None:
@@ -243,21 +236,21 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
             world.time.sleep(simulation.random.expovariate(rate * scale))
 
     world.run(_IDLE / 2)  # the servers have begun
-    azure.sent.clear()
+    simulation.sent.clear()
     world.run(_IDLE)
     # what servers do without tasks is not scaled
     part = (1 - scale) * options.seconds / (_IDLE / 2)
-    beside = {key: count * part for key, count in azure.sent.items()}
+    beside = {key: count * part for key, count in simulation.sent.items()}
     world.spawn(create_tasks)
     world.run(begin)
-    azure.sent.clear()
-    azure.refused = made = 0
+    simulation.sent.clear()
+    simulation.refused = made = 0
     simulation.waits.clear()
     world.run(begin + options.seconds)
     kinds: Counter[str] = Counter()
     places: dict[str, Counter[str]] = defaultdict(Counter)
     money = 0.0
-    for (service, kind, place), count in azure.sent.items():
+    for (service, kind, place), count in simulation.sent.items():
         own = max(0, count - beside.get((service, kind, place), 0)) / made
         kinds[kind] += own
         places[service][place] += own
@@ -274,7 +267,7 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
         "of workers' polls": f"{polls:.1f}",
         "hottest queue/s": f"{queue * rate:.0f}",
         "hottest partition/s": f"{rows * rate:.0f} ({partition.partition('/')[0]})",
-        "throttled": f"{azure.refused / azure.sent.total():.1%}",
+        "throttled": f"{simulation.refused / simulation.sent.total():.1%}",
         "create to claim ms p50/p99": _percentiles(simulation.waits),
         "lost calls": f"{simulation.failed}",
         "servers by CPU": f"{rate * options.cpu / 1000 / options.busy:.1f}",
