@@ -22,6 +22,8 @@ from tests.mutants import ROOT, Mutant, mutants
 PROCESSES = 2
 MAX_CPU = 300  # s, of one process; a mutant that takes longer is found: it does not end
 MAX_TIME = 1800  # s, of a process that waits, on a busy machine
+ENVIRON = {**os.environ, "CI": "1"}  # hypothesis takes the same examples each time
+SPINNER = tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # mutmut's
 
 
 def copy_to(folder: str, tree: Path = ROOT) -> Path:
@@ -40,8 +42,7 @@ def failure(copy: Path, tests: str) -> str | None:
     """Runs the tests in the copy and returns what fails first, None if they pass."""
     command = ["prlimit", f"--cpu={MAX_CPU}", sys.executable, "-m", "pytest", f"tests/{tests}"]
     options = ["--exitfirst", "--quiet", "--tb=no", "-n", "0", "-m", "", "-p", "no:cacheprovider"]
-    # for the processes of the tests too; hypothesis takes the same examples each time
-    env = {**os.environ, "PYTHONPATH": str(copy), "CI": "1"}
+    env = {**ENVIRON, "PYTHONPATH": str(copy)}  # for the processes of the tests too
     try:
         done = subprocess.run(
             [*command, *options], cwd=copy, env=env, capture_output=True, text=True, timeout=MAX_TIME
@@ -84,23 +85,15 @@ def lines(path: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="lines-") as folder:
         copy = copy_to(folder)
         if path:
-            settings = copy / "pyproject.toml"
-            settings.write_text(
-                re.sub("only_mutate = .*", f'only_mutate = ["{where}"]', settings.read_text())
-            )
+            settings = (copy / "pyproject.toml").read_text()
+            chosen = re.sub("only_mutate = .*", f'only_mutate = ["{where}"]', settings)
+            (copy / "pyproject.toml").write_text(chosen)
 
         def mutmut(*words: str) -> list[str]:
             command = [sys.executable, "-m", "mutmut", *words]
-            env = {**os.environ, "CI": "1"}
-            done = subprocess.run(command, cwd=copy, env=env, stdout=subprocess.PIPE, text=True)
-            said = done.stdout.splitlines()
-            if done.returncode:
-                sys.exit(
-                    "\n".join(
-                        line for line in said if not line.endswith(("Generating mutants", "Running stats"))
-                    )
-                )
-            return said
+            done = subprocess.run(command, cwd=copy, env=ENVIRON, stdout=subprocess.PIPE, text=True)
+            said = [line for line in done.stdout.splitlines() if not line.startswith(SPINNER)]
+            return sys.exit("\n".join(said)) if done.returncode else said
 
         mutmut("run", f"--max-children={PROCESSES}")
         results = dict(line.strip().split(": ") for line in mutmut("results", "--all", "true"))

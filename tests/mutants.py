@@ -8,10 +8,6 @@ ROOT = Path(__file__).parents[1]
 LIST = ROOT / "scripts" / "mutants.toml"
 
 
-class DoesNotApply(Exception):
-    """The text that the mutant replaces is missing from the file, or occurs more than once."""
-
-
 @dataclass(frozen=True)
 class Mutant:
     """Replacing ``old``, which occurs once in ``file``, a path in the package, by ``new`` breaks a promise.
@@ -26,11 +22,11 @@ class Mutant:
     tests: str
 
     def applied(self, package: Path) -> str:
-        """Returns the text of the file with the change; raises DoesNotApply."""
+        """Returns the text of the file with the change; raises ValueError if ``old`` does not occur once."""
         text = (package / self.file).read_text()
         times = text.count(self.old)
         if times != 1:
-            raise DoesNotApply(f"{self.breaks}: found {times} times in {self.file}, not once: {self.old}")
+            raise ValueError(f"{self.breaks}: found {times} times in {self.file}, not once: {self.old}")
         return text.replace(self.old, self.new)
 
 
