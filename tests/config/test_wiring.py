@@ -29,20 +29,12 @@ EXPIRY = datetime(2100, 1, 1, tzinfo=UTC)
 AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
 
 
-def test_with_control_signed_urls_are_at_the_server_unless_a_public_url_is_set() -> None:
-    account = build(controlled := replace(AZURE, control=True), "http://h:1").storage.account
-    assert account.public_queues.url == account.public_blobs.url == "http://h:1/azure/gateway"
-    assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
-    public = replace(controlled, public_queue_url="https://poll.example.com")
-    account = build(public, "http://h:1").storage.account
-    assert account.public_queues.url == "https://poll.example.com"
-    assert account.public_blobs.url == "http://h:1/azure/gateway"
-
-
-def test_the_gateway_before_an_azure_account_has_a_key_of_its_own_that_stays_the_same() -> None:
+def test_with_control_signed_urls_of_an_azure_account_are_at_the_server_with_a_key_of_their_own() -> None:
     controlled = replace(AZURE, control=True)
     account, again = (build(controlled, "http://h:1").storage.account for _ in range(2))
-    assert account.public_queues == account.public_blobs == again.public_queues
+    assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
+    assert account.public_queues.url == "http://h:1/azure/gateway"
+    assert account.public_queues == account.public_blobs == again.public_queues, "the key stays the same"
     assert account.public_queues.key not in CONNECTION
     assert len(base64.b64decode(account.public_queues.key)) == 64
     other = replace(controlled, signing_secrets=("another-signing-secret-of-some-length",))
