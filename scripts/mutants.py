@@ -22,7 +22,8 @@ from tests.mutants import ROOT, Mutant, mutants
 PROCESSES = 2
 MAX_CPU = 300  # s, of one process; a mutant that takes longer is found: it does not end
 MAX_TIME = 1800  # s, of a process that waits, on a busy machine
-ENVIRON = {**os.environ, "CI": "1"}  # hypothesis takes the same examples each time
+# hypothesis takes the same examples each time, the simulated world ends where it is broken
+ENVIRON = {**os.environ, "CI": "1", "MUTANT_UNDER_TEST": ""}
 SPINNER = tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # mutmut's
 
 
