@@ -59,12 +59,6 @@ def call_through(_name: str, call: Callable[[], Any]) -> Any:
     return call()
 
 
-def visible_at(message: QueuedMessage) -> datetime:
-    """When a leased or hidden message becomes visible."""
-    assert message.next_visible
-    return message.next_visible
-
-
 def published_event(event: Event) -> PublishedEvent:
     payload = event.payload
     if event.exchange.startswith("task-group-"):
@@ -230,8 +224,8 @@ class Harness:
 
     def offered_runs(self) -> list[tuple[int, timedelta]]:
         """For each message: its run, and how long it stays invisible."""
-        now = self.clock.now()
-        return [(Message.read(message).run_id, visible_at(message) - now) for message in self.messages()]
+        offers = [(Message.read(message).run_id, message.next_visible) for message in self.messages()]
+        return [(run_id, visible - self.clock.now()) for run_id, visible in offers if visible]
 
 
 class CallRecorder:

@@ -1,7 +1,6 @@
 """Moving the clock: timers fire in order, once, and before the move returns."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -66,37 +65,11 @@ class CountingClock(MovableClock):
         super().move_to(time)
 
 
-class TickingClock(FakeClock):
-    """A millisecond passes at each look."""
-
-    def now(self) -> datetime:
-        self.advance(MS)
-        return super().now()
-
-
-class SlowBroker(FakeBroker):
-    """At the end of a task by its deadline, Bob has a second to claim another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._claimed = threading.Event()
-
-    def publish(self, events: Sequence[Event]) -> None:
-        super().publish(events)
-        for event in events:
-            if event.payload.get("workerId") == BOB.worker_id:
-                self._claimed.set()
-            if event.exchange == "task-exception" and len(event.payload["status"]["runs"]) == 1:
-                self._claimed.wait(1)
-
-
 class Server:
     """A server whose clock can be moved; the real time, ``wall``, stands still by default."""
 
-    def __init__(
-        self, resolves: bool = True, wall: FakeClock | None = None, broker: FakeBroker | None = None
-    ) -> None:
-        self.broker, self.wall = broker or FakeBroker(), wall or FakeClock(NOW)
+    def __init__(self, resolves: bool = True, broker: FakeBroker | None = None) -> None:
+        self.broker, self.wall = broker or FakeBroker(), FakeClock(NOW)
         self.clock, self.calls = CountingClock(self.wall), CallRecorder()
         self.storage = intercept_storage(memory_storage(self.clock), self.calls)
         settings = replace(SETTINGS, claim_work_wait=MINUTE, resolves=resolves)
@@ -139,15 +112,6 @@ def test_timers_fire_at_their_times_and_in_order(server: Server) -> None:
     assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
     assert server.ended_runs() == [(early, 0), (late, 0)]
     assert server.control.state().now == NOW + 2 * HOUR
-
-
-def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
-    server = Server(wall=TickingClock(NOW))
-    tasks = [server.claim(server.create()) for _ in range(3)]
-    taken_until = [server.services.tasks.load(task_id).runs[0].taken_until for task_id in tasks]
-    server.control.advance(HOUR)
-    assert [server.services.tasks.load(task_id).runs[0].resolved for task_id in tasks] == taken_until
-    assert server.clock.now() > server.wall.wall_time() + HOUR - MINUTE
 
 
 def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None:
@@ -234,16 +198,6 @@ def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
         assert claims == []
         server.control.advance(HOUR)
     assert [claim["status"]["taskId"] for claim in claims] == [task_id]
-
-
-def test_a_waiting_request_claims_after_the_move() -> None:
-    server = Server(broker=SlowBroker())
-    task_id = server.claim(server.create(deadline=3 * HOUR))
-    server.create(deadline=HOUR, workerType="another")  # it ends after the run of the other was retried
-    with waiting(server) as claims:
-        server.control.advance(2 * HOUR)
-    assert [claim["runId"] for claim in claims] == [1]
-    assert server.services.tasks.load(task_id).runs[1].started == NOW + 2 * HOUR
 
 
 def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> None:

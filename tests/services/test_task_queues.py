@@ -1,11 +1,9 @@
 """Which tasks of a task queue are pending and running, how many, and what it costs."""
 
-import re
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -15,11 +13,11 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.priority import MAX_SHARDS, PRIORITIES, WorkQueue, rotated, work_queues
+from legacy_queue.domain.priority import work_queues
 from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.composition import Services
 from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, Page, read_page, read_rows
+from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, read_page, read_rows
 from legacy_queue.services.tasks import listing
 from legacy_queue.services.tasks.listing import Wanted
 from legacy_queue.services.tasks.task_queues import MAX_AGE
@@ -30,7 +28,6 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
-    PREFIX,
     PROVISIONER,
     QUEUE,
     SECOND,
@@ -79,9 +76,8 @@ def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
         services.tasks.create(task_id, task_body(harness.clock.now(), **more))
     assert counts(services) == (2, 0)
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, 0 * SECOND)
-    harness.claim(
-        next(message for message in harness.receive() if message.task_id == first), services=services
-    )
+    message = next(message for message in harness.receive() if message.task_id == first)
+    harness.claim(message, services=services)
     assert counts(services) == (1, 1)
     services.tasks.report(first, 0, "exception", "worker-shutdown")
     assert counts(services) == (2, 0)
@@ -230,22 +226,19 @@ def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
 
 def test_at_most_eight_pages_are_read_at_once() -> None:
     under_way: list[int] = []
-    most = 0
+    counts: list[int] = []
+    eight = threading.Barrier(8)
 
     def render(row: int) -> bytes:
-        nonlocal most
         under_way.append(row)
-        most = max(most, len(under_way))
-        time.sleep(0.01)
+        eight.wait(30)
+        counts.append(len(under_way))
         under_way.pop()
         return b""
 
-    def read(_: int) -> Page[int]:
-        return read_page(lambda *_: [1], int, 0, 1, render)
-
-    with ThreadPoolExecutor(20) as threads:
-        list(threads.map(read, range(40)))
-    assert most == 8
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda _: read_page(lambda *_: [1], int, 0, 1, render), range(16)))
+    assert max(counts) == 8
 
 
 def test_items_rendered_for_a_full_page_are_on_the_next_page() -> None:
@@ -341,44 +334,17 @@ def with_shards(number: int) -> Harness:
 
 def claimed(services: Services, count: int = 32) -> list[str]:
     """The taskIds that claimWork answers at once."""
-    answer = services.claim_work.claim(
-        PROVISIONER, WORKER_TYPE, ALICE, count, lambda: False, max_wait=MINUTE * 0
-    )
+    claim = services.claim_work.claim
+    answer = claim(PROVISIONER, WORKER_TYPE, ALICE, count, lambda: False, max_wait=0 * MINUTE)
     return [claim["status"]["taskId"] for claim in answer["tasks"]]
-
-
-def with_messages(harness: Harness, queues: Iterable[WorkQueue] = QUEUES) -> list[int]:
-    """The shards that have a message, of a pool whose tasks have one priority."""
-    return [queue.shard for queue in queues if harness.messages(queue)]
-
-
-def test_the_queues_of_all_shards_have_valid_names_and_the_first_those_without_shards() -> None:
-    names = [queue.name(PREFIX) for queue in work_queues(PROVISIONER, WORKER_TYPE, MAX_SHARDS)]
-    assert len({*names}) == 4 * 7
-    assert all(re.fullmatch("q-[a-z2-7]{24}-[a-z2-7]{24}-[1-9a-s]", name) for name in names)
-    assert names[::MAX_SHARDS] == [queue.name(PREFIX) for queue in work_queues(PROVISIONER, WORKER_TYPE)]
-
-
-def test_a_poll_begins_with_another_shard_each_time_and_with_the_highest_priority() -> None:
-    orders = [rotated(QUEUES, turn) for turn in range(SHARDS)]
-    assert [[queue.shard for queue in order[:SHARDS]] for order in orders] == [
-        [0, 1, 2],
-        [2, 0, 1],
-        [1, 2, 0],
-    ]
-    for order in orders:
-        assert [queue.priority for queue in order[::SHARDS]] == [*PRIORITIES]
-        assert {*order} == {*QUEUES}
 
 
 def test_no_shard_waits_for_the_others() -> None:
     harness = with_shards(SHARDS)
-    queue = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
-    shards = {
-        task_id: queue.sharded(task_id, SHARDS).shard for task_id in (harness.create() for _ in range(60))
-    }
-    first = [shards[task_id] for _ in range(SHARDS) for task_id in claimed(harness.services, 1)]
-    assert {*first} == {0, 1, 2}
+    for _ in range(60):
+        harness.create()
+    first = [task_id for _ in range(SHARDS) for task_id in claimed(harness.services, 1)]
+    assert {QUEUE.sharded(task_id, SHARDS).shard for task_id in first} == {0, 1, 2}
 
 
 def test_after_their_number_was_raised_all_tasks_are_found_and_no_message_stays() -> None:
@@ -393,7 +359,7 @@ def test_after_their_number_was_raised_all_tasks_are_found_and_no_message_stays(
         harness.complete(task_id)
     harness.clock.advance(CLAIM_TIMEOUT + MINUTE)  # the messages of the old number are visible
     assert claimed(harness.services) == []
-    assert with_messages(harness) == []
+    assert not any(harness.messages(queue) for queue in QUEUES)
 
 
 def test_after_their_number_was_lowered_the_sweeper_offers_what_is_not_polled() -> None:

@@ -357,15 +357,6 @@ def test_the_others_poll_once_for_a_process_that_died_once_its_messages_are_visi
     assert here.exchange() == other.exchange() == []
 
 
-def test_a_process_that_lives_is_not_dead_whether_it_waits_or_not(shared: Shared) -> None:
-    here, idle = shared.process(), shared.process()
-    idle.exchange(waits=False)
-    for _ in range(10):
-        shared.clock.advance(5 * SECOND)
-        assert here.exchange() == idle.exchange(waits=False) == []
-    assert len(shared.store.read()) == 2
-
-
 def test_a_dead_process_leaves_nothing_where_no_request_waits(shared: Shared) -> None:
     here, dead = shared.process(), shared.process()
     dead.exchange(waits=False)
