@@ -313,8 +313,8 @@ def test_messages_of_all_priorities_are_shown_with_when_they_are_visible(harness
 
 
 def test_a_queue_with_as_many_messages_as_are_shown_may_have_more(harness: Harness) -> None:
-    for _ in range(MAX_COUNT + 1):
-        harness.create()
+    for number in range(MAX_COUNT + 1):
+        harness.storage.work_queues.put(QUEUE, str(number), HOUR, 0 * HOUR)
     peeked = Peeking(harness.storage.work_queues, harness.clock).messages(PROVISIONER, WORKER_TYPE)
     assert (len(peeked.messages), peeked.hidden) == (MAX_COUNT, 1)
 
