@@ -1,4 +1,4 @@
-"""The threads of a server process: they do their work until they are stopped."""
+"""The threads of a server process, which work until they are stopped, and the periodic jobs that one does."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Moving the clock: timers fire in order, once, and before the move returns."""
+"""What the control API does: it moves the clock, lets requests fail, and puts messages that should not be."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Task groups: each has one scheduler, and is resolved when its last active task is."""
+"""Task groups: each has one scheduler, can be sealed, and is resolved when its last active task is."""
 
 from collections.abc import Callable
 from contextlib import suppress

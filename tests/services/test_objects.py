@@ -1,4 +1,4 @@
-"""Artifacts of the type ``object``: uploaded and finished as an object, then finished by the queue."""
+"""Artifacts of the type ``object``, checks of blobs in parts, and how many uploads there are at a time."""
 
 import base64
 import threading

@@ -1,4 +1,4 @@
-"""The sweeper repairs tasks whose messages or timers were lost: docs/explanation/recovery.md#sweeper."""
+"""Tasks are repaired and advanced, also beside corrupt ones: docs/explanation/recovery.md#sweeper."""
 
 from collections import Counter
 from collections.abc import Sequence

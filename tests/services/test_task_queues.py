@@ -1,4 +1,4 @@
-"""Which tasks of a task queue are pending and running, how many, and what it costs."""
+"""The tasks and messages of a task queue: counted, listed, searched, and spread over shards."""
 
 import subprocess
 import sys

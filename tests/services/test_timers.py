@@ -1,4 +1,6 @@
-"""Timers are stored before a write, kept until all effects are applied, and found when their process dies."""
+"""Timers are stored before a write, kept until all effects are applied, found when their process dies, and
+handled: none blocks others, none is retried for ever.
+"""
 
 import itertools
 from contextlib import suppress
@@ -330,10 +332,7 @@ def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late(kep
     assert kept.received(other) == [look(A)]
 
 
-# many, and long
-
-
-# fired timers are handled: none is lost, none blocks others, none is retried for ever
+# handling of fired timers
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)

@@ -1,4 +1,4 @@
-"""The poller of a pool, which polls for all requests of a process that wait for its work."""
+"""The poller of a pool polls for all requests of a process that wait, and is told what others offer."""
 
 import threading
 from collections import Counter
