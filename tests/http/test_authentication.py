@@ -1,15 +1,14 @@
-"""Hawk where it meets HTTP. Expected signatures are mohawk's; the pure rules are tested in tests/domain."""
+"""Hawk where it meets HTTP. Headers are signed by mohawk; the pure rules are tested in tests/domain."""
 
 import json
 from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any
 
-import mohawk.base
-import mohawk.bewit
 import pytest
 from werkzeug.test import Client
 
+from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.wiring import build
 from tests.http.calls import NOW, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded, task_body
@@ -20,15 +19,9 @@ POLLING = "/v1/poll-task-url/p/w"  # which needs scopes
 
 
 def bewit(target: str) -> str:
-    resource = mohawk.base.Resource(
-        credentials={"id": ROOT.client_id, "key": ROOT.access_token, "algorithm": "sha256"},
-        method="GET",
-        url=ROOT_URL + target,
-        nonce="",
-        timestamp=int((NOW + timedelta(minutes=5)).timestamp()),
-        ext=None,
-    )
-    return str(mohawk.bewit.get_bewit(resource))
+    """Signed as a client does it: tests/domain/test_hawk.py holds that against mohawk's."""
+    request = SignedRequest("GET", target, "queue.test", 80)
+    return sign_bewit(request, ROOT.client_id, ROOT.access_token, NOW + timedelta(minutes=5))
 
 
 BODY = json.dumps(task_body()).encode()

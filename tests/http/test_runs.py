@@ -88,10 +88,8 @@ def test_a_worker_whose_claim_was_released_may_not_act_on_the_next_claim(name: s
     ("name", "body", "resolved"),
     [
         ("reportCompleted", None, ("completed", "completed")),
-        ("reportCompleted", {"success": True}, ("completed", "completed")),
         ("reportCompleted", {"success": False}, ("failed", "failed")),
         ("reportFailed", None, ("failed", "failed")),
-        ("reportException", {"reason": "superseded"}, ("exception", "superseded")),
         ("reportException", {"reason": "resources-unavailable"}, ("exception", "resource-unavailable")),
     ],
 )

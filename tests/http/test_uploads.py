@@ -94,12 +94,3 @@ def test_a_body_that_comes_too_slowly_is_not_stored(queue: Queue) -> None:
         answer = sent_with(queue, path, **{"wsgi.input": TooSlow(DATA[:5])})
         refused(answer, 503, "ServiceUnavailable", "too slowly")
     assert downloaded(queue).status_code == 404
-
-
-def test_two_servers_with_different_queue_prefixes_serve_their_own_blobs() -> None:
-    for queue in (Queue(queue_prefix="one"), Queue(queue_prefix="other")):
-        task_id = queue.running()
-        answer = succeeded(queue.artifact(task_id, "public/log", "azure")).get_json()
-        assert f"/{queue.settings.queue_prefix}-artifacts/" in answer["putUrl"]
-        put = queue.upload(answer["putUrl"], b"a log", x_ms_blob_type="BlockBlob")
-        assert put.status_code == 201
