@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.cli.options import SECTIONS, SettingsCommand
-from legacy_queue.config.settings import DECLARED, wire_name
-from tests.cli.asking import printed, refused
+from legacy_queue.config.settings import DECLARED
+from tests.cli.asking import printed
 
 WITH_SETTINGS = ("backup", "ca", "config", "queues", "resolve", "restore", "serve", "test", "up")
 
@@ -27,12 +27,3 @@ def test_help_is_a_page_and_help_all_has_all_options(command: str) -> None:
 def test_each_setting_is_in_one_section() -> None:
     named = Counter(name for names in SECTIONS.values() for name in names)
     assert named == Counter(setting.name for setting in DECLARED)
-
-
-def test_a_setting_with_few_values_names_them_where_it_is_refused() -> None:
-    for setting in DECLARED:
-        if words := setting.metadata["words"]:
-            said = refused(
-                CliRunner().invoke(commands, ["config", f"--{wire_name(setting.name)}=no-such"]), 2
-            )
-            assert all(word in said for word in words)
