@@ -1,7 +1,6 @@
 """TLS as the worker serves it: handshakes, ends, and the answer to a client without TLS."""
 
 import os
-import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -31,15 +30,6 @@ def test_http_on_the_port_of_https_is_a_400_that_says_so(served: Served) -> None
     said = read_all(served.plain(GET + b"\r\n"))
     assert said.startswith(b"HTTP/1.1 400 ")
     assert b"this port speaks https" in said
-
-
-@pytest.mark.parametrize("sent", [b"\x80" + b"\xff" * 600, b"\x16\x03\x01" + b"\xff" * 600, b""])
-def test_a_connection_without_a_handshake_ends_and_others_are_served(served: Served, sent: bytes) -> None:
-    connection = served.plain(sent)
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_WR)
-        read_all(connection)
-    assert answer(served.connect(GET + b"\r\n")).startswith(b"HTTP/1.1 200")
 
 
 def test_a_handshake_that_is_not_done_in_time_is_closed(tls: Tls) -> None:

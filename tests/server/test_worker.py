@@ -73,24 +73,19 @@ def test_heads_and_the_framing_of_chunks_are_bounded(parsed: Served, sent: bytes
     assert expected == 200 or b"\r\nx-of-each-answer: yes\r\n" in received
 
 
-def test_a_refusal_below_the_application_has_the_form_of_its_errors(parsed: Served) -> None:
-    for sent, code, said in (
-        (line_of(MAX_LINE + 1), "InputTooLarge", f"expected at most {MAX_LINE} bytes"),
-        (b"\x00\xff azure/ nothing\r\n\r\n", "InvalidRequestArguments", "expected HTTP/1.1"),
+def test_a_refusal_below_the_application_has_the_form_of_its_errors_or_of_azures(parsed: Served) -> None:
+    for sent, code, of_azure in (
+        (line_of(MAX_LINE + 1), "InputTooLarge", "RequestUrlFailedToParse"),
+        (b"get / HTTP/1.1\r\n\r\n", "InvalidRequestArguments", "InvalidInput"),
     ):
         head, _, body = read_all(parsed.connect(sent)).partition(b"\r\n\r\n")
         assert b"\r\nContent-Type: application/json\r\n" in head
         error = json.loads(body)
-        assert (error["code"], said in error["message"]) == (code, True)
+        assert (error["code"], "expected" in error["message"]) == (code, True)
         assert error["requestInfo"]["requestId"].encode() in head
-
-
-def test_a_refusal_of_a_signed_url_below_the_application_is_one_of_azure(parsed: Served) -> None:
-    line = line_of(MAX_LINE + 1).replace(b"aa", b"azure/", 1)
-    for sent, code in ((line, "RequestUrlFailedToParse"), (b"get /azure/ HTTP/1.1\r\n\r\n", "InvalidInput")):
-        head, _, body = read_all(parsed.connect(sent)).partition(b"\r\n\r\n")
-        assert f"\r\nx-ms-error-code: {code}\r\n".encode() in head
-        assert etree.fromstring(body).findtext("Code") == code
+        head, _, body = read_all(parsed.connect(sent.replace(b" /", b" /azure/"))).partition(b"\r\n\r\n")
+        assert f"\r\nx-ms-error-code: {of_azure}\r\n".encode() in head
+        assert etree.fromstring(body).findtext("Code") == of_azure
 
 
 @pytest.mark.parametrize(
