@@ -5,7 +5,6 @@ form and no secret in it, and no answer is a 500.
 """
 
 import base64
-import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -46,13 +45,15 @@ from tests.domain.tasks import NOW as NOW
 from tests.domain.tasks import task_body as task_body
 from tests.memory_server import FakeClock, Message, messages_of
 from tests.memory_server import delete_url as filled_in
-from tests.services import harness
+from tests.services import artifact_calls, harness
+from tests.services.artifact_calls import etag, sha256
 from tests.services.ports import events_in
 
 ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
 OF_2018, TODAY = PREFIXES = ("/v1", "/api/queue/v1")  # they say the shapes of answers
 PROVISIONER, WORKER_TYPE = harness.PROVISIONER, harness.WORKER_TYPE
+POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
@@ -121,28 +122,12 @@ def claimed(answer: TestResponse) -> Credentials:
     return Credentials.from_wire(answer.get_json()["credentials"])
 
 
-BLOB = b"the bytes of a blob"
-BLOB_ETAG = f"{hashlib.sha256(BLOB).hexdigest()}-{len(BLOB)}"
+artifact_body, BLOB = artifact_calls.body, artifact_calls.CONTENT
+BLOB_ETAG = etag(BLOB)
 
 
 def blob_of(content: bytes) -> dict[str, Any]:
-    return {"contentLength": len(content), "contentSha256": hashlib.sha256(content).hexdigest()}
-
-
-def artifact_body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """A body of createArtifact; it expires in an hour. None leaves a property out."""
-    beside = {
-        "s3": {"contentType": "text/plain"},
-        "azure": {"contentType": "text/plain"},
-        "blob": {"contentType": "text/plain", **blob_of(BLOB)},
-        "object": {"contentType": "text/plain"},
-        "link": {"artifact": "public/live_backing.log"},
-        "reference": {"contentType": "text/plain", "url": "https://elsewhere.example.com/live.log"},
-        "error": {"reason": "file-missing-on-worker", "message": "there is no such file"},
-    }[storage_type]
-    expires = format_time(now + timedelta(hours=1))
-    body = {"storageType": storage_type, "expires": expires, **beside, **changes}
-    return {name: value for name, value in body.items() if value is not None}
+    return {"contentLength": len(content), "contentSha256": sha256(content)}
 
 
 def hawk(
@@ -299,7 +284,7 @@ class QueueCalls(ABC):
         inline = {"contentType": "text/plain", "objectData": base64.b64encode(content).decode()}
         wanted = {**upload, "expires": created["expires"], "proposedUploadMethods": {"dataInline": inline}}
         succeeded(self.object("PUT", "upload", created["name"], wanted))
-        hashes = {"sha256": hashlib.sha256(content).hexdigest()}
+        hashes = {"sha256": sha256(content)}
         succeeded(self.object("POST", "finish-upload", created["name"], {**upload, "hashes": hashes}))
         return dict(created)
 
@@ -506,7 +491,6 @@ class Scene:
 TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
 NAME = "private/build.log"
-_QUEUE_ID = f"{PROVISIONER}/{WORKER_TYPE}"
 _TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID, "projectId": "a/project"}
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
 
@@ -519,7 +503,7 @@ _PARAMS = {
     "taskGroupId": GROUP_ID,
     "runId": "0",
     "name": NAME,
-    "taskQueueId": quote(_QUEUE_ID, safe=""),
+    "taskQueueId": quote(POOL_NAME, safe=""),
 }
 _BODIES: dict[str, Any] = {
     **dict.fromkeys(("claimTask", "claimWork"), WORKER),
@@ -528,7 +512,7 @@ _BODIES: dict[str, Any] = {
     "changeTaskPriority": {"newPriority": "high"},
     "changeTaskGroupPriority": {"newPriority": "high"},
     "reportException": {"reason": "worker-shutdown"},
-    "taskQueueCountsBatch": {"taskQueueIds": [_QUEUE_ID]},
+    "taskQueueCountsBatch": {"taskQueueIds": [POOL_NAME]},
     "declareProvisioner": {"description": "builds", "stability": "stable", "actions": [], **_EXPIRES},
     "declareWorkerType": {"description": "builds", "stability": "stable", **_EXPIRES},
     "declareWorker": _EXPIRES,
@@ -573,8 +557,8 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         **_PARAMS,
         **_TASK,
         **_LISTS,
-        "taskQueueId": _QUEUE_ID,
-        "taskQueueIds": [_QUEUE_ID],
+        "taskQueueId": POOL_NAME,
+        "taskQueueIds": [POOL_NAME],
         "names": [NAME],
         "taskIds": [TASK_ID],
         "projects": [_TASK["projectId"]],

@@ -19,12 +19,11 @@ from tests.http.calls import (
     NAME,
     NOW,
     POOL,
-    PROVISIONER,
+    POOL_NAME,
     ROOT,
     ROOT_URL,
     TESTED,
     WORKER,
-    WORKER_TYPE,
     Credentials,
     Queue,
     artifact_body,
@@ -226,7 +225,7 @@ def test_a_lost_message_is_not_received(faulty: Queue) -> None:
     lost, other = faulty.create(), faulty.create()
     add(faulty, "azure.receive", lose=True, taskId=lost)
     assert [message.task_id for message in faulty.messages()] == [other]
-    answer = succeeded(faulty.send("GET", f"/inspect/v1/messages/{PROVISIONER}/{WORKER_TYPE}"))
+    answer = succeeded(faulty.send("GET", f"/inspect/v1/messages/{POOL_NAME}"))
     assert [message["taskId"] for message in answer.get_json()["messages"]] == [other]
 
 

@@ -13,12 +13,12 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.http.metrics import monitoring_app
 from tests.http.calls import (
     NOW,
+    POOL_NAME,
     PROVISIONER,
     ROOT,
     TASK_ID,
     TESTED,
     WORKER,
-    WORKER_TYPE,
     Queue,
     holding,
     refused,
@@ -27,7 +27,6 @@ from tests.http.calls import (
 )
 
 ALICE = "/".join(WORKER.values())
-POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 MINUTE = timedelta(minutes=1)
 
 

@@ -20,12 +20,11 @@ from legacy_queue.http.request_journal import shown_target
 from tests.http.calls import (
     NOW,
     POOL,
-    PROVISIONER,
+    POOL_NAME,
     ROOT,
     ROOT_URL,
     TASK_ID,
     WORKER,
-    WORKER_TYPE,
     Credentials,
     Queue,
     hawk,
@@ -37,7 +36,6 @@ from tests.http.calls import (
 from tests.memory_server import FakeClock
 from tests.system.processes import SECRET_MARKS
 
-POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 SECRET = "S3CRETsecretS3CRETsecret"
 
 

@@ -13,6 +13,7 @@ from legacy_queue.stores import Storage
 from tests.http.calls import (
     NOW,
     POOL,
+    POOL_NAME,
     PROVISIONER,
     ROOT_URL,
     SECRETS,
@@ -104,7 +105,7 @@ def test_a_report_resolves_the_task_and_may_be_repeated(
 
 def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
     queue = Queue(claim_work_wait=timedelta(hours=1))
-    target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
+    target = f"/v1/claim-work/{POOL_NAME}"
     for prefer in ("wait=0", "respond-async, wait=0"):
         sent = queue.send("POST", target, json.dumps(WORKER).encode(), headers={"Prefer": prefer})
         assert succeeded(sent).get_json() == {"tasks": []}

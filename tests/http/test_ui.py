@@ -22,12 +22,12 @@ from legacy_queue.http.endpoints.inspect import SCOPE
 from tests.http.calls import (
     NOW,
     POOL,
+    POOL_NAME,
     PROVISIONER,
     ROOT,
     ROOT_URL,
     TESTED,
     WORKER,
-    WORKER_TYPE,
     Credentials,
     Queue,
     holding,
@@ -157,7 +157,7 @@ def test_no_request_of_another_origin_reaches_it(queue: Queue) -> None:
 
 
 def pages(task_id: str) -> list[str]:
-    of_a_task = [f"/ui/tasks/{task_id}", f"/ui/groups/{task_id}", f"/ui/pools/{PROVISIONER}/{WORKER_TYPE}"]
+    of_a_task = [f"/ui/tasks/{task_id}", f"/ui/groups/{task_id}", f"/ui/pools/{POOL_NAME}"]
     return ["/", "/ui/tasks", *of_a_task, "/ui/workers", "/ui/requests", "/ui/migration"]
 
 
@@ -244,7 +244,7 @@ def test_the_overview_leads_to_what_needs_a_look() -> None:
     assert f"{PROVISIONER}/bulider" in looks[0].text_content(), "the pool that is meant"
     assert [look.xpath(".//a/@href") for look in looks] == [
         [f"/ui/pools/{PROVISIONER}/builder"],
-        [f"/ui/pools/{PROVISIONER}/{WORKER_TYPE}"],
+        [f"/ui/pools/{POOL_NAME}"],
         ["/ui/workers?quarantined=true"],
         ["/ui/requests?endpoint=claimTask&failed=true"],
     ]
@@ -264,11 +264,10 @@ def test_what_one_looks_for_leads_to_its_page(queue: Queue) -> None:
     task_id, group_id = queue.running(), slugid()
     members = [queue.create(taskGroupId=group_id) for _ in range(2)]
     succeeded(queue.call("cancelTask", taskId=members[0]))
-    pool = f"{PROVISIONER}/{WORKER_TYPE}"
     for word, place in (
         (task_id, f"/ui/tasks/{task_id}"),
         (group_id, f"/ui/groups/{group_id}"),
-        (pool, f"/ui/pools/{pool}"),
+        (POOL_NAME, f"/ui/pools/{POOL_NAME}"),
         ("alice", "/ui/workers?q=alice"),
     ):
         answer = shown(queue, f"/ui/tasks?q={quote(word, safe='')}")

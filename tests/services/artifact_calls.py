@@ -41,7 +41,7 @@ def etag(content: bytes) -> str:
 
 
 def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """The body of createArtifact. The artifact expires in an hour."""
+    """The body of createArtifact. The artifact expires in an hour. None leaves a property out."""
     details: dict[str, dict[str, Any]] = {
         "s3": {"contentType": TEXT},
         "azure": {"contentType": TEXT},
@@ -51,12 +51,9 @@ def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, An
         "link": {"contentType": TEXT, "artifact": "public/logs/live_backing.log"},
         "error": {"reason": "too-large-file-on-worker", "message": "it has 5 TiB"},
     }
-    return {
-        "storageType": storage_type,
-        "expires": format_time(now + HOUR),
-        **details[storage_type],
-        **changes,
-    }
+    expires = format_time(now + HOUR)
+    made = {"storageType": storage_type, "expires": expires, **details[storage_type], **changes}
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def in_parts(*parts: bytes, **changes: Any) -> dict[str, Any]:
