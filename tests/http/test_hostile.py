@@ -1,18 +1,15 @@
 """Hostile requests are refused in few bytes, on every route: their targets, bodies and headers."""
 
-import json
 import re
-from collections.abc import Iterator
 from ipaddress import ip_network
 from itertools import cycle
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from werkzeug.test import Client
 
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from tests.http.calls import POOL, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded, task_body
+from tests.http.calls import POOL, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded
 
 STRANGE = [
     "%00", "a%00b", "%2F", "a%2Fb", "%2f..%2f", "%2E%2E", "..%2F..%2Fping", "%ff", "%ff%fe", "%c0%af",
@@ -112,51 +109,30 @@ def test_an_unknown_query_parameter_is_refused(queue: Queue, query: str) -> None
     refused(queue.send("GET", f"/v1/ping?{query}", credentials=None), 400, "InvalidRequestArguments")
 
 
-# --- bodies and headers without credentials
+# --- bodies and headers
 
 
 MAX_ANSWER = 16 * 1024  # bytes
 _SEGMENTS = {"taskId": "VLdaX5vAQ0iW8JIr3sGQZw", "taskGroupId": "VLdaX5vAQ0iW8JIr3sGQZw", "runId": "0"}
 
 
-def definition(**changes: Any) -> bytes:
-    """What createTask is given, with the changes."""
-    return json.dumps(task_body(**changes), separators=(",", ":")).encode()
-
-
-def bodies() -> Iterator[tuple[str, bytes]]:
-    """Bodies of up to 1 MiB each, and a larger body."""
-    yield "130,000 equal keys", b"{" + b",".join([b'"key":1'] * 130_000) + b"}"
-    yield "90,000 keys, the last equal", b"{" + b",".join(b'"%x":1' % n for n in range(90_000)) + b',"0":1}'
-    yield "140,000 numbers as routes", definition(routes=list(range(140_000)))
-    yield "140,000 scopes", definition(scopes=["x:yz"] * 140_000)
-    yield "110,000 dependencies", definition(dependencies=[str(number) for number in range(110_000)])
-    yield "80,000 tags", definition(tags={f"{number:05}": 1 for number in range(80_000)})
-    yield "80,000 unknown properties", definition(**{f"{number:05}": 1 for number in range(80_000)})
-    yield "an owner of 1 MB", definition(metadata={**task_body()["metadata"], "owner": "a@" + "a." * 500_000})
-    yield "100,000 parts that are none", json.dumps({"storageType": "blob", "parts": [{}] * 100_000}).encode()
-    yield "500,000 numbers in a payload", definition(payload={"a": [1] * 500_000})
-    yield "floats of 18 digits", b"[" + b",".join([b"0.123456789012345678"] * 50_000) + b"]"
-    yield "depth 190, 300,000 wide", b"[" * 190 + b",".join([b"[]"] * 300_000) + b"]" * 190
-    yield "escapes of 1 MB", b'"' + rb"\u0041" * 170_000 + b'"'
-    yield "an integer of 1,000,000 digits", b"1" * 1_000_000
-    yield "an exponent of 1,000,000 digits", b"1e" + b"9" * 1_000_000
-    yield "2 MB", b" " * 2 * 1024 * 1024
-    entities = b"".join(b'<!ENTITY a%d "%s">' % (n, b"&a%d;" % (n - 1) * 10) for n in range(1, 10))
-    yield "entities", b'<!DOCTYPE x [<!ENTITY a0 "x">' + entities + b"]><BlockList>&a9;</BlockList>"
+HOSTILE = [
+    b"[" * 100_000 + b"]" * 100_000,
+    b"{" + b",".join([b'"key":1'] * 130_000) + b"}",
+    b'{"routes": [' + b",".join([b"0.123456789012345678"] * 20_000) + b"]}",
+    b"1" * 1_000_000,
+    b" " * 2 * 1024 * 1024,
+]
 
 
 def test_a_hostile_body_is_answered_in_few_bytes_and_never_with_a_5xx(queue: Queue) -> None:
-    """Each is sent to an endpoint, and each endpoint gets one. Headers: tests/domain/test_hawk.py."""
-    every = (*ENDPOINTS, *OBJECT_ENDPOINTS)
-    hostile = list(bodies())
-    count = max(len(every), len(hostile))
-    for _, endpoint, (what, body) in zip(range(count), cycle(every), cycle(hostile), strict=False):
+    """Headers: tests/domain/test_hawk.py."""
+    for endpoint, body in zip((*ENDPOINTS, *OBJECT_ENDPOINTS), cycle(HOSTILE), strict=False):
         prefix = "/api/object/v1" if endpoint.service == "object" else "/v1"
         target = prefix + re.sub(r"<(\w+)>", lambda match: _SEGMENTS.get(match[1], "x"), endpoint.route)
-        answer = queue.send(endpoint.method, target, credentials=None, data=body)
-        assert answer.status_code < 500, (endpoint.name, what)
-        assert len(answer.data) <= MAX_ANSWER, (endpoint.name, what)
+        answer = queue.send(endpoint.method, target, body)
+        assert answer.status_code < 500, endpoint.name
+        assert len(answer.data) <= MAX_ANSWER, endpoint.name
 
 
 # each that the code, Flask or Werkzeug reads
