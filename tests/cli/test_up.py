@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from select import select
 from typing import NamedTuple
 
 import pytest
@@ -106,19 +105,6 @@ def test_what_up_says_to_try_runs_a_task_and_looks_into_its_azurite(running: Up)
     account = AzureAccount(running.exported["AZURE_STORAGE_CONNECTION_STRING"], "lq")
     queues = {name for name, _ in account.queues("lq-")}
     assert set(printed.values()) <= queues, "the worker has polled them"
-
-
-def test_what_up_says_to_watch_with_prints_events(running: Up) -> None:
-    assert re.search(r"terminal of its own:\n(\n  export \S+)*\n  \S+ events\n", running.text)
-    command, env = [*COMMAND, "events"], running.exported
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as watching:
-        try:
-            assert watching.stdout
-            while not select([watching.stdout], [], [], 0.5)[0]:  # it prints only events after its request
-                running.create_task()
-            assert re.search(r" task-(defined|pending) +\S{22} ", watching.stdout.readline())
-        finally:
-            watching.kill()
 
 
 def test_a_program_that_is_linked_on_the_path_has_its_name_and_its_env_is_what_up_prints(
