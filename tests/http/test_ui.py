@@ -136,6 +136,7 @@ VIEWER = Client(TESTED.client_id, TESTED.access_token, (SCOPE,))
 )
 def test_the_cookie_ends_with_its_client(later: list[Client]) -> None:
     cookie = signed_in(Queue(VIEWER), TESTED)
+    assert opened(Queue(VIEWER), Cookie=cookie).status_code == 200
     assert opened(Queue(*later), Cookie=cookie).status_code == 403
 
 
