@@ -11,7 +11,8 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.services.artifacts.uploads import UploadHeaders
 from legacy_queue.services.composition import Services
 from legacy_queue.stores import StoredArtifact
-from tests.services.harness import HOUR, NOW, UPLOAD_URL, Harness
+from tests.domain.tasks import HOUR, NOW
+from tests.services.harness import UPLOAD_URL, Harness
 
 NAME = "public/logs/live.log"
 CONTENT = b"all that the task said"

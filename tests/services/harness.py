@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from legacy_queue.adapters.clock import SystemWaiter
@@ -21,7 +21,7 @@ from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import Storage, TaskStore, TimerRow, TimerStore
 from legacy_queue.stores.timer_store import stored
-from tests.domain.tasks import task_body as task_body
+from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock, messages_in
 from tests.memory_server import Message as Message
 from tests.services.ports import (
@@ -29,6 +29,7 @@ from tests.services.ports import (
     Intercept,
     SequentialExecutor,
     UncachedTasks,
+    call_through,
     intercept_port,
     intercept_storage,
     with_stores,
@@ -37,26 +38,17 @@ from tests.services.ports import (
 Logs = list[MutableMapping[str, Any]]
 PublishedEvent = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
 
-NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-CLAIM_TIMEOUT = timedelta(minutes=20)
-POLL_VISIBILITY = timedelta(minutes=5)
-SAS_LIFE = timedelta(minutes=30)
+POLL_VISIBILITY = 5 * MINUTE
 UPLOAD_URL = "http://queue.test/uploads"
-SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 SECRET, OLD_SECRET = b"the-first-secret-signs", b"an-older-one-verifies"
 PREFIX = "q"
 PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
 QUEUE = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
 HIGH = WorkQueue(PROVISIONER, WORKER_TYPE, "high")
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
-ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
 SETTINGS = ServiceSettings(
-    (SECRET, OLD_SECRET), ISSUER, CLAIM_TIMEOUT, SAS_LIFE, POLL_VISIBILITY, 20 * SECOND, UPLOAD_URL
+    (SECRET, OLD_SECRET), ISSUER, CLAIM_TIMEOUT, 30 * MINUTE, POLL_VISIBILITY, 20 * SECOND, UPLOAD_URL
 )
-
-
-def call_through(_name: str, call: Callable[[], Any]) -> Any:
-    return call()
 
 
 def published_event(event: Event) -> PublishedEvent:
@@ -228,60 +220,6 @@ class Harness:
         return [(run_id, visible - self.clock.now()) for run_id, visible in offers if visible]
 
 
-class CallRecorder:
-    """Records the names of the intercepted calls, in their order."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
-        self.names.append(name)
-        return call()
-
-
-class Crash(BaseException):
-    """Simulates the end of the process at this line."""
-
-
-class FaultAt:
-    """Runs ``before`` or ``after`` at intercepted call number ``call`` (from 0), of any method or of ``of``.
-
-    After a Crash each further call fails too: no ``finally`` or ``except`` of the code changes anything.
-    """
-
-    def __init__(
-        self,
-        call: int,
-        *,
-        of: str = "",
-        before: Callable[[], object] | None = None,
-        after: Callable[[], object] | None = None,
-    ) -> None:
-        self._left, self._of, self._before, self._after = call, of, before, after
-        self._crash: Crash | None = None
-        self.happened = False
-
-    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
-        if self._crash:
-            raise self._crash
-        if self._of not in ("", name):
-            return call()
-        self._left -= 1
-        if self._left != -1:
-            return call()
-        self.happened = True
-        try:
-            if self._before:
-                self._before()
-            result = call()
-            if self._after:
-                self._after()
-        except Crash as crash:
-            self._crash = crash
-            raise
-        return result
-
-
 class FakeEvent(threading.Event):
     """An event on a fake clock: a wait advances the clock. It is set from ``end`` on."""
 
@@ -299,10 +237,3 @@ class FakeEvent(threading.Event):
             self.waits.append(timeout)
             self._clock.advance(timedelta(seconds=timeout))
         return self.is_set()
-
-
-def failing(error: BaseException) -> Callable[[], None]:
-    def fail() -> None:
-        raise error
-
-    return fail

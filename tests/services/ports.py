@@ -176,3 +176,68 @@ def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
         blobs=intercept_port(Blobs, storage.blobs, intercept, "blob."),
         workers=intercept_port(WorkerStore, storage.workers, intercept, "worker."),
     )
+
+
+def call_through(_name: str, call: Callable[[], Any]) -> Any:
+    return call()
+
+
+class CallRecorder:
+    """Records the names of the intercepted calls, in their order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
+        self.names.append(name)
+        return call()
+
+
+class Crash(BaseException):
+    """Simulates the end of the process at this line."""
+
+
+class FaultAt:
+    """Runs ``before`` or ``after`` at intercepted call number ``call`` (from 0), of any method or of ``of``.
+
+    After a Crash each further call fails too: no ``finally`` or ``except`` of the code changes anything.
+    """
+
+    def __init__(
+        self,
+        call: int,
+        *,
+        of: str = "",
+        before: Callable[[], object] | None = None,
+        after: Callable[[], object] | None = None,
+    ) -> None:
+        self._left, self._of, self._before, self._after = call, of, before, after
+        self._crash: Crash | None = None
+        self.happened = False
+
+    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
+        if self._crash:
+            raise self._crash
+        if self._of not in ("", name):
+            return call()
+        self._left -= 1
+        if self._left != -1:
+            return call()
+        self.happened = True
+        try:
+            if self._before:
+                self._before()
+            result = call()
+            if self._after:
+                self._after()
+        except Crash as crash:
+            self._crash = crash
+            raise
+        return result
+
+
+def failing(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail

@@ -17,6 +17,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
 )
 from legacy_queue.domain.ids import slugid
+from tests.domain.tasks import MINUTE, NOW
 from tests.services.artifact_calls import (
     CONTENT,
     NAME,
@@ -28,7 +29,7 @@ from tests.services.artifact_calls import (
     sha256,
     upload,
 )
-from tests.services.harness import MINUTE, NOW, Harness
+from tests.services.harness import Harness
 
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
 MIB = 1024**2

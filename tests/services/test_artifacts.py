@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -13,6 +12,7 @@ from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotF
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.composition import Services
+from tests.domain.tasks import HOUR, MINUTE, MS, NOW, SECOND
 from tests.services.artifact_calls import (
     CONTENT,
     NAME,
@@ -24,11 +24,11 @@ from tests.services.artifact_calls import (
     stored,
     upload,
 )
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
+from tests.services.harness import Harness
+from tests.services.ports import CallRecorder, Crash, FaultAt, failing
 
 DRIFT = 15 * MINUTE
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
-MS = timedelta(milliseconds=1)
 
 
 def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:

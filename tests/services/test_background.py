@@ -22,22 +22,10 @@ from legacy_queue.services.recovery.background import Background
 from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.stores import LeaseStore
+from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import (
-    CLAIM_TIMEOUT,
-    HOUR,
-    MINUTE,
-    NOW,
-    PREFIX,
-    SECOND,
-    FakeEvent,
-    FaultAt,
-    Harness,
-    Logs,
-    failing,
-    task_body,
-)
-from tests.services.ports import intercept_port
+from tests.services.harness import PREFIX, FakeEvent, Harness, Logs
+from tests.services.ports import FaultAt, failing, intercept_port
 from tests.system.processes import wait_until
 
 OFTEN = Pace(*[SECOND / 100] * 4)
@@ -164,7 +152,6 @@ def test_a_background_can_be_stopped_while_its_threads_start() -> None:
 
 # periodic jobs are done page by page, by one process at a time
 
-DAY = 24 * HOUR
 STEP = tuple[str, int, datetime | None]
 
 

@@ -15,17 +15,9 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from tests.services.harness import (
-    ALICE,
-    MINUTE,
-    PREFIX,
-    PROVISIONER,
-    WORKER_TYPE,
-    Harness,
-    call_through,
-    task_body,
-)
-from tests.services.ports import Intercept, intercept_port
+from tests.domain.tasks import ALICE, MINUTE, task_body
+from tests.services.harness import PREFIX, PROVISIONER, WORKER_TYPE, Harness
+from tests.services.ports import Intercept, call_through, intercept_port
 from tests.system.processes import wait_until
 
 TIMER = "timers.put"

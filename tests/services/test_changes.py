@@ -13,19 +13,9 @@ from legacy_queue.domain.task import Task
 from legacy_queue.ports import Changed
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.tasks import Tasks
-from tests.services.harness import (
-    ALICE,
-    BOB,
-    CLAIM_TIMEOUT,
-    HIGH,
-    HOUR,
-    MINUTE,
-    QUEUE,
-    FaultAt,
-    Harness,
-    failing,
-    task_body,
-)
+from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, task_body
+from tests.services.harness import HIGH, QUEUE, Harness
+from tests.services.ports import FaultAt, failing
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)

@@ -17,27 +17,11 @@ from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
 from legacy_queue.services.claim_work.work_poller import POLL_LEASE
 from legacy_queue.services.composition import Services
-from tests.services.harness import (
-    ALICE,
-    BOB,
-    CLAIM_TIMEOUT,
-    HOUR,
-    MINUTE,
-    PREFIX,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    SECRET,
-    WORKER_TYPE,
-    CallRecorder,
-    FaultAt,
-    Harness,
-    failing,
-    task_body,
-)
+from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, MS, SECOND, task_body
+from tests.services.harness import PREFIX, PROVISIONER, QUEUE, SECRET, WORKER_TYPE, Harness
+from tests.services.ports import CallRecorder, FaultAt, failing
 from tests.system.processes import wait_until
 
-MS = timedelta(milliseconds=1)
 NO_DELAY = timedelta(0)
 
 

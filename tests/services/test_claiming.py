@@ -3,32 +3,16 @@ docs/explanation/held-message.md."""
 
 import json
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict
 from legacy_queue.domain.messages import message_signature, message_text
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.services.harness import (
-    ALICE,
-    BOB,
-    CLAIM_TIMEOUT,
-    HOUR,
-    POLL_VISIBILITY,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    SECRET,
-    WORKER_TYPE,
-    CallRecorder,
-    FaultAt,
-    Harness,
-    Logs,
-    failing,
-)
+from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MS, SECOND
+from tests.services.harness import POLL_VISIBILITY, PROVISIONER, QUEUE, SECRET, WORKER_TYPE, Harness, Logs
+from tests.services.ports import CallRecorder, FaultAt, failing
 
-MS = timedelta(milliseconds=1)
 AGAIN = 10 * SECOND
 
 

@@ -29,29 +29,12 @@ from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.tasks.claims import ClaimProof
+from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, MS, NOW, task_body
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import (
-    ALICE,
-    BOB,
-    CLAIM_TIMEOUT,
-    HIGH,
-    HOUR,
-    MINUTE,
-    NOW,
-    PROVISIONER,
-    QUEUE,
-    SECRET,
-    SETTINGS,
-    WORKER_TYPE,
-    CallRecorder,
-    Harness,
-    task_body,
-)
-from tests.services.ports import FakeBroker, intercept_storage
+from tests.services.harness import HIGH, PROVISIONER, QUEUE, SECRET, SETTINGS, WORKER_TYPE, Harness
+from tests.services.ports import CallRecorder, FakeBroker, intercept_storage
 from tests.system.processes import wait_until
 
-MS = timedelta(milliseconds=1)
-DAY = timedelta(days=1)
 WEEK = timedelta(days=7)
 
 

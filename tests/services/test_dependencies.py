@@ -6,9 +6,9 @@ from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Dependent
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, Harness, task_body
-
-DAY = 24 * HOUR
+from tests.domain.tasks import DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.services.harness import Harness
+from tests.services.ports import CallRecorder, FaultAt
 
 
 def dependents(harness: Harness, task_id: str) -> list[str]:

@@ -12,8 +12,18 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent
-from tests.services.harness import NOW, SECOND, FaultAt, Logs, call_through, failing
-from tests.services.ports import FakeBroker, Intercept, event_of, events_in, intercept_port
+from tests.domain.tasks import NOW, SECOND
+from tests.services.harness import Logs
+from tests.services.ports import (
+    FakeBroker,
+    FaultAt,
+    Intercept,
+    call_through,
+    event_of,
+    events_in,
+    failing,
+    intercept_port,
+)
 from tests.system.processes import wait_until
 
 BEGINNING = "0" * 16

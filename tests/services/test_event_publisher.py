@@ -10,19 +10,10 @@ from legacy_queue.ports import BrokerAway
 from legacy_queue.services.events.event_feed import EventFeed
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.tasks.claims import ClaimProof
+from tests.domain.tasks import ALICE, NOW, SECOND, task_body
 from tests.services.artifact_calls import create
-from tests.services.harness import (
-    ALICE,
-    NOW,
-    SECOND,
-    Crash,
-    FaultAt,
-    Harness,
-    PublishedEvent,
-    failing,
-    task_body,
-)
-from tests.services.ports import FakeBroker
+from tests.services.harness import Harness, PublishedEvent
+from tests.services.ports import Crash, FakeBroker, FaultAt, failing
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))

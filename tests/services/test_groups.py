@@ -11,7 +11,9 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.stores import Group
-from tests.services.harness import MINUTE, SECOND, Crash, FaultAt, Harness, Logs, failing, task_body
+from tests.domain.tasks import MINUTE, SECOND, task_body
+from tests.services.harness import Harness, Logs
+from tests.services.ports import Crash, FaultAt, failing
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)

@@ -11,25 +11,10 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.services.harness import (
-    ALICE,
-    BOB,
-    CLAIM_TIMEOUT,
-    HIGH,
-    HOUR,
-    MINUTE,
-    NOW,
-    POLL_VISIBILITY,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    WORKER_TYPE,
-    Harness,
-    task_body,
-)
+from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.services.harness import HIGH, POLL_VISIBILITY, PROVISIONER, QUEUE, WORKER_TYPE, Harness
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
-DAY = 24 * HOUR
 
 
 def explained(harness: Harness, task_id: str, *words: str) -> list[tuple[str, timedelta | None]]:

@@ -23,8 +23,9 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from tests.domain.tasks import HOUR, MINUTE, NOW
 from tests.services.artifact_calls import CONTENT, NAME, create, in_parts, sha256, stored, upload
-from tests.services.harness import HOUR, MINUTE, NOW, Harness
+from tests.services.harness import Harness
 
 HTML = "text/html"
 HASHES = {"sha256": sha256(CONTENT)}

@@ -21,31 +21,20 @@ from legacy_queue.services.recovery.timers import FiredTimer
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.stores import JobLease, StoredTask, TaskStore
+from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.services.harness import (
-    ALICE,
-    CLAIM_TIMEOUT,
     HIGH,
-    HOUR,
-    MINUTE,
-    NOW,
     OLD_SECRET,
     PREFIX,
     PROVISIONER,
     QUEUE,
-    SECOND,
     SECRET,
     WORKER_TYPE,
-    Crash,
-    FaultAt,
     Harness,
     Logs,
     Message,
-    failing,
-    task_body,
 )
-from tests.services.ports import DelegatingTasks, ShowsMessages
-
-DAY = 24 * HOUR
+from tests.services.ports import Crash, DelegatingTasks, FaultAt, ShowsMessages, failing
 
 
 def lose_messages(harness: Harness) -> None:

@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,23 +20,10 @@ from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, read_pag
 from legacy_queue.services.tasks import listing
 from legacy_queue.services.tasks.listing import Wanted
 from legacy_queue.services.tasks.task_queues import MAX_AGE
-from tests.services.harness import (
-    ALICE,
-    CLAIM_TIMEOUT,
-    HIGH,
-    HOUR,
-    MINUTE,
-    NOW,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    WORKER_TYPE,
-    Harness,
-    task_body,
-)
+from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, HOUR, MINUTE, MS, NOW, SECOND, task_body
+from tests.services.harness import HIGH, PROVISIONER, QUEUE, WORKER_TYPE, Harness
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
-MILLISECOND = timedelta(milliseconds=1)
 
 
 class Reading:
@@ -95,9 +81,9 @@ def test_changes_of_other_processes_are_counted_after_2_seconds() -> None:
     services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
     harness.services.tasks.create(slugid(), task_body())
-    harness.clock.advance(MAX_AGE - MILLISECOND)
+    harness.clock.advance(MAX_AGE - MS)
     assert (counts(services), reading.count) == ((0, 0), 1)
-    harness.clock.advance(MILLISECOND)
+    harness.clock.advance(MS)
     assert (counts(services), reading.count) == ((1, 0), 2)
 
 
@@ -106,7 +92,7 @@ def test_at_most_a_quarter_of_the_time_is_spent_reading() -> None:
     services = harness.replica(reading, caches_tasks=True)
     reading.on_read = lambda: harness.clock.advance(5 * SECOND)
     for passed, expected in ((0, 1), (14_999, 1), (1, 2)):
-        harness.clock.advance(passed * MILLISECOND)
+        harness.clock.advance(passed * MS)
         counts(services)
         assert reading.count == expected
 

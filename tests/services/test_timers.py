@@ -23,24 +23,19 @@ from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores.timer_store import TimerStore, stored
+from tests.domain.tasks import HOUR, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock
-from tests.services.harness import (
-    HOUR,
-    MINUTE,
-    NOW,
-    SECOND,
+from tests.services.harness import Harness, Logs
+from tests.services.ports import (
     CallRecorder,
     Crash,
     FaultAt,
-    Harness,
-    Logs,
+    Intercept,
     call_through,
     failing,
-    task_body,
+    intercept_port,
 )
-from tests.services.ports import Intercept, intercept_port
 
-DAY = 24 * HOUR
 READ = 5 * SECOND  # the pause between two looks of a process for due rows
 GRACE = SECOND  # in which the process that inserted a row handles it
 A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")

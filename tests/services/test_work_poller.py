@@ -21,24 +21,13 @@ from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.claim_work.work_poller import SharedPolling, WaitingRequest, WorkPoller
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import OfferStore
+from tests.domain.tasks import HOUR, MS, NOW, SECOND
 from tests.memory_server import FakeClock, MemoryTable, memory_storage
-from tests.services.harness import (
-    HIGH,
-    HOUR,
-    NOW,
-    PREFIX,
-    PROVISIONER,
-    QUEUE,
-    SECOND,
-    WORKER_TYPE,
-    FaultAt,
-    failing,
-)
-from tests.services.ports import intercept_port
+from tests.services.harness import HIGH, PREFIX, PROVISIONER, QUEUE, WORKER_TYPE
+from tests.services.ports import FaultAt, failing, intercept_port
 from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
-MS = timedelta(milliseconds=1)
 
 
 class Scene:

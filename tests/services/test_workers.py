@@ -14,24 +14,12 @@ from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.workers.workers import Workers
-from tests.services.harness import (
-    ALICE,
-    BOB,
-    HOUR,
-    NOW,
-    PROVISIONER,
-    SECOND,
-    WORKER_TYPE,
-    CallRecorder,
-    FaultAt,
-    Harness,
-    Logs,
-    failing,
-)
+from tests.domain.tasks import ALICE, BOB, DAY, NOW, SECOND
+from tests.services.harness import PROVISIONER, WORKER_TYPE, Harness, Logs
+from tests.services.ports import CallRecorder, FaultAt, failing
 
 POOL = PROVISIONER, WORKER_TYPE
 ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
-DAY = 24 * HOUR
 AWAY = ServiceUnavailable("storage is away")
 ALL = ("messageId", "receipt", "signature")
 

@@ -14,8 +14,7 @@ from legacy_queue.domain.timer import Timer
 from legacy_queue.ports.table import PARTITION, Condition, Table, Value
 from legacy_queue.stores import Storage
 from legacy_queue.stores.timer_store import TimerRow, TimerStore
-from tests.services.harness import CallRecorder
-from tests.services.ports import intercept_port
+from tests.services.ports import CallRecorder, intercept_port
 
 from .conftest import Backend
 
