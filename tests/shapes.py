@@ -1,20 +1,23 @@
 """Holds every answer and event of the test run against the shapes of its generation: of 2018, or today's.
 
-The tests' own process installs this, and ``children/sitecustomize.py`` in each server that a test starts.
-What is wrong is added to a file, which fails the test that is running.
+The tests' own process installs this, in which tests/http calls each endpoint. What is wrong fails the test
+that is running.
 """
 # ruff: noqa: SLF001
 
-import importlib
 import json
-import os
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
+from flask import request
+
+from legacy_queue.http.views import EndpointViews
+from legacy_queue.services.events.event_publisher import EventPublisher
+
 FILES = {"2018": ("shapes_2018.txt",), "today": ("shapes_2018.txt", "shapes_today.txt")}
-FAULTS = "TEST_SHAPE_FAULTS"  # the variable that names the file
 _TYPES: dict[str, Any] = {
     "": {},
     **{name: {"type": name} for name in ("string", "integer", "object", "boolean")},
@@ -82,8 +85,6 @@ def _schema(said: str) -> Schema:
 @cache
 def _validator(generation: str, name: str) -> Any:
     """None if that generation says nothing of it."""
-    import jsonschema_rs  # not before gevent has patched
-
     known = shapes(generation)
     kinds = [schema for other, schema in known.items() if other.startswith(f"{name} / ")]
     schema = known.get(name) or ({"anyOf": kinds} if kinds else None)
@@ -109,58 +110,45 @@ def fault(generation: str, name: str, value: Any) -> str | None:
     )
 
 
-def _note(text: str | None) -> None:
-    if text:
-        with Path(os.environ[FAULTS]).open("a") as file:
-            file.write(text + "\n")
+_found: list[str | None] = []
 
 
-def watch_answers(views: Any) -> None:
-    """Look at each answer of ``legacy_queue.http.views``."""
-    checked, serve = views.EndpointViews._checked, views.EndpointViews._answer
+def watch() -> None:
+    """Look at each answer and each event of this process."""
+    checked, serve, shaped = EndpointViews._checked, EndpointViews._answer, EventPublisher._shaped
 
     def keeping(self: Any, endpoint: Any, needed: Any, segments: Any, environ: Any, record: Any) -> Any:
         call = environ["tests.call"] = checked(self, endpoint, needed, segments, environ, record)
         environ.get("tests.calls", []).append(call)  # of tests/http/calls.py
         return call
 
-    def watched(self: Any, endpoint: Any, needed: Any, **segments: str) -> Any:
+    def answering(self: Any, endpoint: Any, needed: Any, **segments: str) -> Any:
         answered = serve(self, endpoint, needed, **segments)
-        call = views.request.environ["tests.call"]
+        call = request.environ["tests.call"]
         if call.endpoint.output and answered.status_code == 200 and answered.is_json:
             answer = answered.get_json()
             is_todays = isinstance(answer, dict) and answer.get("storageType") in ("object", "link")
             if not is_todays:
-                _note(fault("today" if call.is_todays else "2018", call.endpoint.output, answer))
+                _found.append(fault("today" if call.is_todays else "2018", call.endpoint.output, answer))
         return answered
 
-    views.EndpointViews._checked, views.EndpointViews._answer = keeping, watched
-
-
-def watch_events(publishing: Any) -> None:
-    """Look at each event of ``legacy_queue.services.events.event_publisher``."""
-    shaped = publishing.EventPublisher._shaped
-
-    def watched(self: Any, events: Any) -> Any:
+    def shaping(self: Any, events: Any) -> Any:
         events = shaped(self, events)
         for event in events:
             name = event.exchange + ("" if event.exchange == "task-group-resolved" else "-message")
-            _note(fault("today" if self._is_todays else "2018", name, dict(event.payload)))
+            _found.append(fault("today" if self._is_todays else "2018", name, dict(event.payload)))
         return events
 
-    publishing.EventPublisher._shaped = watched
-
-
-def watch() -> None:
-    """Look at what this process answers and publishes, and at what it starts."""
-    os.environ[FAULTS] = f"/proc/{os.getpid()}/fd/{os.memfd_create('shapes')}"  # leaves no file behind
-    watch_answers(importlib.import_module("legacy_queue.http.views"))
-    watch_events(importlib.import_module("legacy_queue.services.events.event_publisher"))
+    for owner, name, watched in (
+        (EndpointViews, "_checked", keeping),
+        (EndpointViews, "_answer", answering),
+        (EventPublisher, "_shaped", shaping),
+    ):
+        setattr(owner, name, watched)
 
 
 def faults() -> str:
     """What was wrong since the last call."""
-    path = Path(os.environ[FAULTS])
-    text = path.read_text()
-    os.truncate(path, 0)
+    text = "\n".join(filter(None, _found))
+    _found.clear()
     return text

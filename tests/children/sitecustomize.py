@@ -1,56 +1,20 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-A test can have it slow down an import, and have it send itself a signal when it forks. What a server answers
-and publishes is held against ``shapes.py`` beside this folder. For
-``legacy-queue``, two packages are hidden that users do not have: tests installed them here, and azure-core
-and structlog would import them, which takes a seventh of a server's start.
+A test can have it slow down an import, and have it send itself a signal when it forks. For ``legacy-queue``,
+two packages are hidden that users do not have: tests installed them here, and azure-core and structlog would
+import them, which takes a seventh of a server's start.
 """
 
 import os
 import sys
 import time
 from functools import partial
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
     hidden: dict[str, Any] = dict.fromkeys(("aiohttp", "rich"))
     sys.modules.update(hidden)  # importing them is an ImportError
-
-WATCHED = {
-    "legacy_queue.http.views": "watch_answers",
-    "legacy_queue.services.events.event_publisher": "watch_events",
-}
-
-
-class Watch:
-    """Lets ``shapes.py`` look at the server's modules that answer and publish."""
-
-    def find_spec(self, name: str, path: Any = None, _: Any = None) -> Any:
-        if name not in WATCHED:
-            return None
-        spec = PathFinder.find_spec(name, path)
-        assert spec
-        assert spec.loader
-        execute = spec.loader.exec_module
-
-        def watched(module: Any) -> None:
-            execute(module)
-            found = spec_from_file_location("shapes", Path(__file__).parents[1] / "shapes.py")
-            assert found
-            assert found.loader
-            shapes = module_from_spec(found)
-            found.loader.exec_module(shapes)
-            getattr(shapes, WATCHED[name])(module)
-
-        spec.loader.exec_module = watched  # type: ignore[method-assign]
-        return spec
-
-
-if "TEST_SHAPE_FAULTS" in os.environ:
-    sys.meta_path.insert(0, Watch())
 
 
 class SlowImport:

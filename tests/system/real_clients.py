@@ -26,20 +26,11 @@ CLIENTS_DIR = Path(__file__).parents[1] / "clients"
 
 
 class Refused(Exception):
-    """The server answered with this status and body; ``code`` is "" if the body has none."""
-
-    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
-        self.status = status
-        self.body = body
-        self.code = str(body.get("code", ""))
-        super().__init__(f"{status} {self.code}")
+    """The server answered with this status and code, "" if it has none."""
 
 
 class RealClient:
-    """A client in a process of its own, behind `call.js` or `call.py`.
-
-    Without ``credentials``, a call uses those of the client.
-    """
+    """A client in a process of its own, behind `call.js` or `call.py`."""
 
     def __init__(self, options: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
         self._options = options
@@ -50,63 +41,13 @@ class RealClient:
         method: str,
         *args: Any,
         credentials: Mapping[str, str] | None = None,
-    ) -> Any:
-        """The answer; raises Refused."""
-        return self._do("call", method, *args, credentials=credentials)
-
-    def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
-        """All pages of a list."""
-        pages = [self._do("call", method, *args, query=query)]
-        while token := pages[-1].get("continuationToken"):
-            pages.append(self._do("call", method, *args, query={**query, "continuationToken": token}))
-        return pages
-
-    def methods(self) -> dict[str, list[str]]:
-        """The HTTP method and the route of each method (newest clients only)."""
-        return dict(self._do("methods", None))
-
-    def put_object(self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], data: bytes) -> None:
-        """Create and upload an artifact of the storage type object (newest clients only)."""
-        self._do("putObject", None, task_id, run_id, name, body, base64.b64encode(data).decode())
-
-    def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str]:
-        """Download an artifact: content and type (newest clients only)."""
-        downloaded = self._do("download", None, task_id, run_id, name)
-        return base64.b64decode(downloaded["content"]), downloaded["contentType"]
-
-    def download_error(self, task_id: str, run_id: str | None, name: str) -> str:
-        """The reason of an error artifact (newest clients only)."""
-        return str(self._do("download", None, task_id, run_id, name)["reason"])
-
-    def url(self, method: str, *args: Any) -> str:
-        """The URL of a GET method."""
-        return str(self._do("url", method, *args))
-
-    def signed_url(self, method: str, *args: Any) -> str:
-        """The URL of a GET method, with a bewit that is valid for a minute."""
-        return str(self._do("signedUrl", method, *args, {"expiration": 60}))
-
-    def upload(
-        self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], file: Mapping[str, Any]
-    ) -> list[str]:
-        """Create, upload (remotely-signed-s3) and complete a blob (npm only); the ETags of its uploads.
-
-        ``file`` has name and, optionally, compression and partSize (bytes).
-        """
-        return list(self._do("upload", None, task_id, run_id, name, body, file))
-
-    def _do(
-        self,
-        job: str,
-        method: str | None,
-        *args: Any,
-        credentials: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
+        job: str = "call",
     ) -> Any:
+        """The answer, here or of another job of `call.js`; raises Refused."""
         assert self._process.stdin
         assert self._process.stdout
-        own = dict(credentials or self._options["credentials"])
-        options = {**self._options, "credentials": own}
+        options = {**self._options, **({"credentials": dict(credentials)} if credentials else {})}
         request = {"job": job, "options": options, "method": method, "args": args, "query": query}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -114,8 +55,17 @@ class RealClient:
         assert line, f"the client could not do {job} {method}: see standard error"
         result = json.loads(line)
         if "refused" in result:
-            raise Refused(result["refused"]["status"], result["refused"]["body"])
+            raise Refused(result["refused"]["status"], result["refused"]["body"].get("code", ""))
         return result.get("answer")
+
+    def url(self, method: str, *args: Any) -> str:
+        """The URL of a GET method."""
+        return str(self.call(method, *args, job="url"))
+
+    def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str]:
+        """Download an artifact: content and type (newest clients only)."""
+        downloaded = self.call("", task_id, run_id, name, job="download")
+        return base64.b64decode(downloaded["content"]), downloaded["contentType"]
 
 
 class ClaimedRun:
@@ -155,15 +105,17 @@ class ClaimedRun:
         assert requests.put(created["putUrl"], content, headers=headers, timeout=LONG).status_code == 200
 
     def get(self, name: str) -> requests.Response:
-        """GET the client's signed URL, and follow redirects."""
-        return requests.get(self.client.signed_url("getArtifact", self.task_id, "0", name), timeout=LONG)
+        """GET the client's URL with a bewit that is valid for a minute, and follow redirects."""
+        run, life = (self.task_id, "0"), {"expiration": 60}
+        return requests.get(self.client.call("getArtifact", *run, name, life, job="signedUrl"), timeout=LONG)
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[int, str]:
-    """Call, assert that it raises Refused, and return its status and code."""
+    """The status and code with which a call is refused."""
     with pytest.raises(Refused) as refused:
         call(*args, **options)
-    return refused.value.status, refused.value.code
+    status, code = refused.value.args
+    return status, code
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The newest clients of the queue, unchanged."""
 
+import base64
 import random
 from collections.abc import Callable
 
@@ -48,7 +49,7 @@ def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
 def test_each_method_of_the_newest_clients_has_a_route(server: Server, client: RealClient) -> None:
     reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
     served = {(entry["method"].upper(), entry["name"]) for entry in reference["entries"]}
-    called = {(method, name) for name, (method, _) in client.methods().items()}
+    called = {(method, name) for name, (method, _) in client.call("", job="methods").items()}
     assert called - served == set()
 
 
@@ -66,7 +67,8 @@ def test_the_clients_own_helpers_upload_and_download_an_object(
     queue: Queue, run: ClaimedRun, client: RealClient, data: bytes
 ) -> None:
     artifact = artifact_body("object", queue.now(), contentType="application/octet-stream")
-    client.put_object(run.task_id, "0", "public/an object", artifact, data)
+    content = base64.b64encode(data).decode()
+    client.call("", run.task_id, "0", "public/an object", artifact, content, job="putObject")
     for run_id in ("0", None):
         assert client.download(run.task_id, run_id, "public/an object") == (data, "application/octet-stream")
     assert run.get("public/an object").content == data
@@ -92,4 +94,5 @@ def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
     for name in ("s3", "azure", "blob", "reference", "link"):
         content, content_type = client.download(run.task_id, "0", f"public/{name}")
         assert (name, content, content_type.partition(";")[0]) == (name, CONTENT, "text/plain")
-    assert client.download_error(run.task_id, "0", "public/error") == "file-missing-on-worker"
+    failed = client.call("", run.task_id, "0", "public/error", job="download")
+    assert failed == {"reason": "too-large-file-on-worker"}

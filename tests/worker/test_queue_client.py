@@ -1,14 +1,14 @@
-"""How a worker reads Azure's messages, and what it does with refusals."""
+"""How a worker reads Azure's messages, and answers that are none of the queue."""
 
 import base64
 import threading
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
 
 from legacy_queue.credentials import Credentials
-from legacy_queue.testing import LegacyQueue
-from legacy_queue.worker import Refused, WorkerSettings
+from legacy_queue.worker import WorkerSettings
 from legacy_queue.worker.queue_client import Message, QueueClient, Unavailable, parse_messages
 from tests.cli.asking import answering
 
@@ -23,12 +23,6 @@ AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 <TimeNextVisible>Fri, 09 Oct 2009 23:29:20 GMT</TimeNextVisible><DequeueCount>3</DequeueCount>\
 <MessageText>eyJ0YXNrSWQiOiJmTjFTYkFyWFRQU1ZGTlV2YU9saW5RIiwicnVuSWQiOjIsInNpZ25hdHVyZSI6InMrLz0ifQ==\
 </MessageText></QueueMessage></QueueMessagesList>""".encode()
-
-
-def settings(base_url: str, credentials: Credentials) -> WorkerSettings:
-    return WorkerSettings(
-        base_url=base_url, credentials=credentials, pool="p/w", worker_group="group", worker_id="id"
-    )
 
 
 def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark_and_no_secret_is_in_its_repr() -> None:
@@ -63,23 +57,10 @@ def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
 
 def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
     with answering(*[(200, "<p>We are back soon.<br>")] * 3) as url:  # of a proxy, for people
-        client = QueueClient(settings(url, Credentials("worker", "its-token")), threading.Event())
-        for ask in (
-            client.poll_task_urls,
-            client.claim_work,
-            lambda: client.poll({"signedPollUrl": f"{url}?"}),
-        ):
+        own = Credentials("worker", "its-token")
+        worker = WorkerSettings(base_url=url, credentials=own, pool="p/w", worker_group="g", worker_id="w")
+        client = QueueClient(worker, threading.Event())
+        poll = partial(client.poll, {"signedPollUrl": f"{url}?"})
+        for ask in (client.poll_task_urls, client.claim_work, poll):
             with pytest.raises(Unavailable, match="the answer is not"):
                 ask()
-
-
-@pytest.mark.processes
-def test_a_refused_request_is_not_repeated_and_its_error_has_the_queues_sentence(
-    legacy_queue: LegacyQueue,
-) -> None:
-    credentials = Credentials.from_wire(legacy_queue.credentials)
-    legacy_queue.fault("claimWork", status=409, message="Not for you.", times=1)
-    with pytest.raises(Refused) as refused:
-        QueueClient(settings(legacy_queue.base_url, credentials), threading.Event()).claim_work()
-    assert str(refused.value).startswith("/claim-work/p/w: 409 Not for you.")
-    assert [request["endpoint"] for request in legacy_queue.requests()] == ["claimWork"]

@@ -191,13 +191,6 @@ def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_re
     assert has_ended(*written(pid))
 
 
-def test_a_deployed_worker_keeps_the_message_of_a_claim_without_an_answer(legacy_queue: LegacyQueue) -> None:
-    legacy_queue.create_task(payload={"command": "true"})
-    legacy_queue.fault("claimTask", status=503, times=1)
-    work(legacy_queue, {"poll": SampleWorker.stop}, protocol="deployed")
-    assert len(legacy_queue.messages()) == 1
-
-
 def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: LegacyQueue) -> None:
     types = {
         "public/a.txt": "text/plain",
@@ -239,16 +232,16 @@ def test_a_task_whose_log_cannot_be_uploaded_fails(legacy_queue: LegacyQueue) ->
     assert results(legacy_queue, task_id) == ["failed"]
 
 
-def test_no_step_contains_a_secret(legacy_queue: LegacyQueue) -> None:
+def test_a_failure_is_a_step_with_the_queues_sentence_and_no_step_contains_a_secret(
+    legacy_queue: LegacyQueue,
+) -> None:
     for command in ("true", "exit 1", "true"):
         legacy_queue.create_task(payload={"command": command, "env": {"KEY": "s3cret"}})
-    for endpoint, status in (
-        ("azure.receive", 403),
-        ("claimTask", 409),
-        ("azure.delete", 400),
-        ("upload", 403),
-    ):
+    legacy_queue.fault("claimTask", status=409, message="Not for you.", times=1)
+    for endpoint, status in (("azure.receive", 403), ("azure.delete", 400), ("upload", 403)):
         legacy_queue.fault(endpoint, status=status, times=1)
     steps = work(legacy_queue, protocol="deployed", max_tasks=2)
-    assert len([fields for name, fields in steps if name == "failure"]) >= 5
+    failures = [fields["detail"] for name, fields in steps if name == "failure"]
+    assert len(failures) >= 5
+    assert any("/claim: 409 Not for you." in detail for detail in failures)
     assert leaks(repr(steps), {"s3cret", legacy_queue.credentials["accessToken"]}) == []
