@@ -59,6 +59,18 @@ def running(**changes: Any) -> Task:
     return replace(task, held=HELD)
 
 
+def ended(task: Task | None = None, how: str = "completed", at: datetime = NOW) -> Task:
+    """A task whose last run was reported, with this reason."""
+    task = task or running()
+    state = how if how in ("completed", "failed") else "exception"
+    return transitions.resolve(task, len(task.runs) - 1, state, how, at).task
+
+
+def shut_down(at: datetime = NOW) -> Task:
+    """A task whose first worker has shut down, so that a second run is pending."""
+    return ended(how="worker-shutdown", at=at)
+
+
 def with_last_run(task: Task, **changes: Any) -> Task:
     """The task with these fields of its last run changed."""
     return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)))

@@ -7,13 +7,7 @@ from datetime import datetime
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.events import (
-    Event,
-    events_since,
-    priority_changed,
-    run_retried,
-    task_event,
-)
+from legacy_queue.domain.events import Event, events_since, priority_changed, run_retried, task_event
 from legacy_queue.domain.task import Task, Worker
 from tests.domain.tasks import (
     BOB,
@@ -24,29 +18,22 @@ from tests.domain.tasks import (
     MS,
     NOW,
     TASK_ID,
+    ended,
     pending,
     running,
+    shut_down,
     unscheduled,
     with_last_run,
 )
 
 OF_TASK = "provisioner.worker-Type_1.-.dSlITZ4yQgmvxxAi4A8fHQ._"
-
-
-def shut_down() -> Task:
-    return transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW + MINUTE).task
-
-
-def taken_over() -> Task:
-    return transitions.claim(shut_down(), 1, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE).task
-
-
-def completed() -> Task:
-    return transitions.resolve(running(), 0, "completed", "completed", NOW + MINUTE).task
-
-
-def rerun() -> Task:
-    return transitions.rerun(completed(), NOW + HOUR).task
+FIRST = ["task-defined", "task-pending 0"]
+CHANGED = "task-priority-changed"
+LATER = NOW + HOUR
+RETRIED = shut_down(NOW + MINUTE)
+TAKEN_OVER = transitions.claim(RETRIED, 1, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE).task
+COMPLETED = ended(at=NOW + MINUTE)
+RERUN = transitions.rerun(COMPLETED, LATER).task
 
 
 def test_the_event_of_a_changed_priority_has_the_old_and_the_new_priority() -> None:
@@ -71,18 +58,6 @@ def test_todays_event_of_a_new_task_is_about_the_task_before_its_first_run() -> 
     assert other.as_of_today() == other
 
 
-FIRST = ["task-defined", "task-pending 0"]
-LATER = NOW + HOUR
-
-
-def scheduled() -> Task:
-    return transitions.schedule(unscheduled(), LATER).task
-
-
-def canceled() -> Task:
-    return transitions.cancel(unscheduled(), LATER).task
-
-
 def names_of(events: Sequence[Event]) -> list[str]:
     """``task-pending 1``, ... for each event, with the run that its payload names."""
     return [
@@ -92,9 +67,6 @@ def names_of(events: Sequence[Event]) -> list[str]:
     ]
 
 
-CHANGED = "task-priority-changed"
-
-
 def changed(task: Task, *times: datetime) -> Task:
     """The task with a change of priority at each of these times."""
     for time, priority in zip(times, ("low", "high", "medium", "highest"), strict=False):
@@ -102,8 +74,7 @@ def changed(task: Task, *times: datetime) -> Task:
     return task
 
 
-def claimed(task: Task) -> Task:
-    return transitions.claim(task, 0, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE).task
+CHANGED_FIRST = changed(unscheduled(), NOW)
 
 
 @pytest.mark.parametrize(
@@ -112,21 +83,19 @@ def claimed(task: Task) -> Task:
         (unscheduled(), NOW, ["task-defined"]),
         (unscheduled(), DAY + NOW, ["task-defined"]),  # it does not say when it was created
         (pending(), NOW, FIRST),
-        (scheduled(), LATER, FIRST),
-        (canceled(), LATER, ["task-defined", "task-exception 0"]),
+        (transitions.schedule(unscheduled(), LATER).task, LATER, FIRST),
+        (transitions.cancel(unscheduled(), LATER).task, LATER, ["task-defined", "task-exception 0"]),
         (running(), NOW, [*FIRST, "task-running 0"]),
-        (completed(), NOW, [*FIRST, "task-running 0", "task-completed 0"]),
-        (completed(), NOW + MS, ["task-completed 0"]),
-        (shut_down(), NOW, [*FIRST, "task-running 0", "task-pending 1"]),
-        (taken_over(), NOW + MINUTE, ["task-pending 1", "task-running 1"]),
-        (rerun(), NOW + MS, ["task-completed 0", "task-pending 1"]),
-        (rerun(), NOW + HOUR + MS, []),
+        (COMPLETED, NOW + MS, ["task-completed 0"]),
+        (RETRIED, NOW, [*FIRST, "task-running 0", "task-pending 1"]),
+        (TAKEN_OVER, NOW + MINUTE, ["task-pending 1", "task-running 1"]),
+        (RERUN, NOW + MS, ["task-completed 0", "task-pending 1"]),
+        (RERUN, LATER + MS, []),
         (changed(pending(), LATER), NOW, [*FIRST, CHANGED]),
-        (transitions.schedule(changed(unscheduled(), NOW), LATER).task, LATER, FIRST),
-        (transitions.schedule(changed(unscheduled(), NOW), LATER).task, NOW, [FIRST[0], CHANGED, FIRST[1]]),
-        (claimed(changed(pending(), NOW + MS)), NOW, [*FIRST, CHANGED, "task-running 0"]),
+        (transitions.schedule(CHANGED_FIRST, LATER).task, LATER, FIRST),
+        (transitions.schedule(CHANGED_FIRST, LATER).task, NOW, [FIRST[0], CHANGED, FIRST[1]]),
         (changed(running(), NOW + MS, NOW + MINUTE), NOW + MINUTE, [CHANGED]),
-        (changed(taken_over(), NOW + HOUR), NOW + MINUTE, ["task-pending 1", "task-running 1", CHANGED]),
+        (changed(TAKEN_OVER, LATER), NOW + MINUTE, ["task-pending 1", "task-running 1", CHANGED]),
         (
             transitions.cancel(changed(running(), NOW + MS, NOW + MINUTE), LATER).task,
             NOW + MS,
@@ -141,32 +110,30 @@ def test_events_since_a_time_are_derived_from_the_runs_in_order(
 
 
 def test_a_derived_change_of_priority_shows_the_task_without_later_runs() -> None:
-    task = transitions.schedule(changed(unscheduled(), NOW), LATER).task
-    assert events_since(task, NOW)[1].payload["status"] == changed(unscheduled(), NOW).status()
+    task = transitions.schedule(CHANGED_FIRST, LATER).task
+    assert events_since(task, NOW)[1].payload["status"] == CHANGED_FIRST.status()
 
 
 def test_the_derived_events_of_a_retried_run_show_the_retries_that_were_left() -> None:
-    events = events_since(taken_over(), NOW)
-    left = [event.payload["status"]["retriesLeft"] for event in events]
-    retries = pending().retries_left
-    assert left == [retries] * 3 + [retries - 1] * 3
+    left = [event.payload["status"]["retriesLeft"] for event in events_since(TAKEN_OVER, NOW)]
+    assert left == [5] * 3 + [4] * 3
 
 
 def test_todays_event_of_a_retried_run_comes_before_that_of_its_retry_and_shows_both() -> None:
-    *_, exception, pending_1 = events_since(shut_down(), NOW)
-    assert exception == run_retried(shut_down(), 0)
+    *_, exception, pending_1 = events_since(RETRIED, NOW)
+    assert exception == run_retried(RETRIED, 0)
     assert (exception.exchange, exception.only) == ("task-exception", "today")
     assert exception.payload["runId"] == 0
     assert exception.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.")
-    assert exception.payload["status"] == pending_1.payload["status"] == shut_down().status()
+    assert exception.payload["status"] == pending_1.payload["status"] == RETRIED.status()
 
 
 def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:
     artifact = replace(task_event("task-running", running()), exchange="artifact-created")
     end = ["artifact-created 0", "task-completed 0"]
-    events = events_since(rerun(), NOW, {0: [artifact], 7: [artifact]})
+    events = events_since(RERUN, NOW, {0: [artifact], 7: [artifact]})
     assert names_of(events) == [*FIRST, "task-running 0", *end, "task-pending 1"]
-    assert names_of(events_since(completed(), NOW + MINUTE, {0: [artifact]})) == end
+    assert names_of(events_since(COMPLETED, NOW + MINUTE, {0: [artifact]})) == end
 
 
 def test_the_longest_routing_key_has_the_255_bytes_that_amqp_allows() -> None:

@@ -17,11 +17,7 @@ def test_a_new_task_id_is_valid_and_does_not_begin_with_a_dash() -> None:
 @pytest.mark.parametrize(
     ("pattern", "valid", "invalid"),
     [
-        (
-            TASK_ID,
-            ["eWIgwMgxSfeXQ36iBbOxiQ"],
-            ["", "eWIgwMgxSfeXQ36iBbOxiQQ", "eWIgwMgxAfeXQ36iBbOxiQ"],
-        ),
+        (TASK_ID, ["eWIgwMgxSfeXQ36iBbOxiQ"], ["", "eWIgwMgxSfeXQ36iBbOxiQQ", "eWIgwMgxAfeXQ36iBbOxiQ"]),
         (RUN_ID, ["0", "9", "50", "1000"], ["1001", "01", "", "-1"]),
         (IDENTIFIER, ["a", "worker-Type_1", "x" * 38], ["x" * 39, "", "a/b"]),
     ],

@@ -24,8 +24,10 @@ from tests.domain.tasks import (
     NOW,
     SECOND,
     TASK_ID,
+    ended,
     pending,
     running,
+    shut_down,
     with_last_run,
 )
 
@@ -91,16 +93,16 @@ def title_of(link: etree._Element) -> str:
     return link.findtext(f"{SVG}title") or ""
 
 
-def titles(picture: Picture) -> list[str]:
+def looks(picture: Picture) -> list[str]:
     """What the message was, in order."""
-    return [title.split(",")[0] for title in picture.parts if title.startswith("message")]
+    return [title.split()[1].rstrip(",") for title in picture.parts if title.startswith("message")]
 
 
 def test_a_claim_ends_at_its_taken_until_and_a_reclaim_begins_anew() -> None:
     again = ENDS + 10 * MINUTE
     requests = [claim("claimTask", NOW - MS, ENDS), claim("reclaimTask", NOW + CLAIM_TIMEOUT / 2, again)]
-    ended = transitions.expire(with_last_run(running(), taken_until=again), again).task
-    picture = Picture(answer(ended, *requests))
+    expired = transitions.expire(with_last_run(running(), taken_until=again), again).task
+    picture = Picture(answer(expired, *requests))
     assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("reclaimTask"))
     assert picture.part("run 0 is taken until")[1] == pytest.approx(picture.y("run 0 is exception"), abs=0.1)
     nobody_has_ended_it = Picture(answer(running(), *requests[:1], now=ENDS + HOUR))
@@ -114,10 +116,9 @@ def test_a_claim_ends_at_its_taken_until_and_a_reclaim_begins_anew() -> None:
 
 def test_the_message_is_visible_hidden_by_a_poll_held_by_the_claim_and_deleted() -> None:
     task = running(priority="high")
-    done = transitions.resolve(task, 0, "completed", "completed", NOW + HOUR).task
-    done = with_last_run(done, started=NOW + SECOND, taken_until=NOW + 2 * HOUR)
+    done = with_last_run(ended(task, at=NOW + HOUR), started=NOW + SECOND, taken_until=NOW + 2 * HOUR)
     picture = Picture(answer(done, poll(NOW + MS)))
-    assert [title.split()[1] for title in titles(picture)] == ["visible", "hidden", "held", "gone"]
+    assert looks(picture) == ["visible", "hidden", "held", "gone"]
     assert all("queue of priority high" in title for title in picture.parts if title.startswith("message"))
     visible, hidden, held = (picture.part(f"message {look}") for look in ("visible", "hidden", "held"))
     assert visible[1] == hidden[0]
@@ -163,8 +164,7 @@ def many_runs(count: int) -> Task:
     for number in range(count - 1):
         at = NOW + number * MINUTE
         task = transitions.claim(task, number, ALICE, None, None, CLAIM_TIMEOUT, at).task
-        task = transitions.resolve(task, number, "failed", "failed", at + 30 * SECOND).task
-        task = transitions.rerun(task, at + 40 * SECOND).task
+        task = transitions.rerun(ended(task, "failed", at + 30 * SECOND), at + 40 * SECOND).task
     return task
 
 
@@ -208,7 +208,7 @@ def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn_and_the
     assert end > picture.y("c399")
     assert picture.height < 20 * 160
     assert_readable(picture)
-    done = transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW + SECOND).task
+    done = shut_down(NOW + SECOND)
     gaps = [title for title in Picture(answer(done, *requests)).parts if "not shown" in title]
     assert len(gaps) == 1, "of what goes on behind it, not of run 0"
 
@@ -227,7 +227,7 @@ def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
 
 
 def test_without_a_journal_nothing_is_said_of_a_message_that_no_claim_holds() -> None:
-    assert {title.split()[1] for title in titles(Picture(answer(running(), sees_polls=False)))} == {"held"}
+    assert {*looks(Picture(answer(running(), sees_polls=False)))} == {"held"}
 
 
 def test_a_task_that_was_canceled_before_its_first_run_has_only_an_end() -> None:

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.messages import (
-    MessageLease,
-    message_text,
-    read_message,
-    signature_is_valid,
-)
+from legacy_queue.domain.messages import MessageLease, message_text, read_message, signature_is_valid
+from tests.domain.tasks import TASK_ID
 
-TASK_ID = "dSlITZ4yQgmvxxAi4A8fHQ"
 SECRET, OLD_SECRET = b"the-first-secret-signs", b"an-older-one-verifies"
 SIGNATURES = {
     0: "aqdrk8GNmi2tehZfnRyl2DBmQkIasBKAuPqFlomDAO4=",
@@ -25,17 +20,12 @@ BY_OLD_SECRET = "e6UMvMmq9JF4SWOMbkgTD7yTfI/gcqJqyr9DJc556tg="
 BY_ANOTHER_SECRET = "q5WW6nJiGv0XGiKEiJLhzvPYbJoj8is+BXAjqqKsxIw="
 
 
-def test_an_old_secret_is_accepted_while_it_is_listed() -> None:
-    assert signature_is_valid(BY_OLD_SECRET, TASK_ID, 0, [SECRET, OLD_SECRET])
-    assert signature_is_valid(SIGNATURES[0], TASK_ID, 0, [SECRET, OLD_SECRET])
+def test_a_signature_by_a_listed_secret_is_valid_and_no_other_is() -> None:
+    for right in (SIGNATURES[0], BY_OLD_SECRET):
+        assert signature_is_valid(right, TASK_ID, 0, [SECRET, OLD_SECRET])
     assert not signature_is_valid(BY_OLD_SECRET, TASK_ID, 0, [SECRET])
-
-
-@pytest.mark.parametrize(
-    "signature", ["", BY_ANOTHER_SECRET, SIGNATURES[1], SIGNATURES[0][:-1], SIGNATURES[0].lower(), "é" * 44]
-)
-def test_a_wrong_signature_is_not_valid(signature: str) -> None:
-    assert not signature_is_valid(signature, TASK_ID, 0, [SECRET, OLD_SECRET])
+    for wrong in ("", BY_ANOTHER_SECRET, SIGNATURES[1], SIGNATURES[0][:-1], "é" * 44):
+        assert not signature_is_valid(wrong, TASK_ID, 0, [SECRET, OLD_SECRET])
 
 
 def test_a_message_is_base64_of_json_with_a_number_as_run_id() -> None:
@@ -46,14 +36,13 @@ def test_a_message_is_base64_of_json_with_a_number_as_run_id() -> None:
         assert read_message(message_text(TASK_ID, run_id, SECRET)) == (TASK_ID, run_id, signature)
 
 
-def encoded(json_text: str, encoding: str = "utf-8") -> str:
-    return base64.b64encode(json_text.encode(encoding)).decode()
+def encoded(json_text: str) -> str:
+    return base64.b64encode(json_text.encode()).decode()
 
 
 def wire(**changes: Any) -> str:
-    """A message with some values changed; None leaves a value out."""
-    values = {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1], **changes}
-    return encoded(json.dumps({name: value for name, value in values.items() if value is not None}))
+    """A message with some values changed."""
+    return encoded(json.dumps({"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1], **changes}))
 
 
 NO_MESSAGES = {
@@ -64,7 +53,7 @@ NO_MESSAGES = {
     "nested too deep": encoded("[" * 100_000),
     "a number too long": encoded(f'{{"runId": {"9" * 5000}}}'),
     "a list": encoded("[]"),
-    "without taskId": wire(taskId=None),
+    "without taskId": encoded(f'{{"runId": 1, "signature": "{SIGNATURES[1]}"}}'),
     "a taskId that is a list": wire(taskId=[TASK_ID]),
     "a taskId that is no slugid": wire(taskId="a/b"),
     "a negative runId": wire(runId=-1),

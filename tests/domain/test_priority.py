@@ -42,12 +42,7 @@ def test_the_queues_of_all_shards_have_valid_names_and_the_first_those_without_s
     # printf %s NAME | openssl dgst -sha256 -binary | head -c 15 | base32 | tr A-Z a-z
     ("provisioner_id", "worker_type", "priority", "name"),
     [
-        (
-            "provisioner",
-            "worker-Type_1",
-            "highest",
-            "q-aeqyvxzppuw3etvqd6ypvpqx-24uedbzms6cjwbqkgxpijg6m-7",
-        ),
+        ("provisioner", "worker-Type_1", "highest", "q-aeqyvxzppuw3etvqd6ypvpqx-24uedbzms6cjwbqkgxpijg6m-7"),
         ("a", "WORKER", "lowest", "q-zklycewkdo64v6wcggzzui64-orua5jvkxmg5es72ex3rxelr-1"),
     ],
 )

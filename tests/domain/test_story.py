@@ -17,15 +17,18 @@ from tests.domain.tasks import (
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
+    MS,
     NOW,
     SECOND,
     TASK_ID,
+    ended,
     pending,
     running,
+    shut_down,
     with_last_run,
 )
 
-MS = timedelta(milliseconds=1)
+MESSAGES = [{"taskId": TASK_ID, "runId": 0}]
 
 
 def told(task: Task, *requests: Any) -> list[tuple[str, str]]:
@@ -34,7 +37,7 @@ def told(task: Task, *requests: Any) -> list[tuple[str, str]]:
 
 def test_a_story_has_the_runs_and_the_changes_of_priority() -> None:
     task = running().with_priority("high", NOW + MINUTE)
-    task = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW + HOUR).task
+    task = ended(task, "worker-shutdown", NOW + HOUR)
     until = format_time(NOW + CLAIM_TIMEOUT)
     assert told(task) == [
         ("03:04:05", "defined for provisioner/worker-Type_1, with priority lowest"),
@@ -68,38 +71,32 @@ def test_a_request_is_said_in_one_line(fields: dict[str, Any], words: str | None
 
 def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
     create = request(endpoint="createTask", begun=format_time(NOW), time=format_time(NOW + MS))
-    slow = request(
+    begun, late = format_time(NOW + 5 * SECOND), format_time(NOW + 20 * SECOND)
+    slow = request(endpoint="claimWork", begun=begun, time=late)
         endpoint="claimWork", begun=format_time(NOW + 5 * SECOND), time=format_time(NOW + 20 * SECOND)
     )
     assert next(what for _, what in told(pending(), create)) == "createTask: 200"
     times = [moment.time for moment in story(running(), [slow, request(time=format_time(NOW + HOUR))])]
     assert times == sorted(times)
-    assert times[-2] == slow["begun"]
+    assert times[-2] == begun
 
 
-def test_the_last_worker_may_poll_unseen_where_azure_is_polled() -> None:
-    caller = WorkerRecord.new(("provisioner", "worker-Type_1", "client"), NOW).called(
-        ("pollTaskUrls", ()), NOW
-    )
-    facts = Facts(NOW, {}, [caller], Peeked([], 1), 1, is_proof_required=False, sees_polls=False)
-    [polled] = [wait.sentence for wait in explain(pending(), facts) if wait.situation == "polled"]
-    assert polled.endswith(" ago. Polls of Azure are not shown.")
-
-
-def test_a_message_that_azure_does_not_show_is_not_called_missing() -> None:
-    facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False)
+def test_of_azure_neither_polls_nor_a_hidden_message_are_called_missing() -> None:
+    caller = WorkerRecord.new(("provisioner", "worker-Type_1", "client"), NOW)
+    caller = caller.called(("pollTaskUrls", ()), NOW)
+    facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False, sees_polls=False)
     assert [wait.situation for wait in explain(pending(), facts)] == ["never-polled", "not-shown", "deadline"]
+    waits = {wait.situation: wait.sentence for wait in explain(pending(), replace(facts, callers=[caller]))}
+    assert waits["polled"].endswith(" ago. Polls of Azure are not shown.")
 
 
-@pytest.mark.parametrize(("needed", "is_promised"), [(None, True), (1, False), (2, True)])
-def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that_one_is_missing(
-    needed: int | None, is_promised: bool
-) -> None:
+def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that_one_is_missing() -> None:
     another = PeekedMessage("id", ("another", 0), "lowest", timedelta(0), 0, NOW)
-    facts = Facts(NOW, {}, [], Peeked([another], hidden=0), needed, is_proof_required=False)
-    [missing] = [wait for wait in explain(pending(), facts) if wait.situation == "message-missing"]
-    assert missing.sentence.startswith("Its message is missing. ")
-    assert (missing.until is not None) is is_promised
+    for needed, is_promised in ((None, True), (1, False), (2, True)):
+        facts = Facts(NOW, {}, [], Peeked([another], hidden=0), needed, is_proof_required=False)
+        [missing] = [wait for wait in explain(pending(), facts) if wait.situation == "message-missing"]
+        assert missing.sentence.startswith("Its message is missing. ")
+        assert (missing.until is not None) is is_promised
 
 
 def facts(task: Task, *requests: Any, **more: Any) -> list[dict[str, Any]]:
@@ -123,14 +120,16 @@ def test_a_claim_of_several_tasks_is_until_the_end_that_this_task_has() -> None:
     assert (claim["runId"], claim["takenUntil"]) == (1, format_time(NOW + 2 * HOUR))
 
 
-@pytest.mark.parametrize(("path", "seconds"), [("/q/messages?visibilitytimeout=300&***", 300), ("/q", 30)])
-def test_a_poll_hides_the_message_for_the_time_that_its_url_says_or_half_a_minute(
-    path: str, seconds: int
-) -> None:
-    messages = [{}, {"taskId": "another", "runId": 5}, {"taskId": TASK_ID, "runId": 0}]
-    [poll] = facts(pending(), of_message("azure.receive", MINUTE, messages=messages) | {"path": path})
-    until = format_time(NOW + MINUTE + seconds * SECOND)
-    assert (poll["runId"], poll["message"], poll["hiddenUntil"]) == (0, "hidden", until)
+def test_a_poll_hides_the_message_for_the_time_that_its_url_says_or_half_a_minute() -> None:
+    messages = [{}, {"taskId": "another", "runId": 5}, *MESSAGES]
+    for path, seconds in (("/q/messages?visibilitytimeout=300&***", 300), ("/q", 30)):
+        [poll] = facts(pending(), of_message("azure.receive", MINUTE, messages=messages) | {"path": path})
+        until = format_time(NOW + MINUTE + seconds * SECOND)
+        assert (poll["runId"], poll["message"], poll["hiddenUntil"]) == (0, "hidden", until)
+    slow = of_message("azure.receive", MINUTE, messages=MESSAGES) | {"begun": format_time(NOW - SECOND)}
+    assert told(pending(), slow)[-1] == ("03:05:05", "azure.receive: 200"), "hidden when it is answered"
+    [poll] = facts(running(), of_message("azure.receive", 0 * MS, messages=MESSAGES))
+    assert poll["message"] == "hidden", "though it is claimed in the millisecond of the answer"
 
 
 def test_the_message_of_a_pending_run_is_gone_when_a_worker_deletes_it_or_a_fault_loses_it() -> None:
@@ -143,13 +142,11 @@ def test_the_message_of_a_pending_run_is_gone_when_a_worker_deletes_it_or_a_faul
 
 
 def test_what_happens_to_a_duplicate_says_nothing_of_the_message_that_a_claim_holds() -> None:
-    messages = [{"taskId": TASK_ID, "runId": 0}]
     task = with_last_run(running(), started=NOW + SECOND)
-    times = (timedelta(0), MINUTE, CLAIM_TIMEOUT)
-    polls = [of_message("azure.receive", at, messages=messages) for at in times]
+    polls = [of_message("azure.receive", at, messages=MESSAGES) for at in (0 * MS, MINUTE, CLAIM_TIMEOUT)]
     assert [poll.get("message") for poll in facts(task, *polls)] == ["hidden", None, "hidden"]
-    ended = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW + SECOND * 30).task
-    assert [poll.get("message") for poll in facts(ended, *polls)] == ["hidden", None]
+    retried = ended(task, "worker-shutdown", NOW + SECOND * 30)
+    assert [poll.get("message") for poll in facts(retried, *polls)] == ["hidden", None]
 
 
 def test_the_queue_deletes_the_message_of_a_claimed_task_that_ends_and_of_no_other() -> None:
@@ -157,9 +154,8 @@ def test_the_queue_deletes_the_message_of_a_claimed_task_that_ends_and_of_no_oth
         wires = [moment.to_wire() for moment in story(task)]
         return [wire.get("message") for wire in wires if wire.get("state") in ("completed", "exception")]
 
-    claimed = running()
-    assert last(transitions.resolve(claimed, 0, "completed", "completed", NOW + HOUR).task) == ["gone"]
-    assert last(transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW + HOUR).task) == [None]
+    assert last(ended()) == ["gone"]
+    assert last(shut_down()) == [None]
     assert last(transitions.cancel(pending(), NOW + MINUTE).task) == [None]
 
 
@@ -168,7 +164,6 @@ def clock(begin: timedelta, end: timedelta, what: str = "moved") -> Moment:
 
 
 def test_moves_of_the_clock_before_and_after_the_life_of_a_task_are_left_out() -> None:
-    done = transitions.resolve(running(), 0, "completed", "completed", NOW + HOUR).task
     moves = [
         clock(-MINUTE, timedelta(0), "before"),
         clock(timedelta(0), timedelta(0), "frozen when it was created, or before"),
@@ -176,7 +171,7 @@ def test_moves_of_the_clock_before_and_after_the_life_of_a_task_are_left_out() -
         clock(HOUR, 2 * HOUR, "from its end on"),
         clock(2 * HOUR, 3 * HOUR, "after"),
     ]
-    in_life = [it["what"] for it in facts(done, clock_moves=moves)]
+    in_life = [it["what"] for it in facts(ended(at=NOW + HOUR), clock_moves=moves)]
     assert in_life == ["from its creation on", "from its end on"]
     assert [it["what"] for it in facts(running(), clock_moves=moves)][-1] == "after"
     moves = [clock(MINUTE * number, MINUTE * (number + 1)) for number in range(3)]
@@ -193,10 +188,8 @@ def test_reclaims_in_a_row_stay_apart_since_they_end_differently() -> None:
         )
         for number in (1, 2, 2)
     ]
-    assert [it["what"] for it in facts(running(), *reclaims)] == [
-        "reclaimTask: 200",
-        "reclaimTask: 200 (2 times)",
-    ]
+    said = [it["what"] for it in facts(running(), *reclaims)]
+    assert said == ["reclaimTask: 200", "reclaimTask: 200 (2 times)"]
 
 
 def names(told: list[Moment]) -> list[str]:
@@ -212,18 +205,16 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
     task = with_last_run(running(created=format_time(NOW - MINUTE)), scheduled=NOW, started=NOW)
     for priority in ("high", "low"):
         task = task.with_priority(priority, NOW)
-    task = transitions.resolve(task, 0, "completed", "completed", NOW).task
-    messages = [{"taskId": TASK_ID, "runId": 0}]
+    task = ended(task)
     requests = [
         request(endpoint="changeTaskPriority"),
-        of_message("azure.receive", timedelta(0), messages=messages, runId=0),
+        of_message("azure.receive", 0 * MS, messages=MESSAGES, runId=0),
         request(endpoint="claimTask", runId=0, status=409),
-        of_message("claimTask", timedelta(0), runId=0),
-        of_message("azure.delete", timedelta(0), status=204, runId=0),
+        request(endpoint="claimTask", runId=0),
+        of_message("azure.delete", 0 * MS, status=204, runId=0),
         request(endpoint="changeTaskPriority"),
         request(endpoint="createArtifact", runId=0),
-        request(endpoint="upload", runId=0),
-        of_message("reportCompleted", timedelta(0), runId=0),
+        request(endpoint="reportCompleted", runId=0),
     ]
     told = story(task, requests, clock_moves=moves)
     assert names(told)[1:] == [
@@ -239,7 +230,6 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
         "changeTaskPriority",
         "priority changed from high to low",
         "createArtifact",
-        "upload",
         "reportCompleted",
         "run 0 is completed",
         "released",
@@ -247,18 +237,9 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
     messages_told = [moment.facts["message"] for moment in told if "message" in moment.facts]
     assert list(dict.fromkeys(messages_told)) == ["visible", "hidden", "held", "gone"]
     event = Moment(now, "task-pending published", "event")
-    told = story(
-        transitions.rerun(task, NOW).task, [*requests, request(endpoint="rerunTask")], events=[event]
-    )
+    requests.append(request(endpoint="rerunTask"))
+    told = story(transitions.rerun(task, NOW).task, requests, events=[event])
     assert names(told)[-4:] == ["run 0 is completed", "rerunTask", "run 1 is pending", event.what]
-
-
-def test_a_poll_hides_the_message_when_it_is_answered() -> None:
-    messages = [{"taskId": TASK_ID, "runId": 0}]
-    slow = of_message("azure.receive", MINUTE, messages=messages) | {"begun": format_time(NOW - SECOND)}
-    assert told(pending(), slow)[-1] == ("03:05:05", "azure.receive: 200")
-    [poll] = facts(running(), of_message("azure.receive", timedelta(0), messages=messages))
-    assert poll["message"] == "hidden", "though it is claimed in the millisecond of the answer"
 
 
 def test_a_message_of_a_changed_priority_is_visible_in_the_other_queue() -> None:

@@ -34,9 +34,8 @@ def test_an_expired_ticket_or_another_text_than_the_signed_one_is_refused() -> N
             Ticket.verified(changed, signature, SECRETS, NOW)
 
 
-@pytest.mark.parametrize(
-    "signature",
-    [
+def test_a_signature_of_no_listed_secret_is_refused() -> None:
+    for wrong in (
         "",
         "ä",
         ticket_signature(WHOLE.text(), b"another secret"),
@@ -44,8 +43,6 @@ def test_an_expired_ticket_or_another_text_than_the_signed_one_is_refused() -> N
         ticket_signature(WHOLE.text(), SECRET)[:-1],
         message_signature(TASK_ID, 0, SECRET),
         hmac.new(SECRET, WHOLE.text().encode(), hashlib.sha256).hexdigest(),
-    ],
-)
-def test_a_signature_of_no_listed_secret_is_refused(signature: str) -> None:
-    with pytest.raises(AuthorizationFailed, match="not signed"):
-        Ticket.verified(WHOLE.text(), signature, SECRETS, NOW)
+    ):
+        with pytest.raises(AuthorizationFailed, match="not signed"):
+            Ticket.verified(WHOLE.text(), wrong, SECRETS, NOW)

@@ -26,14 +26,15 @@ from tests.domain.tasks import (
     POLLED,
     SECOND,
     definition,
+    ended,
     pending,
     running,
+    shut_down,
 )
 
 DEADLINE = NOW + DAY
 TAKEN_UNTIL = NOW + CLAIM_TIMEOUT
 QUEUE = WorkQueue("provisioner", "worker-Type_1", "lowest")
-OTHER = MessageLease("message-2", "receipt-9")
 
 
 def claim(
@@ -51,15 +52,6 @@ def reclaim(task: Task, now: datetime, run_id: int = 0) -> Outcome:
     return transitions.reclaim(task, run_id, CLAIM_TIMEOUT, now)
 
 
-def change(task: Task, priority: str = "high", after: timedelta = MINUTE) -> Outcome:
-    return transitions.change_priority(task, priority, NOW + after)
-
-
-def resolved(reason: str, task: Task | None = None, state: str = "exception") -> Task:
-    task = task or running()
-    return transitions.resolve(task, len(task.runs) - 1, state, reason, NOW + MINUTE).task
-
-
 def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
@@ -70,17 +62,16 @@ def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both()
 
 
 def test_a_failed_task_satisfies_only_dependents_that_require_its_resolution() -> None:
-    failed = resolved("failed", state="failed")
+    failed = ended(how="failed")
     assert (failed.satisfies("all-completed"), failed.satisfies("all-resolved")) == (False, True)
-    assert not resolved("worker-shutdown").satisfies("all-resolved")
+    assert not shut_down().satisfies("all-resolved")
 
 
-@pytest.mark.parametrize(("runs", "retries_left"), [(1, 5), (44, 5), (45, 4), (49, 0)])
-def test_a_rerun_gives_all_retries_that_the_limit_of_50_runs_allows(runs: int, retries_left: int) -> None:
-    done = resolved("completed", state="completed")
-    runs_before = tuple(replace(done.runs[0], run_id=run_id) for run_id in range(runs))
-    task = replace(done, runs=runs_before, retries_left=0)
-    assert transitions.rerun(task, NOW + HOUR).task.retries_left == retries_left
+def test_a_rerun_gives_all_retries_that_the_limit_of_50_runs_allows() -> None:
+    for runs, retries_left in ((1, 5), (44, 5), (45, 4), (49, 0)):
+        runs_before = tuple(replace(ended().runs[0], run_id=run_id) for run_id in range(runs))
+        task = replace(ended(), runs=runs_before, retries_left=0)
+        assert transitions.rerun(task, NOW + HOUR).task.retries_left == retries_left
 
 
 @pytest.mark.parametrize(
@@ -99,14 +90,11 @@ def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message(
     assert (outcome.hold, outcome.message_effect) == (hold, effect)
 
 
-@pytest.mark.parametrize(
-    ("task", "lease"), [(running(), HELD), (running(), None), (replace(running(), held=None), OTHER)]
-)
-def test_claiming_with_the_held_message_too_early_is_service_unavailable(
-    task: Task, lease: MessageLease | None
-) -> None:
-    with pytest.raises(ServiceUnavailable, match=r"is claimed until 2030-01-02T03:24:05\.678Z"):
-        claim(task, 1, BOB, lease, TAKEN_UNTIL - MS)
+def test_claiming_with_the_held_message_too_early_is_service_unavailable() -> None:
+    other = MessageLease("message-2", "receipt-9")
+    for task, lease in ((running(), HELD), (running(), None), (replace(running(), held=None), other)):
+        with pytest.raises(ServiceUnavailable, match=r"is claimed until 2030-01-02T03:24:05\.678Z"):
+            claim(task, 1, BOB, lease, TAKEN_UNTIL - MS)
 
 
 def test_a_reclaim_never_shortens_a_claim() -> None:
@@ -135,25 +123,20 @@ def test_a_retriable_exception_is_retried_while_retries_are_left(reason: str, cr
     assert (outcome.task.retries_left, outcome.task.held) == (0, None)
     assert outcome.message_effect == Offer(1, HELD)
     last = claim(outcome.task, 1, BOB, lease=None).task
-    assert resolved(reason, last).state == "exception"
+    assert ended(last, reason).state == "exception"
     of_50_runs = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
-    assert resolved(reason, of_50_runs).state == "exception"
+    assert ended(of_50_runs, reason).state == "exception"
 
 
-def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
-    task = resolved("worker-shutdown")
+def test_a_repeated_report_offers_the_retry_again_while_it_is_pending_and_no_run_of_a_rerun() -> None:
+    task = shut_down()
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
     assert (again.task, again.hold, again.message_effect) == (task, None, Offer(1))
     claimed = claim(task, 1, BOB).task
-    assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
-    second = resolved("worker-shutdown", claimed)
-    assert transitions.resolve(second, 0, "exception", "worker-shutdown", NOW) == Outcome(second)
-
-
-def test_a_repeated_report_says_nothing_of_a_run_that_a_rerun_created() -> None:
-    task = resolved("worker-shutdown", replace(running(), retries_left=0))
-    rerun = transitions.rerun(task, NOW + HOUR).task
-    assert transitions.resolve(rerun, 0, "exception", "worker-shutdown", NOW) == Outcome(rerun)
+    without_retries = ended(replace(running(), retries_left=0), "worker-shutdown")
+    rerun = transitions.rerun(without_retries, NOW + HOUR).task
+    for later in (claimed, ended(claimed, "worker-shutdown"), rerun):
+        assert transitions.resolve(later, 0, "exception", "worker-shutdown", NOW) == Outcome(later)
 
 
 def test_the_run_after_an_expired_claim_is_a_retry() -> None:
@@ -163,9 +146,10 @@ def test_the_run_after_an_expired_claim_is_a_retry() -> None:
 
 
 def test_the_held_message_moves_to_the_new_queue_and_is_only_deleted_near_the_deadline() -> None:
-    outcome = change(running())
+    outcome = transitions.change_priority(running(), "high", NOW + MINUTE)
     assert (outcome.hold, outcome.message_effect) == (Hold(1, TAKEN_UNTIL, None), DeleteMessage(HELD, QUEUE))
-    outcome = change(running(deadline=format_time(TAKEN_UNTIL)))
+    near = running(deadline=format_time(TAKEN_UNTIL))
+    outcome = transitions.change_priority(near, "high", NOW + MINUTE)
     assert (outcome.hold, outcome.task.held) == (None, None)
     assert outcome.message_effect == DeleteMessage(HELD, QUEUE)
 
@@ -173,17 +157,16 @@ def test_the_held_message_moves_to_the_new_queue_and_is_only_deleted_near_the_de
 def test_the_last_fifty_changes_are_kept() -> None:
     task = pending()
     for number in range(51):
-        task = change(task, ("high", "low")[number % 2], number * SECOND).task
+        task = transitions.change_priority(task, ("high", "low")[number % 2], NOW + number * SECOND).task
     assert len(task.priority_changes) == 50
     assert task.priority_changes[0] == PriorityChange("high", "low", NOW + SECOND)
 
 
 def test_a_released_retry_is_pending_and_its_message_offered() -> None:
-    task = resolved("worker-shutdown")
+    task = shut_down()
     claimed = replace(claim(task, 1).task, held=HELD)
     released = transitions.release_claim(claimed, 1, ALICE, TAKEN_UNTIL)
     assert (released.task, released.message_effect) == (task, Offer(1, HELD))
-    earlier = transitions.release_claim(claimed, 0, ALICE, TAKEN_UNTIL)
-    assert earlier == Outcome(claimed)
+    assert transitions.release_claim(claimed, 0, ALICE, TAKEN_UNTIL) == Outcome(claimed)
     reclaimed = reclaim(running(), NOW + MS).task
     assert transitions.release_claim(reclaimed, 0, ALICE, TAKEN_UNTIL) == Outcome(reclaimed)

@@ -1,25 +1,17 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import CallKind, Calls, RecordPath, WorkerRecord, with_polls
+from tests.domain.tasks import DAY, HOUR, NOW, SECOND
 
-NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 PROVISIONER: RecordPath = ("provisioner",)
 WORKER_TYPE: RecordPath = ("provisioner", "type")
 WORKER: RecordPath = ("provisioner", "type", "group", "worker")
-ACTION = {
-    "name": "kill",
-    "title": "Kill it",
-    "context": "worker",
-    "url": "https://example.com/<workerId>",
-    "method": "DELETE",
-    "description": "Ends the machine",
-}
+ACTION = {"name": "kill", "title": "Kill it"}
 
 
 def claimed(record: WorkerRecord, *task_ids: str, at: datetime = NOW) -> WorkerRecord:
@@ -51,7 +43,6 @@ def test_the_last_20_claims_are_kept_once_each_and_the_oldest_first() -> None:
         ({"expires": format_time(NOW + 99 * DAY)}, {"expires": NOW + 99 * DAY}),
         ({"expires": format_time(NOW - DAY)}, {"expires": NOW}),
     ],
-    ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
 def test_a_declaration_changes_only_the_fields_that_it_gives(
     body: dict[str, Any], changed: dict[str, Any]
@@ -76,16 +67,15 @@ def test_activity_never_moves_expires_or_last_active_back_and_a_declaration_is_a
     assert kept.active(NOW - SECOND).last_active == NOW
     for path in (PROVISIONER, WORKER_TYPE, WORKER):  # of others than workers, six hours after the last
         record = WorkerRecord.new(path, NOW)
-        soon, later = NOW + timedelta(hours=6), NOW + timedelta(hours=6) + SECOND
+        soon, later = NOW + 6 * HOUR, NOW + 6 * HOUR + SECOND
         assert record.active_by_declaration(soon) == (record.active(soon) if path == WORKER else record)
         assert record.active_by_declaration(later) == record.active(later)
 
 
 def test_activity_is_recorded_in_each_half_hour_of_the_day() -> None:
     record = WorkerRecord.new(WORKER, NOW.replace(minute=30, second=0, microsecond=0))
-    assert record.is_active_in(record.last_active + timedelta(minutes=30) - SECOND)
-    assert not record.is_active_in(record.last_active + timedelta(minutes=30))
-    assert not record.is_active_in(record.last_active - SECOND)
+    seconds = {-1: False, 0: True, 30 * 60 - 1: True, 30 * 60: False}
+    assert {it: record.is_active_in(record.last_active + it * SECOND) for it in seconds} == seconds
 
 
 def test_calls_are_counted_by_kind_until_ten_days_after_the_last() -> None:
