@@ -73,8 +73,6 @@ def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
     create = request(endpoint="createTask", begun=format_time(NOW), time=format_time(NOW + MS))
     begun, late = format_time(NOW + 5 * SECOND), format_time(NOW + 20 * SECOND)
     slow = request(endpoint="claimWork", begun=begun, time=late)
-        endpoint="claimWork", begun=format_time(NOW + 5 * SECOND), time=format_time(NOW + 20 * SECOND)
-    )
     assert next(what for _, what in told(pending(), create)) == "createTask: 200"
     times = [moment.time for moment in story(running(), [slow, request(time=format_time(NOW + HOUR))])]
     assert times == sorted(times)
