@@ -70,7 +70,7 @@ class Terminal:
         """The file of the step's output, ``last`` if it prints nothing. Raises AssertionError."""
         text = _PORT.sub(lambda match: match[1] + str(self._port(match[2])), step.text)
         if step.mark == "stop":
-            self._stop(*self._background.popitem())
+            self._stop()
         elif step.mark.startswith("file "):
             (self._folder / "scratch" / step.mark.removeprefix("file ")).write_text(text)
         elif step.is_output:
@@ -91,11 +91,8 @@ class Terminal:
     def _use(self, text: str) -> None:
         """What the page installs is installed here, in the same version."""
         for name, version in re.findall(r"pip install ([\w-]+)==(\S+)", text):
-            [home] = [
-                folder
-                for folder in PYTHONS
-                if [*folder.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
-            ]
+            installed = f"lib/python*/site-packages/{name}-{version}.dist-info"
+            [home] = [folder for folder in PYTHONS if [*folder.glob(installed)]]
             self._send(f'PATH="{home / "bin"}:$PATH"')
         for name, version in re.findall(r"npm install ([\w-]+)@(\S+)", text):
             module = CLIENTS / "node_modules" / f"{name}-{version.partition('.')[0]}"
@@ -152,7 +149,8 @@ class Terminal:
             self._ports[number] = free_port()
         return self._ports[number]
 
-    def _stop(self, _output: Path, group: int) -> None:
+    def _stop(self) -> None:
+        _, group = self._background.popitem()
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGTERM)
         wait_until(lambda: not self._is_alive(group))
@@ -164,7 +162,7 @@ class Terminal:
         """End everything that the page has started."""
         try:
             while self._background:
-                self._stop(*self._background.popitem())
+                self._stop()
         finally:
             for pid in self._started():
                 with suppress(ProcessLookupError):

@@ -17,13 +17,8 @@ from legacy_queue.http.views import EndpointViews
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from tests.http import calls
 
-ROOT = Path(__file__).parents[2]
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-
-
-def fences(language: str) -> list[str]:
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
-    return [textwrap.dedent(text) for _, text in found]
+CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+FENCES = re.findall(r"^ *```python\n(.*?)^ *```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
 
 
 class Extended(calls.Queue):
@@ -32,16 +27,15 @@ class Extended(calls.Queue):
     def __init__(self, added: Endpoint) -> None:
         super().__init__()
         server = self.server
-        settings = self.settings
-        authenticator = Authenticator({client.client_id: client for client in settings.clients}, Roles({}))
+        clients = {client.client_id: client for client in self.settings.clients}
         without_faults = FaultInjection(FaultRegistry(()), server.services.stopping)
-        views = EndpointViews(server.services, authenticator, without_faults)
+        views = EndpointViews(server.services, Authenticator(clients, Roles({})), without_faults)
         assert isinstance(server.app, Flask)
         views.add_to(server.app, [added], has_prefix=True)
 
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    declaration, its_test = fences("python")
+    declaration, its_test = map(textwrap.dedent, FENCES)
     names: dict[str, Any] = dict(vars(tasks))
     exec(declaration, names)
     added = names["abandon_task"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import Page, read
+from tests.docs.page import read
 from tests.docs.terminal import ROOT, Terminal
 from tests.system.processes import Server, serve
 
@@ -23,26 +23,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def offered(page: Page, request: pytest.FixtureRequest) -> tuple[dict[str, str], dict[str, int]]:
-    """The variables and the ports of the servers that the page needs."""
-    env, ports = {}, {}
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_everything_on_the_page_works_in_order(
+    path: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page, env, ports = read(path), {}, {}
     if "server" in page.needs:
         running = request.getfixturevalue("server")
         env["LEGACY_QUEUE_DATA_DIR"] = str(running.data_dir)
         ports["8080"] = int(running.root_url.rpartition(":")[2])
     if "rabbitmq" in page.needs:
         env["AMQP_URL"] = request.getfixturevalue("rabbitmq").url
-    return env, ports
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_everything_on_the_page_works_in_order(
-    path: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    page = read(path)
     if page.steps:
-        with closing(Terminal(tmp_path, *offered(page, request))) as terminal:
+        with closing(Terminal(tmp_path, env, ports)) as terminal:
             printed = None
             for step in page.steps:
                 printed = terminal.take(step, printed)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -49,16 +48,17 @@ asyncio.run(main())
 """
 
 
-def samples(language: str, word: str) -> list[str]:
-    return [step.text for step in PAGE.steps if step.language == language and word in step.text]
+def sample(language: str, word: str) -> str:
+    [found] = [step.text for step in PAGE.steps if step.language == language and word in step.text]
+    return found
 
 
 def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
-    [sample] = samples("yaml", "task_script")
-    (tmp_path / "scriptworker.yaml").write_text(sample)
+    settings = sample("yaml", "task_script")
+    (tmp_path / "scriptworker.yaml").write_text(settings)
     clients = {CLIENT["clientId"]: {"accessToken": CLIENT["accessToken"], "scopes": ["*"]}}
     env = {"LEGACY_QUEUE_CLIENTS": json.dumps(clients)}
-    names = yaml.safe_load(sample)
+    names = yaml.safe_load(settings)
     with serve(tmp_path / "server", "--storage", "memory", env=env) as server:
         queue = Queue(server, CLIENT)
         task_id = queue.create(provisionerId=names["provisioner_id"], workerType=names["worker_type"])
@@ -79,20 +79,17 @@ def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
 
 def test_generic_worker_can_do_all_its_calls_with_the_scopes_of_the_page() -> None:
     """It signs them all with its own credentials."""
-    [settings] = samples("toml", "clients.my-workers")
-    own = tomllib.loads(settings)["clients"]["my-workers"]
+    own = tomllib.loads(sample("toml", "clients.my-workers"))["clients"]["my-workers"]
     queue = HttpQueue(Client("my-workers", own["accessToken"], tuple(own["scopes"])))
     credentials = Credentials("my-workers", own["accessToken"])
     pool = {"provisionerId": "my-provisioner", "workerType": "my-worker"}
     worker = {"workerGroup": "my-group", "workerId": "my-generic-worker-1"}
     run = {"taskId": queue.create(**pool), "runId": 0}
-    artifact = artifact_body("s3")
-    calls: list[tuple[str, dict[str, Any], Any]] = [
-        ("pollTaskUrls", pool, None),
-        ("claimTask", run, worker),
-        ("reclaimTask", run, None),
-        ("createArtifact", {**run, "name": "public/logs/live.log"}, artifact),
-        ("reportCompleted", run, None),
-    ]
-    answers = [queue.call(name, body, credentials, **params).status_code for name, params, body in calls]
-    assert answers == [200] * len(calls)
+    for name, body, params in (
+        ("pollTaskUrls", None, pool),
+        ("claimTask", worker, run),
+        ("reclaimTask", None, run),
+        ("createArtifact", artifact_body("s3"), {**run, "name": "public/logs/live.log"}),
+        ("reportCompleted", None, run),
+    ):
+        assert queue.call(name, body, credentials, **params).status_code == 200
