@@ -13,7 +13,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.ports import Broker, Clock, Waiter
+from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
@@ -97,7 +97,7 @@ class Harness:
         storage = intercept_storage(with_stores(storage, timers=timers), intercept)
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
-        broker = intercept_port(Broker, self.broker, intercept, "broker.")
+        broker = intercept_port(self.broker, intercept, "broker.")
         changed = replace(SETTINGS, proof_required=self._required, **settings)
         waiter, clock = waiter or SystemWaiter(), clock or self.clock
         return Services(storage, broker, clock, waiter, changed, SequentialExecutor)

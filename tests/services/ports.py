@@ -13,21 +13,11 @@ from legacy_queue.domain.topics import topic_regex
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.events.event_feed import EventFeed, FedEvent
-from legacy_queue.stores import (
-    ArtifactStore,
-    Blobs,
-    DependencyStore,
-    GroupStore,
-    LeaseStore,
-    Storage,
-    TaskStore,
-    TimerStore,
-    WorkerStore,
-    WorkQueues,
-)
+from legacy_queue.stores import Storage, TaskStore
 
 Port = TypeVar("Port")
 Intercept = Callable[[str, Callable[[], Any]], Any]  # is given the method's name and the call
+Deed = BaseException | Callable[[], object] | None
 
 _FOLLOW_WAIT = 0.02  # seconds between two looks for new events
 
@@ -106,18 +96,19 @@ class FakeBroker(Broker):
 def _remote_methods(kind: type) -> frozenset[str]:
     """The public methods of a store or port, but for those that only read memory of the process."""
     local = ("recall", "begin_open_tasks", "knows_age")
-    return frozenset(name for name in dir(kind) if not name.startswith("_") and name not in local)
+    names = (name for name in dir(kind) if not name.startswith("_") and name not in local)
+    return frozenset(name for name in names if callable(getattr(kind, name)))
 
 
 class _Port:
     """Passes each remote method to ``intercept`` under the name ``<prefix><method>``."""
 
-    def __init__(self, kind: type, port: object, intercept: Intercept, prefix: str) -> None:
-        self._kind, self._port, self._intercept, self._prefix = kind, port, intercept, prefix
+    def __init__(self, port: Any, intercept: Intercept, prefix: str) -> None:
+        self._port, self._intercept, self._prefix = port, intercept, prefix
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
-        if name not in _remote_methods(self._kind):
+        if name not in _remote_methods(type(self._port)):
             return method
         intercept, full_name = self._intercept, self._prefix + name
         wrapper = lambda *args, **more: intercept(full_name, lambda: method(*args, **more))  # noqa: E731
@@ -125,9 +116,9 @@ class _Port:
         return wrapper
 
 
-def intercept_port(kind: type, port: Port, intercept: Intercept, prefix: str = "") -> Port:
+def intercept_port(port: Port, intercept: Intercept, prefix: str = "") -> Port:
     """The same port or store, with each call passed to ``intercept``."""
-    return cast(Port, _Port(kind, port, intercept, prefix))
+    return cast(Port, _Port(port, intercept, prefix))
 
 
 class SequentialExecutor(Executor):
@@ -164,18 +155,12 @@ def with_stores(storage: Storage, **stores: object) -> Storage:
 
 def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
     """A copy of the storage with each call of its stores passed to ``intercept``."""
-    return with_stores(
-        storage,
-        tasks=intercept_port(TaskStore, storage.tasks, intercept),
-        groups=intercept_port(GroupStore, storage.groups, intercept),
-        work_queues=intercept_port(WorkQueues, storage.work_queues, intercept),
-        dependencies=intercept_port(DependencyStore, storage.dependencies, intercept, "dependency."),
-        timers=intercept_port(TimerStore, storage.timers, intercept, "timer."),
-        leases=intercept_port(LeaseStore, storage.leases, intercept, "lease."),
-        artifacts=intercept_port(ArtifactStore, storage.artifacts, intercept, "artifact."),
-        blobs=intercept_port(Blobs, storage.blobs, intercept, "blob."),
-        workers=intercept_port(WorkerStore, storage.workers, intercept, "worker."),
-    )
+    prefixes = {"tasks": "", "groups": "", "work_queues": "", "dependencies": "dependency."}
+    prefixes |= {name: f"{name[:-1]}." for name in ("timers", "leases", "artifacts", "blobs", "workers")}
+    ports = {
+        name: intercept_port(getattr(storage, name), intercept, prefix) for name, prefix in prefixes.items()
+    }
+    return with_stores(storage, **ports)
 
 
 def call_through(_name: str, call: Callable[[], Any]) -> Any:
@@ -198,19 +183,12 @@ class Crash(BaseException):
 
 
 class FaultAt:
-    """Runs ``before`` or ``after`` at intercepted call number ``call`` (from 0), of any method or of ``of``.
+    """At call number ``call`` (from 0), of any method or of ``of``: calls or raises ``before``, ``after``.
 
     After a Crash each further call fails too: no ``finally`` or ``except`` of the code changes anything.
     """
 
-    def __init__(
-        self,
-        call: int,
-        *,
-        of: str = "",
-        before: Callable[[], object] | None = None,
-        after: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, call: int, *, of: str = "", before: Deed = None, after: Deed = None) -> None:
         self._left, self._of, self._before, self._after = call, of, before, after
         self._crash: Crash | None = None
         self.happened = False
@@ -225,19 +203,16 @@ class FaultAt:
             return call()
         self.happened = True
         try:
-            if self._before:
-                self._before()
+            self._do(self._before)
             result = call()
-            if self._after:
-                self._after()
+            self._do(self._after)
         except Crash as crash:
             self._crash = crash
             raise
         return result
 
-
-def failing(error: BaseException) -> Callable[[], None]:
-    def fail() -> None:
-        raise error
-
-    return fail
+    def _do(self, deed: Deed) -> None:
+        if isinstance(deed, BaseException):
+            raise deed
+        if deed:
+            deed()

@@ -81,9 +81,7 @@ def test_an_upload_after_the_task_is_resolved_is_not_stored(harness: Harness) ->
 
 
 @pytest.mark.parametrize("now", ["reference", "blob", "parts", "expired"])
-def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(
-    harness: Harness, now: str
-) -> None:
+def test_an_old_upload_url_stores_only_what_the_present_artifact_takes(harness: Harness, now: str) -> None:
     """The artifact expired and was created again while its URL was good, which takes a wrong clock."""
     task_id = harness.claimed()
     url = url_of(harness, task_id)
@@ -111,7 +109,7 @@ def parts_of(size: int, count: int) -> dict[str, Any]:
     return body("blob", contentLength=length, contentSha256=sha256(b"whole"), parts=parts)
 
 
-def test_parts_that_the_storage_cannot_join_are_refused_when_the_artifact_is_created(
+def test_parts_that_storage_cannot_join_are_refused_when_the_artifact_is_created(
     harness: Harness,
 ) -> None:
     task_id = harness.claimed()
@@ -128,9 +126,7 @@ def put_part(harness: Harness, task_id: str) -> str:
     return str(url)
 
 
-def test_uploads_that_leave_too_many_blocks_are_refused(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uploads_that_leave_too_many_blocks_fail(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(harness.account.container), "max_blocks", 4)
     task_id = harness.claimed()
     put_part(harness, task_id)
@@ -161,7 +157,7 @@ def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_a
     assert len(found.uncommitted if found else []) == blocks
 
 
-def test_blocks_of_a_task_that_is_gone_and_foreign_blocks_are_discarded_page_by_page(
+def test_blocks_of_tasks_that_are_gone_and_foreign_ones_are_discarded_page_by_page(
     harness: Harness,
 ) -> None:
     container = harness.account.container

@@ -25,7 +25,7 @@ from tests.services.artifact_calls import (
     upload,
 )
 from tests.services.harness import Harness
-from tests.services.ports import CallRecorder, Crash, FaultAt, failing
+from tests.services.ports import CallRecorder, Crash, FaultAt
 
 DRIFT = 15 * MINUTE
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
@@ -67,7 +67,7 @@ def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
     task_id = harness.claimed()
     with_bytes(harness, task_id, "blob")
     harness.kill_process()
-    dies = harness.replica(FaultAt(0, of=write, after=failing(Crash())))
+    dies = harness.replica(FaultAt(0, of=write, after=Crash()))
     complete = partial(dies.artifacts.complete, task_id, 0, name, [etag(CONTENT)])
     call = complete if name == NAME else partial(create, harness, task_id, "s3", name, dies)
     with pytest.raises(Crash):
@@ -103,7 +103,7 @@ def test_a_pass_removes_the_other_artifacts_if_one_fails(harness: Harness, call:
     for number in range(3):
         create(harness, task_id, name=f"{number}")
     harness.clock.advance(HOUR + DRIFT + SECOND)
-    refusing = FaultAt(1, of=call, before=failing(ZeroDivisionError("it is held fast")))
+    refusing = FaultAt(1, of=call, before=ZeroDivisionError("it is held fast"))
     with capture_logs() as logs:
         assert harness.replica(refusing).artifacts.remove_expired("", 10, None) is None
     (entry,) = [entry for entry in logs if entry["event"] == "artifact-not-removed"]
@@ -117,7 +117,7 @@ def test_a_pass_removes_the_other_artifacts_if_one_fails(harness: Harness, call:
 def test_a_pass_ends_while_storage_is_away(harness: Harness) -> None:
     with_bytes(harness, harness.claimed(), "azure")
     harness.clock.advance(HOUR + DRIFT + SECOND)
-    away = FaultAt(0, of="blob.remove", before=failing(ServiceUnavailable("storage is away")))
+    away = FaultAt(0, of="blob.remove", before=ServiceUnavailable("storage is away"))
     with pytest.raises(ServiceUnavailable):
         harness.replica(away).artifacts.remove_expired("", 10, None)
 

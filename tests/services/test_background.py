@@ -21,11 +21,10 @@ from legacy_queue.services.gate import Gate
 from legacy_queue.services.recovery.background import Background
 from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
-from legacy_queue.stores import LeaseStore
 from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import PREFIX, FakeEvent, Harness, Logs
-from tests.services.ports import FaultAt, failing, intercept_port
+from tests.services.ports import FaultAt, intercept_port
 from tests.system.processes import wait_until
 
 OFTEN = Pace(*[SECOND / 100] * 4)
@@ -115,11 +114,9 @@ def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(logs: Logs) -
     assert "background-restarted" in [entry["event"] for entry in logs]
 
 
-def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
-    harness: Harness, logs: Logs
-) -> None:
+def test_a_process_stops_while_storage_is_away_and_timers_fire_later(harness: Harness, logs: Logs) -> None:
     """Its timer fires later, and publishes the events again."""
-    away = FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
+    away = FaultAt(1, of="timer.put", before=ServiceUnavailable("storage is away"))
     harness.services = harness.replica(away)
     background = harness.services.background(OFTEN)
     task_id = harness.claimed()
@@ -195,7 +192,7 @@ def processes() -> Processes:
     return Processes()
 
 
-def test_a_job_is_done_page_by_page_with_a_pause_as_long_as_the_page_took_or_shorter(
+def test_a_job_is_done_by_pages_with_a_pause_as_long_as_the_page_took_or_shorter(
     processes: Processes,
 ) -> None:
     took = iter([0.0, 0.03, 3.0, 0.0])
@@ -240,27 +237,6 @@ def test_another_process_continues_the_job_of_a_dead_process(processes: Processe
     assert second.done[2:][0] == ("", PAGE, NOW)  # when the first process began
 
 
-@pytest.mark.parametrize(
-    ("error", "logged"),
-    [
-        (ServiceUnavailable("storage is away"), set()),
-        (BrokerAway(), {"periodic-job-delayed"}),
-        (ValueError("a defect"), {"periodic-job-failed"}),
-    ],
-    ids=repr,
-)
-def test_the_other_jobs_are_done_after_a_job_fails(
-    processes: Processes, error: Exception, logged: set[str], logs: Logs
-) -> None:
-    def fail(_after: str) -> None:
-        raise error
-
-    pages = Pages(2)
-    processes.periodic_jobs(Pages(1, fail), pages).run(FakeEvent(processes.clock, NOW + 10 * MINUTE), Gate())
-    assert len(pages.done) == 2
-    assert {entry["event"] for entry in logs} == logged
-
-
 def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harness) -> None:
     required = harness.create(expires=format_time(NOW + 20 * DAY))
     group, expires = slugid(), format_time(NOW + 2 * DAY)
@@ -281,19 +257,28 @@ def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harne
     assert not any(metadata for _, metadata in harness.account.queues(""))
 
 
-def test_a_job_that_fails_begins_anew_a_minute_later(processes: Processes, logs: Logs) -> None:
+@pytest.mark.parametrize(
+    ("error", "again", "logged"),
+    [
+        (ServiceUnavailable("storage is away"), [], []),
+        (BrokerAway(), [""], [("periodic-job-delayed", "job 0")]),
+        (ValueError("a defect"), [""], [("periodic-job-failed", "job 0")]),
+    ],
+    ids=repr,
+)
+def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_are_done(
+    processes: Processes, error: Exception, again: list[str], logged: list[tuple[str, str]], logs: Logs
+) -> None:
+    errors = [error]
+
     def fails(after: str) -> None:
-        if after == "page 1" and not logs:
-            raise ValueError("a defect")
+        if after == "page 1" and errors:
+            raise errors.pop()
 
     first, other = Pages(3, fails), Pages(1)
-    periodic_jobs = processes.periodic_jobs(first, other)
-    assert processes.do(periodic_jobs) <= MINUTE
-    assert len(other.done) == 1
-    assert [(entry["event"], entry["job"]) for entry in logs] == [("periodic-job-failed", "job 0")]
-    processes.clock.advance(MINUTE)
-    processes.do(periodic_jobs)
-    assert first.pages == ["", "", "page 1", "page 2"]
+    processes.periodic_jobs(first, other).run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
+    assert (first.pages, len(other.done)) == (["", *again, "page 1", "page 2"], 1)
+    assert [(entry["event"], entry["job"]) for entry in logs if "job" in entry] == logged
 
 
 def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(processes: Processes) -> None:
@@ -309,8 +294,8 @@ def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(p
 
 
 def test_jobs_go_on_after_a_lease_could_not_be_acquired(processes: Processes, logs: Logs) -> None:
-    fault = FaultAt(0, of="acquire", before=failing(ValueError("a defect")))
-    leases = intercept_port(LeaseStore, processes.leases, fault)
+    fault = FaultAt(0, of="acquire", before=ValueError("a defect"))
+    leases = intercept_port(processes.leases, fault)
     pages = Pages(1)
     periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock, SystemWaiter())
     periodic_jobs.run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())

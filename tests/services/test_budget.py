@@ -35,12 +35,10 @@ class Metered:
         self.names: list[str] = []
 
     def table(self, name: str) -> Table:
-        return intercept_port(
-            Table, self._account.table(name), self._operate, f"{name.removeprefix(self._prefix)}."
-        )
+        return intercept_port(self._account.table(name), self._operate, f"{name.removeprefix(self._prefix)}.")
 
     def queue(self, name: str) -> Queue:
-        return intercept_port(Queue, self._account.queue(name), self._operate, "work.")
+        return intercept_port(self._account.queue(name), self._operate, "work.")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._account, name)

@@ -19,7 +19,7 @@ from legacy_queue.services.claim_work.work_poller import POLL_LEASE
 from legacy_queue.services.composition import Services
 from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, MS, SECOND, task_body
 from tests.services.harness import PREFIX, PROVISIONER, QUEUE, SECRET, WORKER_TYPE, Harness
-from tests.services.ports import CallRecorder, FaultAt, failing
+from tests.services.ports import CallRecorder, FaultAt
 from tests.system.processes import wait_until
 
 NO_DELAY = timedelta(0)
@@ -76,9 +76,7 @@ def test_a_new_task_wakes_waiting_requests() -> None:
 
 @each_error
 @pytest.mark.parametrize("step", ["receive", "worker.load"])
-def test_a_step_that_fails_after_a_claim_hides_no_claim(
-    harness: Harness, step: str, error: Exception
-) -> None:
+def test_a_step_that_fails_after_a_claim_hides_none(harness: Harness, step: str, error: Exception) -> None:
     """A duplicate message leaves room: its request polls again."""
     tasks = [harness.create()]
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
@@ -112,11 +110,9 @@ def test_a_disconnected_client_leaves_the_task_pending(harness: Harness, checks:
 
 
 @each_error
-def test_a_claim_that_cannot_be_released_expires_and_others_are_released(
-    harness: Harness, error: Exception
-) -> None:
+def test_a_claim_that_cannot_be_released_expires_and_no_other(harness: Harness, error: Exception) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
-    away = FaultAt(2, of="replace", before=failing(error))
+    away = FaultAt(2, of="replace", before=error)
     services = harness.replica(away)
     assert claim_work(services, 2, is_disconnected=disconnects_after(4)) == []
     assert away.happened
@@ -135,7 +131,7 @@ def test_waiting_clients_are_answered_when_the_stop_begins(harness: Harness) -> 
 
 
 def test_a_failure_of_storage_reaches_the_client(harness: Harness) -> None:
-    services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
+    services = harness.replica(FaultAt(0, of="receive", before=ServiceUnavailable("away")))
     with pytest.raises(ServiceUnavailable):
         claim_work(services)
 
@@ -143,7 +139,7 @@ def test_a_failure_of_storage_reaches_the_client(harness: Harness) -> None:
 @each_error
 def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(harness: Harness, error: Exception) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
-    services = harness.replica(FaultAt(0, of="replace", before=failing(error)))
+    services = harness.replica(FaultAt(0, of="replace", before=error))
     claimed = claim_work(services, 2)
     assert len(claimed) == 1
     harness.clock.advance(max(POLL_LEASE, CLAIM_TIMEOUT))
@@ -161,7 +157,7 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: 
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_that_a_request_is_about_to_use(
+def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_about_to_be_used(
     harness: Harness,
 ) -> None:
     def ask_for_many_others() -> None:
@@ -199,9 +195,7 @@ def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back(harness:
 # processes on one storage: each notices what another has written, or is told of it
 
 
-def test_a_poll_that_waits_gets_the_work_of_another_process_at_its_next_look(
-    tmp_path: Path, harness: Harness
-) -> None:
+def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path, harness: Harness) -> None:
     """The clock stands still, so that no poll is due by itself."""
     file = StorageFile(tmp_path)
     file.prepare()

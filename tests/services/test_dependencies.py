@@ -24,7 +24,7 @@ def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required:
     assert harness.events() == []
 
 
-def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is_stored(
+def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trace(
     harness: Harness,
 ) -> None:
     soon = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY - SECOND))

@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
-from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.ports import BrokerAway
 from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent
 from tests.domain.tasks import NOW, SECOND
 from tests.services.harness import Logs
@@ -21,7 +21,6 @@ from tests.services.ports import (
     call_through,
     event_of,
     events_in,
-    failing,
     intercept_port,
 )
 from tests.system.processes import wait_until
@@ -49,7 +48,7 @@ class Place:
 
     def __init__(self, *, has_broker: bool = False, intercept: Intercept = call_through) -> None:
         self.broker = BoundBroker() if has_broker else None
-        broker = intercept_port(Broker, self.broker, intercept, "broker.") if self.broker else None
+        broker = intercept_port(self.broker, intercept, "broker.") if self.broker else None
         self.feed = EventFeed(broker, lambda: NOW, SystemWaiter(), tick=TICK)
 
     def publish_numbers(self, *numbers: int) -> None:
@@ -151,7 +150,7 @@ def test_no_stream_begins_while_the_broker_is_away_and_open_ones_end() -> None:
 
 
 def test_a_bug_of_the_reader_is_logged_and_the_next_stream_works(logs: Logs) -> None:
-    bug = FaultAt(0, of="broker.follow", before=failing(RuntimeError("a bug")))
+    bug = FaultAt(0, of="broker.follow", before=RuntimeError("a bug"))
     place = Place(has_broker=True, intercept=bug)
     with pytest.raises(RuntimeError, match="a bug"):
         place.feed.follow(None, "#", "")

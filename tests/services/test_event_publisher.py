@@ -13,7 +13,7 @@ from legacy_queue.services.tasks.claims import ClaimProof
 from tests.domain.tasks import ALICE, NOW, SECOND, task_body
 from tests.services.artifact_calls import create
 from tests.services.harness import Harness, PublishedEvent
-from tests.services.ports import Crash, FakeBroker, FaultAt, failing
+from tests.services.ports import Crash, FakeBroker, FaultAt
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))
@@ -47,11 +47,11 @@ def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
 # Guarantees for the events of a task
 
 
-def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
+def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missing(
     harness: Harness,
 ) -> None:
     task_id = slugid()
-    server = harness.replica(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
+    server = harness.replica(FaultAt(0, of="replace", before=ServiceUnavailable("storage is away")))
     harness.broker.capacity = 0
     server.tasks.create(task_id, task_body())
     assert not harness.task(task_id).is_unpublished
@@ -62,11 +62,11 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpubl
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_an_artifact_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
+def test_an_artifact_does_not_overtake_events_that_only_a_timer_says_are_missing(
     harness: Harness,
 ) -> None:
     task_id = harness.create()
-    away = FaultAt(1, of="replace", before=failing(ServiceUnavailable("storage is away")))  # 0 is the claim
+    away = FaultAt(1, of="replace", before=ServiceUnavailable("storage is away"))  # 0 is the claim
     server = harness.replica(away)
     harness.broker.capacity = 0
     harness.claim(harness.receive_one(), services=server)
@@ -91,13 +91,13 @@ def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harn
     assert (harness.task(task_id).state, harness.task(task_id).is_unpublished) == ("exception", True)
 
 
-def test_a_process_that_dies_before_it_publishes_leaves_the_mark_of_what_another_did_not_publish(
+def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(
     harness: Harness,
 ) -> None:
     harness.broker.capacity = 0
     task_id = harness.create()
     harness.broker.capacity = None
-    dying = harness.replica(FaultAt(0, of="broker.publish", before=failing(Crash())))
+    dying = harness.replica(FaultAt(0, of="broker.publish", before=Crash()))
     with pytest.raises(Crash):
         dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     harness.kill_process()

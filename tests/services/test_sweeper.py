@@ -34,7 +34,7 @@ from tests.services.harness import (
     Logs,
     Message,
 )
-from tests.services.ports import Crash, DelegatingTasks, FaultAt, ShowsMessages, failing
+from tests.services.ports import Crash, DelegatingTasks, FaultAt, ShowsMessages
 
 
 def lose_messages(harness: Harness) -> None:
@@ -42,23 +42,8 @@ def lose_messages(harness: Harness) -> None:
         harness.delete(message)
 
 
-def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(harness: Harness) -> None:
-    harness.create()
-    offered = []
-    for minutes in range(1, 171):
-        lose_messages(harness)
-        harness.sweep(MINUTE)
-        if harness.messages():
-            offered.append(minutes)
-    assert len(offered) == 5
-    for at, wanted in zip(offered, (10, 20, 40, 80, 160), strict=True):
-        assert wanted <= at <= wanted + 10
-
-
 @pytest.mark.parametrize("shows", [True, False])
-def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
-    harness: Harness, shows: bool
-) -> None:
+def test_exactly_what_has_no_message_is_offered_unless_they_are_hidden(harness: Harness, shows: bool) -> None:
     tasks = {harness.create() for _ in range(PAGE + 1)}
     lost = harness.receive(1)[0]
     harness.delete(lost)
@@ -68,7 +53,7 @@ def test_exactly_what_has_no_message_is_offered_unless_storage_hides_messages(
     assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
 
 
-def test_where_azure_hides_the_texts_the_sweep_finds_the_task_whose_message_another_claim_took(
+def test_where_texts_are_hidden_a_sweep_finds_the_task_whose_message_was_taken(
     harness: Harness,
 ) -> None:
     services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
@@ -125,7 +110,7 @@ def test_a_sweep_goes_on_though_reading_all_messages_outlasts_its_lease(harness:
 def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows: bool) -> None:
     tasks = {harness.create() for _ in range(2)}
     lose_messages(harness)
-    fails = FaultAt(1, of="put", before=failing(ServiceUnavailable("away")))
+    fails = FaultAt(1, of="put", before=ServiceUnavailable("away"))
     account = harness.account if shows else cast(StorageAccount, ShowsMessages(harness.account))
     services = harness.replica(fails, account=account)
     with pytest.raises(ServiceUnavailable):
@@ -164,7 +149,7 @@ def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(harness: 
 def test_the_sweep_goes_on_after_a_task_that_fails(harness: Harness, logs: Logs) -> None:
     tasks = sorted(harness.create(deadline=format_time(NOW + MINUTE)) for _ in range(2))
     harness.kill_process()
-    fails = FaultAt(0, of="timer.put", before=failing(ValueError("a defect")))
+    fails = FaultAt(0, of="timer.put", before=ValueError("a defect"))
     harness.sweep(20 * MINUTE, harness.replica(fails))
     assert [harness.task(task_id).state for task_id in tasks] == ["pending", "exception"]
     assert "sweep-failed" in [entry["event"] for entry in logs]
@@ -226,7 +211,7 @@ def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> Non
     done = harness.create(taskGroupId=group)
     harness.run(done)
     harness.run_timers()
-    dying = harness.replica(FaultAt(0, of="join", after=failing(Crash())))
+    dying = harness.replica(FaultAt(0, of="join", after=Crash()))
     with pytest.raises(Crash):
         dying.tasks.create(task_id, task_body(taskGroupId=group))
     harness.events()
@@ -236,9 +221,7 @@ def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize(("retries", "state"), [(1, "pending"), (0, "exception")])
-def test_a_claim_of_another_process_is_ended_a_minute_after_it_expired(
-    harness: Harness, retries: int, state: str
-) -> None:
+def test_a_claim_of_another_process_ends_a_minute_late(harness: Harness, retries: int, state: str) -> None:
     task_id = harness.claimed(retries=retries)
     server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -299,21 +282,17 @@ def test_the_timer_of_a_corrupt_task_is_dropped(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("error", [Corrupt("the row cannot be read"), ValueError("a defect")], ids=repr)
-def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
-    harness: Harness, error: Exception, logs: Logs
-) -> None:
+def test_a_sweep_of_groups_goes_on_after_a_failure(harness: Harness, error: Exception, logs: Logs) -> None:
     for _ in range(3):
         harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + 24 * HOUR)
-    services = harness.replica(FaultAt(0, of="load", before=failing(error)))
+    services = harness.replica(FaultAt(0, of="load", before=error))
     harness.sweep(11 * MINUTE, services)
     harness.run_timers(services=services)
     assert len(harness.storage.groups.all_active("", 100)[0]) == 1
     assert [entry["event"] for entry in logs] == ["sweep-failed"] * isinstance(error, ValueError)
 
 
-def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
-    harness: Harness, logs: Logs
-) -> None:
+def test_claim_work_drops_the_message_of_a_corrupt_task_alone(harness: Harness, logs: Logs) -> None:
     first, unreadable, last = (harness.create() for _ in range(3))
     corrupt(harness, unreadable)
     claimed = harness.services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]
@@ -325,7 +304,7 @@ def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
 def test_a_group_whose_row_is_corrupt_is_listed(harness: Harness) -> None:
     task_id = harness.create()
     group_id = harness.task(task_id).definition.task_group_id
-    fault = FaultAt(0, of="load", before=failing(Corrupt("the row cannot be read")))
+    fault = FaultAt(0, of="load", before=Corrupt("the row cannot be read"))
     replica = harness.replica(fault)
     assert replica.groups.find(group_id) is None
     assert fault.happened

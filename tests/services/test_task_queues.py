@@ -125,11 +125,8 @@ def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
 
 COUNTED = """
 from gevent import monkey
-
 monkey.patch_all()
-import itertools
-import os
-import gevent
+import gevent, itertools, os
 from gevent.socket import wait_read
 from legacy_queue.services.tasks.listing import Wanted
 from tests.services.harness import Harness
@@ -141,19 +138,14 @@ GROUP = "VLdaX5vAQ0iW8JIr3sGQZw"
 for _ in range(12):
     large.create(taskGroupId=GROUP, payload={"log": "x" * 200_000})
 turns = itertools.count(0)
-
-
 end, other_end = os.pipe()
 
-
 def go_on():
-    # as a request does that waits for its client
-    while True:
+    while True:  # as a request does that waits for its client
         os.write(other_end, b"!")
         wait_read(end)
         os.read(end, 1)
         next(turns)
-
 
 gevent.spawn(go_on)
 POOL = "provisioner/worker-Type_1"

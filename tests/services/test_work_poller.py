@@ -24,7 +24,7 @@ from legacy_queue.stores import OfferStore
 from tests.domain.tasks import HOUR, MS, NOW, SECOND
 from tests.memory_server import FakeClock, MemoryTable, memory_storage
 from tests.services.harness import HIGH, PREFIX, PROVISIONER, QUEUE, WORKER_TYPE
-from tests.services.ports import FaultAt, failing, intercept_port
+from tests.services.ports import FaultAt, intercept_port
 from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
@@ -34,7 +34,6 @@ class Scene:
     """A poller that polls when the test says so.
 
     ``polls`` are the priorities of the queues it received from, ``counts`` how many messages it asked for.
-    ``during`` is called within each receive.
     """
 
     def __init__(self) -> None:
@@ -71,9 +70,9 @@ class Scene:
         for text in texts:
             self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
 
-    def wait(self, count: int = 1, is_disconnected: Callable[[], bool] = lambda: False) -> WaitingRequest:
+    def wait(self, count: int = 1) -> WaitingRequest:
         """A request waits that this poller polls for."""
-        request = WaitingRequest(count, is_disconnected, self.clock.monotonic())
+        request = WaitingRequest(count, lambda: False, self.clock.monotonic())
         self.poller.add(request)
         self.clock.advance(MS)
         return request
@@ -123,29 +122,12 @@ def test_messages_that_no_request_waits_for_are_released_and_other_processes_are
     assert told == [QUEUES["highest"]]
 
 
-def test_a_removed_request_gets_no_work(scene: Scene) -> None:
-    scene.offer("a task")
-
-    def remove() -> bool:
-        if scene.polls:
-            scene.poller.remove(request)
-        return False
-
-    request = scene.wait(is_disconnected=remove)
-    scene.poller.poll_once()
-    assert (texts(request), scene.released) == ([], ["a task"])
-
-
 def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
     request = scene.wait()
-    scene.poller.poll_once()
-    assert scene.polls == list(PRIORITIES)
-    scene.clock.advance(SECOND / 2)
-    scene.poller.poll_once()
-    assert scene.polls == list(PRIORITIES)
-    scene.clock.advance(SECOND / 2)
-    scene.poller.poll_once()
-    assert scene.polls == [*PRIORITIES, *PRIORITIES]
+    for polls in (1, 1, 2):
+        scene.poller.poll_once()
+        assert scene.polls == [*PRIORITIES] * polls
+        scene.clock.advance(SECOND / 2)
     assert not request.ready.is_set()
 
 
@@ -308,7 +290,7 @@ def test_the_forks_of_a_process_tell_each_other(shared: Shared) -> None:
     assert here.exchange() == [QUEUE]
 
 
-def test_a_message_that_is_hidden_is_told_of_once_it_is_visible_to_its_own_process_too(
+def test_a_hidden_message_is_told_of_once_it_is_visible_to_its_own_process_too(
     shared: Shared,
 ) -> None:
     here, there = shared.process(), shared.process()
@@ -358,8 +340,8 @@ def test_a_dead_process_leaves_nothing_where_no_request_waits(shared: Shared) ->
 @pytest.mark.parametrize("applied", ["before", "after"])
 def test_an_offer_is_told_after_storage_was_away(shared: Shared, applied: str) -> None:
     here = shared.process()
-    fault = FaultAt(1, **{applied: failing(ServiceUnavailable("away"))}, of="write")
-    there = shared.process(intercept_port(OfferStore, shared.store, fault))
+    fault = FaultAt(1, **{applied: ServiceUnavailable("away")}, of="write")
+    there = shared.process(intercept_port(shared.store, fault))
     there.exchange(waits=False)  # else it would write again in any case
     here.exchange()
     with pytest.raises(ServiceUnavailable):

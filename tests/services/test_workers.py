@@ -16,7 +16,7 @@ from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.workers.workers import Workers
 from tests.domain.tasks import ALICE, BOB, DAY, NOW, SECOND
 from tests.services.harness import PROVISIONER, WORKER_TYPE, Harness, Logs
-from tests.services.ports import CallRecorder, FaultAt, failing
+from tests.services.ports import CallRecorder, FaultAt
 
 POOL = PROVISIONER, WORKER_TYPE
 ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
@@ -83,7 +83,7 @@ def test_a_claim_succeeds_whose_record_cannot_be_written(
 ) -> None:
     call(harness.services.workers)
     task_id = harness.create()
-    services = harness.replica(FaultAt(0, of="worker.replace", before=failing(error)))
+    services = harness.replica(FaultAt(0, of="worker.replace", before=error))
     harness.claim(harness.receive_one(), services=services)
     services.workers.flush()
     assert harness.states(task_id) == ["running by alice"]
@@ -92,7 +92,7 @@ def test_a_claim_succeeds_whose_record_cannot_be_written(
 
 
 def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, logs: Logs) -> None:
-    workers = harness.replica(FaultAt(0, of="worker.load", before=failing(AWAY))).workers
+    workers = harness.replica(FaultAt(0, of="worker.load", before=AWAY)).workers
     for _ in range(1001):
         workers.record_call((*POOL, "client"), (CLAIM_WORK, ()))
     workers.flush()

@@ -10,7 +10,6 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.blob import BlobClient, ContentSettings
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.stores import Blobs, Storage
 from tests.memory_server import kept
 from tests.services.ports import intercept_port
@@ -58,7 +57,7 @@ def counted(storage: Storage, backend: Backend) -> tuple[Blobs, list[str]]:
         names.append(name)
         return call()
 
-    container = intercept_port(BlobContainer, storage.account.container, note)
+    container = intercept_port(storage.account.container, note)
     return Blobs(container, backend.clock), names
 
 
@@ -122,7 +121,7 @@ def test_of_two_writes_the_one_that_ends_first_stays_and_the_other_is_to_be_sent
             other.blobs.write(NAME, [b"first"], TEXT, None)  # and storage discards the blocks
         return call()
 
-    late = Blobs(intercept_port(BlobContainer, storage.account.container, end_late), backend.clock)
+    late = Blobs(intercept_port(storage.account.container, end_late), backend.clock)
     with pytest.raises(ServiceUnavailable):
         late.write(NAME, chunked(content(5 * MIB)), TEXT, None)
     assert read(other.blobs) == b"first"

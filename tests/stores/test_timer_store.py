@@ -61,7 +61,7 @@ def test_any_process_finds_a_timer_as_it_was_inserted_when_it_is_due(
 
 def test_timers_of_a_bucket_share_operations(table: Table, backend: Backend) -> None:
     calls = CallRecorder()
-    store = TimerStore(intercept_port(Table, table, calls), backend.clock)
+    store = TimerStore(intercept_port(table, calls), backend.clock)
     rows = store.put(timers(backend, count=150) + timers(backend, HOUR))
     backend.clock.advance(15 * SECOND)
     found = store.due(1000)
@@ -98,7 +98,7 @@ def test_rows_of_which_another_process_has_taken_one_are_removed_by_halves(
     table: Table, backend: Backend
 ) -> None:
     calls = CallRecorder()
-    store = TimerStore(intercept_port(Table, table, calls), backend.clock)
+    store = TimerStore(intercept_port(table, calls), backend.clock)
     rows = store.put(timers(backend, count=64))
     store.remove(rows[:1])
     calls.names.clear()
