@@ -105,10 +105,11 @@ class _Port:
 
     def __init__(self, port: Any, intercept: Intercept, prefix: str) -> None:
         self._port, self._intercept, self._prefix = port, intercept, prefix
+        self._kind: type = type(port)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
-        if name not in _remote_methods(type(self._port)):
+        if name not in _remote_methods(self._kind):
             return method
         intercept, full_name = self._intercept, self._prefix + name
         wrapper = lambda *args, **more: intercept(full_name, lambda: method(*args, **more))  # noqa: E731
