@@ -9,7 +9,6 @@ from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.config import SERVER_FILE
-from legacy_queue.config.settings import PREFIX
 
 TOKEN = "S3CRET-access-token-of-a-client"
 SIGNING = "S3CRET-that-signs-the-messages"
@@ -17,9 +16,7 @@ CLIENTS = f'{{"a/client": {{"accessToken": "{TOKEN}", "scopes": ["queue:*"]}}}}'
 
 
 def config(*arguments: str, **environ: str) -> Result:
-    return CliRunner().invoke(
-        commands, ["config", *arguments], env={PREFIX + name: value for name, value in environ.items()}
-    )
+    return CliRunner().invoke(commands, ["config", *arguments], env=environ)
 
 
 def shown(*arguments: str, **environ: str) -> dict[str, str]:
@@ -32,10 +29,9 @@ def shown(*arguments: str, **environ: str) -> dict[str, str]:
 
 def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> None:
     def called(**environ: str) -> str:
-        where = {"LEGACY_QUEUE_DATA_DIR": str(tmp_path), **environ}
-        result = CliRunner().invoke(commands, ["config"], env=where)
-        assert "S3CRET" not in result.output
-        return result.output.splitlines()[-1].removeprefix("# commands call: ")
+        output = config(LEGACY_QUEUE_DATA_DIR=str(tmp_path), **environ).output
+        assert "S3CRET" not in output
+        return output.splitlines()[-1].removeprefix("# commands call: ")
 
     assert called().startswith("Give the queue's URL")
     root = {"TASKCLUSTER_ROOT_URL": "https://queue.example.com"}
@@ -58,7 +54,7 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     broker = "amqp://queue:S3CRET@rabbit.example.com/vhost"
     proxies = ("--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "127.0.0.1")
     given = ("--signing-secrets", secrets, *azure, *proxies)
-    lines = shown("--config", str(path), *given, CLIENTS=CLIENTS, AMQP_URL=broker)
+    lines = shown("--config", str(path), *given, LEGACY_QUEUE_CLIENTS=CLIENTS, LEGACY_QUEUE_AMQP_URL=broker)
     assert lines["port"] == f"1  # port in {path}"
     assert lines["trusted-proxy"] == '["10.0.0.0/8", "127.0.0.1/32"]  # --trusted-proxy'
     assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
@@ -81,12 +77,12 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
-    assert "***" in shown("--storage", "azure", CONNECTION_STRING=connection)["connection-string"]
+    lines = shown("--storage", "azure", LEGACY_QUEUE_CONNECTION_STRING=connection)
+    assert "***" in lines["connection-string"]
 
 
 def test_a_mistake_is_reported_in_one_sentence_without_secrets() -> None:
     result = config("--public-url", "https://user:S3CRET@h/")
+    [line] = result.output.splitlines()
+    assert line.startswith("Error: --public-url is 'https://user:***@h/': a URL is accepted ")
     assert result.exit_code == 1
-    said = "Error: --public-url is 'https://user:***@h/': a URL is accepted "
-    assert result.output.startswith(said)
-    assert len(result.output.splitlines()) == 1

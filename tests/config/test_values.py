@@ -1,7 +1,6 @@
 """Each parser, at the limits of the values that it accepts."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from legacy_queue.config import values
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.scopes import OPEN_READS
+from tests.domain.tasks import DAY, MINUTE, SECOND
 
 TOKEN = "t" * 22
 LONG = "t" * 128
@@ -27,10 +27,10 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.port, 65535, 65535),
         *((values.flag, yes, True) for yes in (True, "true", "True", "1", 1, "yes", "YES")),
         *((values.flag, no, False) for no in (False, "false", "FALSE", "0", 0, "no")),
-        (values.duration, "3m31s", timedelta(minutes=3, seconds=31)),
-        (values.duration, "5d", timedelta(days=5)),
-        (values.sas_life, "6m", timedelta(minutes=6)),
-        (values.claim_work_wait, "20s", timedelta(seconds=20)),
+        (values.duration, "3m31s", 3 * MINUTE + 31 * SECOND),
+        (values.duration, "5d", 5 * DAY),
+        (values.sas_life, "6m", 6 * MINUTE),
+        (values.claim_work_wait, "20s", 20 * SECOND),
         (values.prefix, "abcdefghij1", "abcdefghij1"),
         (values.azure_url, "https://acc.queue.core.chinacloudapi.cn/", "https://acc.queue.core.chinacloudapi.cn"),
         (values.networks, "10.0.0.0/8,127.0.0.1", (ip_network("10.0.0.0/8"), ip_network("127.0.0.1"))),
@@ -96,16 +96,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *(client(scopes=scopes) for scopes in ("*", [1], ["\u00e4"], None)),
         client(more=1),
     ],
-    values.anonymous_scopes: [
-        "*",
-        "queue:*",
-        "queue:create-task:*",
-        ["queue:status:é"],
-        "",
-        "read",
-        {},
-        None,
-    ],
+    values.anonymous_scopes: ["*", "queue:create-task:*", ["queue:status:é"], "", "read", {}, None],
     values.roles: [[], "x", {"a": "b"}, {"a": [1]}, {"a": {"scopes": []}}, None],
     values.secrets: [
         *("t" * 21, f"{TOKEN},short", f"{TOKEN}, {TOKEN}", f"{TOKEN} ", "\u00e4" * 22, "\udcff" * 22),
