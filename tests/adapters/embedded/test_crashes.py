@@ -8,12 +8,15 @@ from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.ports import Changed
+
+from .conftest import content
 
 pytestmark = pytest.mark.processes
 
@@ -49,10 +52,8 @@ def increment_and_receive(folder: Path, _: int, received: Connection) -> None:
     table, queue = account.table("t"), account.queue("q")
     for _ in range(300):
         while True:
-            row = table.get("p", "counter")
-            assert row
+            row: Any = table.get("p", "counter")
             counted = row.values["count"]
-            assert isinstance(counted, int)
             with suppress(Changed):
                 table.merge("p", "counter", {"count": counted + 1}, row.etag)
                 break
@@ -86,7 +87,7 @@ def rest(process: ForkServerProcess, sent: Connection) -> list[str]:
     return received
 
 
-def opened(folder: Path) -> EmbeddedAccount:
+def with_queue(folder: Path) -> EmbeddedAccount:
     StorageFile(folder).prepare()
     account = connected(folder)
     account.queue("q").create({})
@@ -94,7 +95,7 @@ def opened(folder: Path) -> EmbeddedAccount:
 
 
 def test_twenty_kills_of_two_processes_under_load_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    account = opened(tmp_path)
+    account = with_queue(tmp_path)
     acknowledged: list[str] = []
     for number in range(0, KILLS, 2):
         writers = start(write, tmp_path, range(number, number + 2))
@@ -104,32 +105,28 @@ def test_twenty_kills_of_two_processes_under_load_lose_nothing_acknowledged(tmp_
             process.kill()
             acknowledged += rest(process, sent)
     account.close()
-    account = opened(tmp_path)  # which checks the file
+    account = with_queue(tmp_path)  # which checks the file
     table, messages = account.table("t"), {message.text for message in account.queue("q").messages()}
     for key in acknowledged:
-        row = table.get("p", key)
-        assert row
+        assert (row := table.get("p", key))
         assert row.values["state"] == "running", key
         at = int(key.partition("-")[2])
         assert len(messages) == 5000 or (f"{key}+" in messages) == (at % 3 > 0), key
         if at % 50 == 0:
-            blob = account.container.read(key)
-            assert blob
-            assert b"".join(blob[1]) == key.encode() * 10_000
+            assert content(account, key) == key.encode() * 10_000
     assert len(acknowledged) >= KILLS * 20
     account.close()
 
 
 def test_four_processes_lose_no_increment_and_receive_each_message_once(tmp_path: Path) -> None:
-    account = opened(tmp_path)
+    account = with_queue(tmp_path)
     account.table("t").insert("p", "counter", {"count": 0})
     texts = [str(number) for number in range(800)]
     for text in texts:
         account.queue("q").put(text, timedelta(0))
     counters = start(increment_and_receive, tmp_path, range(4))
     received = [text for counter in counters for text in rest(*counter)]
-    row = account.table("t").get("p", "counter")
-    assert row
+    assert (row := account.table("t").get("p", "counter"))
     assert row.values["count"] == 1200
     assert sorted(received) == sorted(texts)
     account.close()

@@ -2,28 +2,20 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from tests.memory_server import FakeClock
+
+from .conftest import opened
 
 NO_TIME, SECOND, HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["memory", "file"])
-def queue(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[EmbeddedQueue]:
-    file = StorageFile(tmp_path) if request.param == "file" else None
-    if file:
-        file.prepare()
-    account = EmbeddedAccount(file, clock, "http://127.0.0.1:1", "q")
+def queue(clock: FakeClock) -> Iterator[EmbeddedQueue]:
+    account = opened(None, clock)
     queue = account.queue("q")
     queue.create({})
     yield queue

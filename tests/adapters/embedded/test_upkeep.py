@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,28 +19,11 @@ from legacy_queue.ports.table import Change
 from tests.memory_server import FakeClock
 from tests.system.processes import wait_until
 
+from .conftest import content, opened
+
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 LARGE = b"." * 70_000
-MIB = MAX_WAL = 1024 * 1024
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> StorageFile:
-    file = StorageFile(tmp_path)
-    file.prepare()
-    return file
-
-
-@pytest.fixture
-def account(file: StorageFile, clock: FakeClock) -> Iterator[EmbeddedAccount]:
-    account = EmbeddedAccount(file, clock, "http://127.0.0.1:1", "q")
-    yield account
-    account.close()
+MIB = 1024 * 1024
 
 
 def stored(file: StorageFile) -> list[bytes]:
@@ -97,10 +79,7 @@ def test_the_file_of_a_blob_that_is_gone_is_removed_after_ten_minutes_and_no_oth
     container.delete("later")
     clock.advance(WEEK + HOUR)
     wait_until(lambda: len(stored(file)) <= 2)
-    for name, content in (("listed", LARGE * 2), ("whole", LARGE)):
-        found = container.read(name)
-        assert found
-        assert b"".join(found[1]) == content
+    assert (content(account, "listed"), content(account, "whole")) == (LARGE * 2, LARGE)
 
 
 def test_the_file_of_a_block_that_no_list_names_is_removed_after_a_week(
@@ -121,15 +100,15 @@ def test_a_program_that_reads_for_long_does_not_hold_up_writes(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
     """Without it the WAL stays short; with it a write never waits for a checkpoint that cannot be."""
-    table, wal = account.table("t"), file.path.with_name("storage.sqlite-wal")
+    table = account.table("t")
     table.put("p", "k", {"text": "x" * 1000})
     with closing(sqlite3.connect(file.path)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM rows").fetchall()
         for number in range(3000):
             table.put("p", str(number), {"text": "x" * 1000})
-        assert wal.stat().st_size > 2 * MAX_WAL
-    wait_until(lambda: wal.stat().st_size < MAX_WAL)
+        assert file.wal.stat().st_size > 2 * MIB
+    wait_until(lambda: file.wal.stat().st_size < MIB)
 
 
 @contextmanager
@@ -171,8 +150,7 @@ def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads
         wait_until(lambda: "storage-upkeep-failed" in [line["event"] for line in logged])
         assert is_refused(lambda: table.put("p", "00000", {}))
         assert is_refused(account.check)
-        row = table.get("p", "04000")
-        assert row
+        assert (row := table.get("p", "04000"))
         assert row.values == {"text": "acknowledged"}
     wait_until(lambda: not is_refused(account.check))
     table.put("p", "00000", {})
@@ -208,7 +186,7 @@ def test_a_clock_that_is_set_back_is_logged_once_and_again_at_the_next_start(
     assert 3600 - 3 <= behind <= 3600
     clock.advance(-HOUR)
     with capture_logs() as logged:
-        again = EmbeddedAccount(file, clock, "http://127.0.0.1:1", "q")
+        again = opened(file, clock)
         again.check()
         wait_until(lambda: logged)
         again.close()
@@ -216,5 +194,6 @@ def test_a_clock_that_is_set_back_is_logged_once_and_again_at_the_next_start(
 
 
 def test_what_cannot_be_written_back_at_the_end_is_an_error(file: StorageFile) -> None:
+    file.prepare()
     with refusing(0), pytest.raises(UnusableStorage, match="its disk is full, or fails"):
         file.finish()

@@ -1,0 +1,37 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from tests.memory_server import FakeClock
+
+
+def opened(file: StorageFile | None, clock: FakeClock | None = None) -> EmbeddedAccount:
+    """An account in that file, which is made where it is missing, or in memory."""
+    if file:
+        file.prepare()
+    return EmbeddedAccount(file, clock or FakeClock(), "http://127.0.0.1:1", "q")
+
+
+def content(account: EmbeddedAccount, name: str) -> bytes:
+    found = account.container.read(name)
+    assert found
+    return b"".join(found[1])
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> StorageFile:
+    return StorageFile(tmp_path)
+
+
+@pytest.fixture
+def account(file: StorageFile, clock: FakeClock) -> Iterator[EmbeddedAccount]:
+    account = opened(file, clock)
+    yield account
+    account.close()
