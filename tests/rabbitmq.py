@@ -63,12 +63,6 @@ class RabbitMQ:
         """Its URL. RabbitMQ lets its default user in on loopback only."""
         return f"amqp://{_USER}:{self._password}@{_HOST}:{self._port}/%2F"
 
-    @property
-    def pid(self) -> int:
-        """The id of the running process."""
-        assert self._process
-        return self._process.pid
-
     def start(self) -> Self:
         """Return once it takes connections. Raises RabbitMQUnavailable."""
         log = self._folder / "rabbitmq.log"

@@ -41,8 +41,12 @@ def test_a_folder_or_a_link_of_another_user_is_refused(tmp_path: Path, use: Call
     use(tmp_path / "data" / "inside")
 
 
-def test_a_folder_of_ours_in_which_others_may_write_is_closed_to_them_or_refused() -> None:
+def test_a_folder_that_others_may_write_into_can_be_used_if_it_is_roots_and_is_closed_if_it_is_ours() -> None:
     with as_other_user() as shared:
+        assert make_private(shared)
+        write_private(shared / "file", "mine")
+        assert read_private(shared / "file") == b"mine"
+        assert (shared / "file").stat().st_uid == OTHER
         data = shared / "data"
         data.mkdir()
         data.chmod(0o777)
@@ -51,14 +55,6 @@ def test_a_folder_of_ours_in_which_others_may_write_is_closed_to_them_or_refused
         assert not make_private(data)
         assert mode(data) == 0o700
         check_folder(data)
-
-
-def test_a_folder_of_roots_that_is_open_to_all_can_be_used() -> None:
-    with as_other_user() as shared:
-        assert make_private(shared)
-        write_private(shared / "file", "mine")
-        assert read_private(shared / "file") == b"mine"
-        assert (shared / "file").stat().st_uid == OTHER
 
 
 def linked(path: Path) -> None:
@@ -99,6 +95,4 @@ def test_a_file_is_written_anew_and_not_through_a_link(
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
         write_private(tmp_path / "folder", "text")
-    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "file", "folder"}, (
-        "nothing is left beside"
-    )
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "file", "folder"}

@@ -6,7 +6,7 @@ run has a line of its own, as has what pytest spends before the first test.
 
 import os
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ _is_last = pytest.StashKey[bool]()
 
 @dataclass
 class Times:
-    """Of one folder: its tests, and seconds."""
+    """Of one folder or test: its tests, and seconds."""
 
     tests: set[str] = field(default_factory=set)
     wall: float = 0.0
@@ -98,7 +98,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for report in named
         if isinstance(report, pytest.TestReport) and hasattr(report, "times")
     ]
-    folders = _by_folder(reports)
+    folders = _sums(reports, lambda report: str(report.__dict__["times"]["folder"]))
+    for report in reports:
+        folders[START].cpu += report.__dict__["times"].get("start", 0.0)
+    folders[SERVICES].tests.clear()
     if config.getoption("--times"):
         table = "".join(_table(folders))
         terminalreporter.section("times by folder, and the slowest tests")
@@ -114,24 +117,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             )
 
 
-def _by_folder(reports: list[pytest.TestReport]) -> dict[str, Times]:
-    """Those that took most CPU first."""
+def _sums(
+    reports: list[pytest.TestReport], name: Callable[[pytest.TestReport], str]
+) -> defaultdict[str, Times]:
     found: defaultdict[str, Times] = defaultdict(Times)
     for report in reports:
-        measured = report.__dict__["times"]
-        times = found[measured["folder"]]
+        times = found[name(report)]
         times.tests.add(report.nodeid)
         times.wall += report.duration
-        times.cpu += measured["cpu"]
-        found[START].cpu += measured.get("start", 0.0)
-    found[SERVICES].tests.clear()
-    return dict(sorted(found.items(), key=lambda item: -item[1].cpu))
+        times.cpu += report.__dict__["times"]["cpu"]
+    return found
 
 
 def _table(folders: dict[str, Times]) -> Iterator[str]:
     yield "| folder | tests | wall, s | CPU, s |\n| --- | ---: | ---: | ---: |\n"
     whole = Times(set().union(*(times.tests for times in folders.values())))
-    for name, times in folders.items():
+    for name, times in sorted(folders.items(), key=lambda item: -item[1].cpu):
         whole.wall += times.wall
         whole.cpu += times.cpu
         yield f"| {name} | {len(times.tests) or ''} | {times.wall:.1f} | {times.cpu:.1f} |\n"
@@ -139,14 +140,10 @@ def _table(folders: dict[str, Times]) -> Iterator[str]:
 
 
 def _slowest(reports: list[pytest.TestReport]) -> Iterator[str]:
-    wall: defaultdict[str, float] = defaultdict(float)
-    cpu: defaultdict[str, float] = defaultdict(float)
-    for report in reports:
-        wall[report.nodeid] += report.duration
-        cpu[report.nodeid] += report.__dict__["times"]["cpu"]
     yield "wall, s  CPU, s\n"
-    for name in sorted(wall, key=lambda name: -wall[name])[:SLOWEST]:
-        yield f"{wall[name]:7.1f} {cpu[name]:7.1f}  {name}\n"
+    tests = _sums(reports, lambda report: report.nodeid)
+    for name, times in sorted(tests.items(), key=lambda item: -item[1].wall)[:SLOWEST]:
+        yield f"{times.wall:7.1f} {times.cpu:7.1f}  {name}\n"
 
 
 def _write(table: str) -> None:

@@ -12,18 +12,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from selenium.webdriver import Chrome
 
-from legacy_queue.cli.queue_options import CalledQueue
-from legacy_queue.credentials import Credentials
 from legacy_queue.testing import LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import Resolution
 from legacy_queue.testing.wire_types import Priority
+from tests.browser.chromium import sign_in
 from tests.docs.page import read
 from tests.docs.terminal import CLIENTS, ROOT
 
@@ -97,8 +95,7 @@ def photographed(browser: Chrome, url: str, parts: str, width: int = 1000) -> Pi
 def _signed_in(browser: Chrome) -> Iterator[LegacyQueue]:
     """A queue whose pages the browser may see."""
     with LegacyQueue() as queue:
-        credentials = Credentials.from_wire(queue.credentials)
-        browser.get(CalledQueue(queue.base_url, credentials).page_link(timedelta(minutes=5)))
+        sign_in(browser, queue.base_url, queue.credentials)
         yield queue
 
 

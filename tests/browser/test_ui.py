@@ -5,7 +5,6 @@ They can be read and used on a phone, at night, and with a keyboard alone: axe-c
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,10 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 
-from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.conform.report import Report, Verdict, written
 from legacy_queue.conform.rules import RULES
-from legacy_queue.credentials import Credentials
 from tests import clients
-from tests.browser.chromium import chromium
+from tests.browser.chromium import chromium, sign_in
 from tests.http.calls import succeeded
 from tests.system.http_queue import Queue
 from tests.system.processes import Server, serve, wait_until
@@ -39,7 +36,8 @@ def browser() -> Iterator[Chrome]:
 def server(browser: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = ("--storage", "memory", "--control", "--poll-visibility", "15s")
     with serve(tmp_path_factory.mktemp("server"), *options) as server:
-        sign_in(browser, server)
+        sign_in(browser, server.base_url, server.credentials)
+        assert "bewit" not in browser.current_url
         yield server
 
 
@@ -56,12 +54,6 @@ def until(condition: Callable[[], object]) -> None:
 
 def text_of(browser: Chrome, selector: str) -> str:
     return browser.find_element(By.CSS_SELECTOR, selector).text
-
-
-def sign_in(browser: Chrome, server: Server) -> None:
-    credentials = Credentials.from_wire(server.credentials)
-    browser.get(CalledQueue(server.base_url, credentials).page_link(timedelta(minutes=5)))
-    assert "bewit" not in browser.current_url
 
 
 def opened(browser: Chrome, url: str) -> None:
@@ -136,18 +128,9 @@ def pages(server: Server) -> list[str]:
     lost = queue.create(workerType="attacked", dependencies=[task_id], taskGroupId=task_id)
     succeeded(queue.artifact(task_id, "public/log", "reference"))
     queue.ask("reclaimTask", taskId=task_id, runId=0)
-    pool = "/ui/pools/system/attacked"
-    tasks = ["/ui/tasks", "/ui/tasks?q=none", f"/ui/tasks/{task_id}", f"/ui/tasks/{lost}"]
-    return [
-        "/",
-        pool,
-        *tasks,
-        f"/ui/groups/{task_id}",
-        "/ui/workers",
-        "/ui/requests",
-        "/ui/migration",
-        "/ui/none",
-    ]
+    of_tasks = ["tasks", "tasks?q=none", f"tasks/{lost}", f"groups/{task_id}", f"tasks/{task_id}"]
+    others = ["pools/system/attacked", "workers", "requests", "migration", "none"]
+    return ["/", *(f"/ui/{page}" for page in of_tasks + others)]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
@@ -185,7 +168,7 @@ def test_the_report_of_conform_needs_no_sideways_scroll(browser: Chrome, tmp_pat
 def test_the_keyboard_alone_reaches_a_task_and_its_moments(
     browser: Chrome, server: Server, pages: list[str]
 ) -> None:
-    task_id = pages[4].rpartition("/")[2]
+    task_id = pages[5].rpartition("/")[2]
     browser.get(server.root_url)
     keys = ActionChains(browser)
     for _ in range(20):

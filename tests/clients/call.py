@@ -30,20 +30,10 @@ def _call(queue: Any, job: dict[str, Any]) -> Any:
     return method(params=dict(zip(names, args, strict=False)), query=job["query"], **payload)
 
 
-def _url(queue: Any, job: dict[str, Any]) -> str:
-    return str(queue.buildUrl(job["method"], *job["args"]))
-
-
 def _signed_url(queue: Any, job: dict[str, Any]) -> str:
     *args, life = job["args"]
-    # as an option: 3.0.2 takes an argument for one of the method
-    queue.options["signedUrlExpiration"] = life["expiration"]
+    queue.options["signedUrlExpiration"] = life["expiration"]  # 3.0.2 takes an argument for the method's
     return str(queue.buildSignedUrl(job["method"], *args))
-
-
-def _methods(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
-    """The HTTP method and the route of each method that the client knows."""
-    return {name: [entry["method"].upper(), entry["route"]] for name, entry in queue.funcinfo.items()}
 
 
 def _put_object(queue: Any, job: dict[str, Any]) -> None:
@@ -55,15 +45,11 @@ def _put_object(queue: Any, job: dict[str, Any]) -> None:
     uploadFromBuf(
         data=data,
         contentLength=len(data),
-        objectService=_object(job, created),
+        objectService=taskcluster.Object({**job["options"], "credentials": created["credentials"]}),
         contentType=body["contentType"],
         **{key: created[key] for key in ("name", "projectId", "uploadId", "expires")},
     )
     queue.finishArtifact(*run, name, {"uploadId": created["uploadId"]})
-
-
-def _object(job: dict[str, Any], created: dict[str, Any]) -> Any:
-    return taskcluster.Object({**job["options"], "credentials": created["credentials"]})
 
 
 def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -71,11 +57,9 @@ def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
     from taskcluster.download import downloadArtifactToBuf
     from taskcluster.exceptions import TaskclusterArtifactError
 
-    task_id, run_id, name = job["args"]
+    run = dict(zip(("taskId", "runId", "name"), job["args"], strict=True))
     try:
-        content, content_type = downloadArtifactToBuf(
-            taskId=task_id, runId=run_id, name=name, queueService=queue
-        )
+        content, content_type = downloadArtifactToBuf(**run, queueService=queue)
     except TaskclusterArtifactError as error:
         return {"reason": error.reason}
     return {"content": base64.b64encode(content).decode(), "contentType": content_type}
@@ -84,9 +68,12 @@ def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
 _JOBS = {
     "putObject": _put_object,
     "download": _download,
-    "methods": _methods,
+    # the HTTP method and the route of each method that the client knows
+    "methods": lambda queue, _: {
+        name: [entry["method"].upper(), entry["route"]] for name, entry in queue.funcinfo.items()
+    },
     "call": _call,
-    "url": _url,
+    "url": lambda queue, job: queue.buildUrl(job["method"], *job["args"]),
     "signedUrl": _signed_url,
 }
 

@@ -53,7 +53,6 @@ def podman(*words: object, timeout: float = 2 * LONG) -> str:
 
 
 def build(*words: object) -> None:
-    """The first build on a machine installs everything that the image holds."""
     podman("build", "--quiet", "--network", "host", "--format", "docker", *words, timeout=600)
 
 
@@ -103,10 +102,8 @@ class Services:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.project = (
-            folder,
-            f"{os.environ[MARK]}-{folder.name}".lower().replace("_", "-"),
-        )
+        self.folder = folder
+        self.project = f"{os.environ[MARK]}-{folder.name}".lower().replace("_", "-")
         shutil.copy(ROOT / "compose.yaml", folder)
         node = Path(shutil.which("node") or "").resolve()
         mounts = [f"{node}:/usr/local/bin/node:ro", f"{ROOT / 'azurite'}:/opt/azurite:ro"]
@@ -116,9 +113,7 @@ class Services:
         self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))
         with ExitStack() as stack:
             listeners = [stack.enter_context(socket.create_server((self.host, 0))) for _ in _PORTS]
-            self.ports = {
-                name: listener.getsockname()[1] for name, listener in zip(_PORTS, listeners, strict=True)
-            }
+            self.ports = dict(zip(_PORTS, (each.getsockname()[1] for each in listeners), strict=True))
         addresses = {"LISTEN": self.host, "PUBLIC_HOST": self.host}
         self._env = {name: str(port) for name, port in self.ports.items()} | addresses
 
@@ -129,16 +124,8 @@ class Services:
         self.compose("--profile", "all-in-one", "down", "--volumes", "--timeout", "0")
 
     def compose(self, *words: str) -> str:
-        command = (
-            "podman-compose",
-            "--podman-path",
-            PODMAN,
-            "--project-name",
-            self.project,
-            "--in-pod",
-            "false",
-        )
-        return said(*command, *words, env=self._env, cwd=self.folder)
+        options = ("--podman-path", PODMAN, "--project-name", self.project, "--in-pod", "false")
+        return said("podman-compose", *options, *words, env=self._env, cwd=self.folder)
 
     def container(self, service: str) -> str:
         return f"{self.project}_{service}_1"

@@ -47,16 +47,15 @@ def queue_at(root_url: str, credentials: dict[str, str]) -> taskcluster.Queue:
     return taskcluster.Queue({"baseUrl": f"{root_url}/v1", "credentials": credentials})
 
 
-def task(worker_type: str = "outside", **changes: Any) -> dict[str, Any]:
-    payload = {"command": ["sh", "-c", "echo it ran outside"]}
-    return task_body(datetime.now(UTC), workerType=worker_type, payload=payload, **changes)
+def task(**changes: Any) -> dict[str, Any]:
+    command = {"command": ["sh", "-c", "echo it ran outside"]}
+    return task_body(datetime.now(UTC), **{"workerType": "outside", "payload": command, **changes})
 
 
 def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
     """Run one task by the sample worker, outside of any container."""
-    with run(
-        folder, "worker", "provisioner/outside", "--max-tasks", "1", env=client_env(root_url, credentials)
-    ) as worker:
+    env = client_env(root_url, credentials)
+    with run(folder, "worker", "provisioner/outside", "--max-tasks", "1", env=env) as worker:
         assert worker.wait() == 0, worker.errors
 
 
@@ -121,7 +120,7 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Serv
         compose.wait_until_healthy(service)
     first, second = (queue_at(compose.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
-    first.createTask(late, task("unclaimed", deadline=in_time(seconds=3)))
+    first.createTask(late, task(workerType="unclaimed", deadline=in_time(seconds=3)))
     first.createTask(task_id, task())
     work(tmp_path, compose.root_url(2), credentials)
     assert first.status(task_id)["status"]["state"] == "completed"

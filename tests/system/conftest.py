@@ -2,6 +2,7 @@ import json
 import secrets
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from functools import cache
 from itertools import cycle
 
 import pytest
@@ -40,24 +41,22 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     All on Azurite share the Azurite of the session, each with a prefix of its own.
     """
     with ExitStack() as stack:
-        started: dict[str, Server] = {}
 
+        @cache
         def get(storage: str) -> Server:
-            if storage not in started:
-                folder = tmp_path_factory.mktemp("server")
-                env = {"LEGACY_QUEUE_STORAGE": storage}
-                if storage == "azurite":
-                    settings = {
-                        "STORAGE": "azure",
-                        "CONNECTION_STRING": request.getfixturevalue("azurite").connection_string,
-                        "QUEUE_PREFIX": f"t{secrets.token_hex(4)}",
-                        "SIGNING_SECRETS": "a-signing-secret-for-the-tests-of-servers",
-                        "CLIENTS": json.dumps({"root": {"accessToken": TOKEN, "scopes": ["*"]}}),
-                    }
-                    env = {f"LEGACY_QUEUE_{name}": value for name, value in settings.items()}
-                server = started[storage] = stack.enter_context(serve(folder, env=env))
-                server.line.setdefault("credentials", {"clientId": "root", "accessToken": TOKEN})
-            return started[storage]
+            settings = {"STORAGE": storage}
+            if storage == "azurite":
+                settings = {
+                    "STORAGE": "azure",
+                    "CONNECTION_STRING": request.getfixturevalue("azurite").connection_string,
+                    "QUEUE_PREFIX": f"t{secrets.token_hex(4)}",
+                    "SIGNING_SECRETS": "a-signing-secret-for-the-tests-of-servers",
+                    "CLIENTS": json.dumps({"root": {"accessToken": TOKEN, "scopes": ["*"]}}),
+                }
+            env = {f"LEGACY_QUEUE_{name}": value for name, value in settings.items()}
+            server = stack.enter_context(serve(tmp_path_factory.mktemp("server"), env=env))
+            server.line.setdefault("credentials", {"clientId": "root", "accessToken": TOKEN})
+            return server
 
         yield get
 
@@ -77,15 +76,7 @@ def queue(server: Server) -> Queue:
 def clients() -> Iterator[Callable[[str, Server], RealClient]]:
     """The real clients that tests share, one of each name and server."""
     with ExitStack() as stack:
-        started: dict[tuple[str, str], RealClient] = {}
-
-        def get(name: str, server: Server) -> RealClient:
-            key = name, server.root_url
-            if key not in started:
-                started[key] = stack.enter_context(real_client(name, server))
-            return started[key]
-
-        yield get
+        yield cache(lambda name, server: stack.enter_context(real_client(name, server)))
 
 
 @pytest.fixture(params=CLIENTS)

@@ -28,7 +28,6 @@ SECRET_MARKS = (
     *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit="),
     *("amqp://", "amqps://", "signature="),
 )
-_SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
 
 def wait_until(happens: Callable[[], T | None], timeout: float = LONG) -> T:
@@ -56,12 +55,8 @@ def has_ended(pid: int) -> bool:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of the tests, without settings of legacy-queue and Taskcluster, and with ``more``."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("LEGACY_QUEUE_", "TASKCLUSTER_"))
-    }
-    return {**kept, **more}
+    others = ("LEGACY_QUEUE_", "TASKCLUSTER_")
+    return {**{name: os.environ[name] for name in os.environ if not name.startswith(others)}, **more}
 
 
 def said(
@@ -82,7 +77,7 @@ def said(
     return ran.stdout
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """A process whose standard output and error are files."""
 
@@ -168,7 +163,7 @@ def importing(
         yield running
 
 
-@dataclass
+@dataclass(eq=False)
 class Server(Running):
     """A server that is ready. ``line`` is its ready line; its log must never hold one of ``secrets``."""
 
@@ -202,11 +197,6 @@ class Server(Running):
         """The status of its readiness."""
         return requests.get(f"{self.root_url}/ready", timeout=LONG).status_code
 
-    def kill(self) -> None:
-        """Kill all its processes at once, as a loss of power does."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.wait()
-
 
 def read_all(connection: socket.socket) -> bytes:
     """All bytes until the server closes the connection."""
@@ -221,11 +211,11 @@ def leaks(log: str, secrets: Iterable[str]) -> list[str]:
 
 def secrets_of(env: Mapping[str, str]) -> set[str]:
     """The secret settings in this environment, and their secret parts."""
-    secrets = {env[name] for setting in _SECRET_SETTINGS if (name := f"LEGACY_QUEUE_{setting}") in env}
+    own = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
+    secrets = {value for name, value in env.items() if name.endswith(own)}
     clients = json.loads(env.get("LEGACY_QUEUE_CLIENTS", "{}"))
     secrets |= {client["accessToken"] for client in clients.values()}
-    password = urlsplit(env.get("LEGACY_QUEUE_AMQP_URL", "")).password
-    return secrets | ({password} if password else set())
+    return secrets | set(filter(None, [urlsplit(env.get("LEGACY_QUEUE_AMQP_URL", "")).password]))
 
 
 def client_env(root_url: str, credentials: Mapping[str, str]) -> dict[str, str]:
@@ -255,7 +245,7 @@ def serve(
     words = ("serve", "--port", "0", "--data-dir", str(data_dir), *options)
     with run(folder, *words, under=under, env=env) as running:
         lines = running.lines(1)
-        assert running.process.poll() is None, running.errors
+        assert lines, running.errors
         server = Server(running.process, folder, data_dir, json.loads(lines[0]))
         server.secrets.update(secrets_of(env))
         if "credentials" in server.line:

@@ -18,7 +18,6 @@ from .processes import LONG, read_all, serve
 pytestmark = pytest.mark.processes
 
 FILES = ("sh", "-c", 'ulimit -n 256; exec "$0" "$@"')
-POLLS = 300
 
 
 def request_for_work(queue: Queue, worker_type: str, *headers: str) -> bytes:
@@ -39,8 +38,7 @@ def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, work
     """The client stops sending while a task is created, and still reads its answer."""
     request = request_for_work(queue, worker_type)
     claimed: list[Json] = []
-    count = 20
-    for _ in range(count):
+    for _ in range(20):
         with queue.server.connect() as client:
             client.sendall(request)
             create = threading.Thread(target=queue.create, kwargs={"workerType": worker_type, "retries": 0})
@@ -50,10 +48,10 @@ def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, work
             answer.begin()
             claimed += json.loads(answer.read())["tasks"]
             create.join(LONG)
-    while len(claimed) < count:
+    while len(claimed) < 20:
         body = {"workerGroup": "group", "workerId": "connected", "tasks": 32}
         claimed += queue.ask("claimWork", body, **queue.pool, workerType=worker_type)["tasks"]
-    assert len({claim["status"]["taskId"] for claim in claimed}) == count
+    assert len({claim["status"]["taskId"] for claim in claimed}) == 20
     assert {claim["runId"] for claim in claimed} == {0}
 
 
@@ -62,7 +60,7 @@ def test_a_task_is_created_while_more_polls_wait_than_the_server_can_open_files(
     with serve(tmp_path, *options, under=FILES) as server, ExitStack() as stack:
         queue = Queue(server)
         polls = []
-        for _ in range(POLLS):
+        for _ in range(300):
             connection = stack.enter_context(server.connect())
             connection.sendall(request_for_work(queue, "nothing-to-do", "Connection: close"))
             polls.append(connection)

@@ -6,7 +6,9 @@ import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -50,10 +52,22 @@ def test_kills_of_the_server_under_load_lose_nothing_acknowledged(tmp_path: Path
             loads = [threads.submit(lives, Queue(server), worker_type, ended) for _ in range(4)]
             for _ in range(10):  # while the load runs
                 queue.create(workerType=worker_type)
-            server.kill()
+            os.killpg(server.process.pid, signal.SIGKILL)  # as a loss of power does
+            server.wait()
             ended.set()
             acknowledged += [answer for load in loads for answer in load.result()]
     assert len(acknowledged) > 20
+
+
+def create(queue: Queue, acknowledged: list[str], **body: Any) -> int:
+    """Create a task, and remember it if that is acknowledged; the status, 0 without an answer."""
+    task_id = slugid()
+    with suppress(requests.ConnectionError):
+        answer = queue.call("createTask", queue.task_body(**body), taskId=task_id)
+        assert answer.status_code in (200, 503), answer.text
+        acknowledged.extend([task_id] if answer.status_code == 200 else [])
+        return answer.status_code
+    return 0
 
 
 def small_disk(folder: Path, size: int) -> tuple[str, ...]:
@@ -68,18 +82,10 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(t
     with serve(tmp_path, data_dir=disk / "data", under=small_disk(disk, 12 * MIB)) as server:
         seen = Path(f"/proc/{server.process.pid}/root{disk}")  # the disk is mounted for the server alone
         queue, acknowledged = Queue(server), list[str]()
-
-        def create() -> int:
-            task_id = slugid()
-            answer = queue.call("createTask", queue.task_body(payload={"x": "x" * 9_000}), taskId=task_id)
-            if answer.status_code == 200:
-                acknowledged.append(task_id)
-            assert answer.status_code in (200, 503), answer.text
-            return answer.status_code
-
-        create()
+        creates = partial(create, queue, acknowledged, payload={"x": "x" * 9_000})
+        creates()
         fill(seen / "ballast")
-        wait_until(lambda: create() == 503)
+        wait_until(lambda: creates() == 503)
         wait_until(lambda: server.ready() == 503)
         wait_until(lambda: "storage-space-low" in server.errors)
         refused = queue.call("createTask", queue.task_body(), taskId=slugid())
@@ -89,15 +95,15 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(t
         os.kill(max(processes_of(server.data_dir)), signal.SIGKILL)
         fill(seen / "ballast")
         assert queue.state(acknowledged[0]) == "pending", "the next process serves reads"
-        assert (create(), server.ready()) == (503, 503)
+        assert (creates(), server.ready()) == (503, 503)
         with (seen / "ballast").open("r+b") as ballast:
             ballast.truncate(ballast.seek(0, os.SEEK_END) - 2 * MIB)
         wait_until(lambda: server.ready() == 200)
-        wait_until(lambda: create() == 200)
+        wait_until(lambda: creates() == 200)
         for task_id in acknowledged:
             assert queue.state(task_id) == "pending"
         fill(seen / "ballast")
-        wait_until(lambda: create() == 503)
+        wait_until(lambda: creates() == 503)
         code = server.end()
         # its last checkpoint may have made room for all that was left to write
         assert code == ("its disk is full" in server.errors)
@@ -133,23 +139,14 @@ def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknow
     """The process that takes its place would share other memory, and write over the changes of the rest."""
     with serve(tmp_path, "--workers", "2") as server:
         queue, acknowledged = Queue(server), list[str]()
-
-        def create() -> int:
-            task_id = slugid()
-            with suppress(requests.ConnectionError):
-                answer = queue.call("createTask", queue.task_body(), taskId=task_id)
-                acknowledged.extend([task_id] if answer.status_code == 200 else [])
-                return answer.status_code
-            return 0
-
         for _ in range(10):
-            create()
+            create(queue, acknowledged)
         (server.data_dir / "storage.sqlite-shm").unlink()
         os.kill(max(processes_of(server.data_dir)), signal.SIGKILL)
         for _ in range(50):
-            create()
+            create(queue, acknowledged)
         wait_until(lambda: server.ready() == 503)
-        wait_until(lambda: create() == 503)
+        wait_until(lambda: create(queue, acknowledged) == 503)
         assert "storage-file-removed" in server.errors
         server.end()
     with serve(tmp_path) as server:

@@ -114,13 +114,11 @@ def test_stop_with_stdin_ends_a_command_at_the_end_of_standard_input(tmp_path: P
 def test_sighup_ends_a_server_and_other_signals_of_a_terminal_do_not(tmp_path: Path) -> None:
     options = ("--port", "0", "--storage", "memory", "--data-dir", str(tmp_path / "data"))
     with run(tmp_path, "serve", *options) as server:
-        wait_until(lambda: "\n" in server.output)
+        url = f"{json.loads(server.lines(1)[0])['rootUrl']}/v1/ping"
         before = processes_of(tmp_path / "data")
         for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH):
             server.send(number)
-        assert (
-            requests.get(f"{json.loads(server.output)['rootUrl']}/v1/ping", timeout=LONG).status_code == 200
-        )
+        assert requests.get(url, timeout=LONG).status_code == 200
         assert processes_of(tmp_path / "data") == before
         server.send(signal.SIGHUP)
         assert_ends_in_order(server, tmp_path / "data")

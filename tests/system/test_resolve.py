@@ -14,36 +14,23 @@ pytestmark = pytest.mark.processes
 
 SPLIT = ("--no-resolvers", "--claim-timeout", "6s")
 EXPIRED = [("exception", "claim-expired"), ("pending", None)]
-TASKS = 10
-
-
-def complete_dependency(queue: Queue) -> str:
-    """A task whose only dependency has completed."""
-    task_id = queue.running()
-    dependent = queue.create(dependencies=[task_id])
-    queue.ask("reportCompleted", taskId=task_id, runId=0)
-    return dependent
-
-
-def has_expired(queue: Queue, task_id: str) -> bool:
-    taken_until = queue.status(task_id)["runs"][0]["takenUntil"]
-    return datetime.fromisoformat(taken_until) < datetime.now(UTC)
 
 
 def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_path: Path) -> None:
     with serve(tmp_path / "server", *SPLIT) as server:
         queue, where = Queue(server), ("--data-dir", str(server.data_dir))
-        dependent = complete_dependency(queue)
-        tasks = [queue.running() for _ in range(TASKS)]
+        first, *tasks = (queue.running() for _ in range(10))
+        dependent = queue.create(dependencies=[first])
+        queue.ask("reportCompleted", taskId=first, runId=0)
         wait_until(lambda: queue.state(dependent) == "pending")  # the server does this itself
-        wait_until(lambda: has_expired(queue, tasks[-1]))
+        last = datetime.fromisoformat(queue.status(tasks[-1])["runs"][0]["takenUntil"])
+        wait_until(lambda: datetime.now(UTC) > last)
         assert {queue.state(task_id) for task_id in tasks} == {"running"}
         words = ("resolve", *where)
         with run(tmp_path / "one", *words) as other, run(tmp_path / "two", *words) as resolver:
-            [ready] = resolver.lines(1)
+            line = json.loads(resolver.lines(1)[0])
             wait_until(lambda: all(queue.runs(task_id) == EXPIRED for task_id in tasks))
             assert {queue.status(task_id)["retriesLeft"] for task_id in tasks} == {4}
-            line = json.loads(ready)
             assert line["pid"] == resolver.process.pid
             with urlopen(f"http://127.0.0.1:{line['port']}/ready") as ready:
                 assert json.load(ready) == {"ready": True}

@@ -3,8 +3,8 @@
 import os
 import signal
 import socket
-import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
-from tests.http.calls import claimed, succeeded
+from tests.http.calls import succeeded
 
 from .http_queue import Queue
 from .processes import LONG, Server, has_ended, processes_of, read_all, run, serve, wait_until
@@ -28,7 +28,6 @@ MIB = 1024 * 1024
 
 @pytest.mark.parametrize("server", ["memory"], indirect=True)
 def test_requests_are_answered_while_a_body_arrives_without_a_pause(server: Server, worker_type: str) -> None:
-    sent, max_sent = 0, 512  # MiB
     begun, answered = threading.Event(), threading.Event()
     with server.connect() as connection:
         queue = Queue(server)
@@ -37,21 +36,21 @@ def test_requests_are_answered_while_a_body_arrives_without_a_pause(server: Serv
         head = f"PUT {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Type: text/plain\r\n"
 
         def send() -> None:
-            nonlocal sent
             connection.sendall(f"{head}Content-Length: {4096 * MIB}\r\n\r\n".encode())
-            while sent < max_sent and not answered.is_set():
+            for sent in range(512):
                 connection.sendall(bytes(MIB))
-                sent += 1
                 if sent == 32:
                     begun.set()
+                if answered.is_set():
+                    return
+            raise AssertionError("the answer came after the whole body")
 
-        sender = threading.Thread(target=send)
-        sender.start()
-        assert begun.wait(LONG)
-        assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
-        answered.set()
-        sender.join()
-        assert sent < max_sent, "the answer came after the whole body"
+        with ThreadPoolExecutor() as threads:
+            sending = threads.submit(send)
+            assert begun.wait(LONG)
+            assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
+            answered.set()
+            sending.result()
 
 
 def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Server) -> None:
@@ -69,7 +68,7 @@ def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Se
         assert int(left, 16) <= 60 * os.sysconf("SC_CLK_TCK")
 
 
-# The end, and a restart
+# The end
 
 
 def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -> None:
@@ -79,29 +78,6 @@ def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -
         blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
         ends = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
         assert not any(blocked >> (number - 1) & 1 for number in ends)
-
-
-def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
-    data_dir = tmp_path / "data"
-    with serve(tmp_path / "first", "--storage", "azurite", "--workers", "2", data_dir=data_dir) as first:
-        queue = Queue(first)
-        running, waiting = (queue.create(workerType=worker_type) for _ in range(2))
-        urls = queue.poll_urls(workerType=worker_type)[-1]
-        [held] = queue.poll(urls["signedPollUrl"], 1)
-        holder = claimed(queue.claim(*held.run, **held.proof_body))
-        assert first.end() == 0
-    with serve(tmp_path / "second", "--storage", "azurite", data_dir=data_dir) as second:
-        assert second.credentials == first.credentials
-        queue = Queue(second)
-        assert queue.runs(held.task_id) == [("running", None)]
-        [message] = queue.poll(urls["signedPollUrl"])
-        assert {held.task_id, message.task_id} == {running, waiting}
-        assert queue.claim(*message.run, **message.proof_body).status_code == 200
-        for call in ("reclaimTask", "reportCompleted"):
-            queue.ask(call, credentials=holder, taskId=held.task_id, runId=0)
-        assert second.end() == 0
-    mode = (data_dir / "development.json").stat().st_mode
-    assert stat.S_IMODE(mode) == 0o600  # only its owner may read it
 
 
 def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) -> None:

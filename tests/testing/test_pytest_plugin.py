@@ -21,9 +21,6 @@ TOKEN = "an-access-token-that-is-never-shown"
 DEFAULTS = """
 import sys
 import unittest
-from datetime import timedelta
-
-import pytest
 
 from legacy_queue.testing import LegacyQueue
 
@@ -34,6 +31,7 @@ def test_the_process_of_the_tests_is_not_patched(legacy_queue):
 
 def test_the_session_has_the_same_server(legacy_queue_server, legacy_queue):
     assert legacy_queue_server is legacy_queue
+    assert set(legacy_queue.env.values()) == {legacy_queue.root_url, *legacy_queue.credentials.values()}
 
 
 def test_that_fails(legacy_queue):
@@ -130,9 +128,7 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
     )
     ran.assert_outcomes(passed=5, failed=4, errors=2, warnings=2)
     said = ran.stdout.str()
-    assert said.count("- legacy-queue -") == 3, (
-        "the report of each failed test that has used a queue says more"
-    )
+    assert said.count("- legacy-queue -") == 3, "of each failed test that has used a queue"
     for line in SAID:
         ran.stdout.fnmatch_lines_random(line)
     pages = [Path(path).read_text() for path in re.findall("the tasks as pictures: (.*)", said)]
@@ -148,8 +144,7 @@ def test_a_report_has_no_picture_where_none_can_be_written() -> None:
 
 
 def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
-    program = "import sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
-    program += "print(sorted(set(sys.modules) - before))"
-    command = [sys.executable, "-c", f"import pytest; {program}"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "['legacy_queue', 'legacy_queue.pytest_plugin']"
+    program = "import pytest, sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
+    program += "print(*sorted(set(sys.modules) - before))"
+    said = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert said == "legacy_queue legacy_queue.pytest_plugin\n"

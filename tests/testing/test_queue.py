@@ -86,12 +86,8 @@ def test_the_deployed_protocol_deletes_the_message_of_a_refused_claim(
 
 
 def test_a_missing_answer_shows_no_signature(legacy_queue: LegacyQueue) -> None:
-    with (
-        legacy_queue.fault("azure.receive", drop="before"),
-        pytest.raises(
-            requests.ConnectionError, match=r"^GET /azure/.*/messages: there is no answer"
-        ) as failed,
-    ):
+    legacy_queue.fault("azure.receive", drop="before", times=1)
+    with pytest.raises(requests.ConnectionError, match=r"^GET /azure/.*/messages: there is no ans") as failed:
         legacy_queue.claim(protocol="draft")
     shown = str(failed.getrepr(style="long", showlocals=True, funcargs=True))
     assert "sig=" not in shown
@@ -108,13 +104,6 @@ def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) ->
     with pytest.warns(FaultNeverFired, match=r"azure\.receive"):
         legacy_queue.reset()
     legacy_queue.fault("claimTask", status=503).remove()
-
-
-def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue) -> None:
-    assert set(legacy_queue.env.values()) == {legacy_queue.root_url, *legacy_queue.credentials.values()}
-    task_id = legacy_queue.create_task()
-    client = legacy_queue.client(maxRetries=0)
-    assert client.cancelTask(task_id)["status"]["state"] == "exception"
 
 
 def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy_queue: LegacyQueue) -> None:
