@@ -32,6 +32,8 @@ shapes.watch()
 # even if this shell forbids it: otherwise each process of a test compiles all that it imports
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# this run has read it, and a pytest that a test starts may not know its options
+os.environ.pop("PYTEST_ADDOPTS", None)
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(

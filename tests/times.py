@@ -91,7 +91,9 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
     reports = [
         report
         for named in terminalreporter.stats.values()
@@ -107,7 +109,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("times by folder, and the slowest tests")
         terminalreporter.write(f"{table}\n")
         terminalreporter.write("".join(_slowest(reports)))
-        if {"domain", "simulation", "system"} <= folders.keys():  # all tests were run
+        if exitstatus == pytest.ExitCode.OK and _is_whole(config):
             _write(table)
     for folder, times in folders.items():
         budget = BUDGETS.get(folder, 0)
@@ -115,6 +117,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(
                 f"{folder} took {times.cpu:.0f} s of CPU, more than its budget of {budget} s"
             )
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether it is the run of `scripts/test`: no other tier, and not a part, which measures no coverage."""
+    option = config.option
+    everything = option.markexpr == "not nightly" and not option.keyword and "tests" in config.args
+    return everything and bool(option.cov_source)
 
 
 def _sums(
