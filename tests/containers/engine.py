@@ -60,7 +60,7 @@ def build_images(folder: Path) -> None:
     """Build IMAGE, and images of Azurite and RabbitMQ, at once: no registry of images is asked."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
-        "podman or its base image is missing: scripts/install --services makes them, or says why it cannot"
+        "podman or its base image is missing: scripts/install --all makes them, or says why it cannot"
     )
     for name, text in (("rabbitmq", _RABBITMQ), ("azurite", _AZURITE)):
         (folder / name).mkdir()

@@ -34,14 +34,14 @@ def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
 def test_the_taskgraph_example_passes() -> None:
     """taskgraph is in an environment of its own, since the tests' has the old client."""
     programs = EXAMPLES / "taskgraph/.venv/bin"
-    assert (programs / "taskgraph").exists(), f"{programs} is missing: scripts/install --services does it"
+    assert (programs / "taskgraph").exists(), f"{programs} is missing: scripts/install --all does it"
     commands_pass("taskgraph", PATH=f"{OWN}:{programs}:{os.environ['PATH']}")
 
 
 @pytest.mark.nightly
 def test_the_mocha_example_passes() -> None:
     mocha = EXAMPLES / "mocha/node_modules/.bin/mocha"
-    assert mocha.exists(), f"{mocha} is missing: scripts/install --services does it"
+    assert mocha.exists(), f"{mocha} is missing: scripts/install --all does it"
     printed = said(OWN / "legacy-queue", "test", "--", mocha, cwd=EXAMPLES / "mocha")
     assert " passing" in printed
     assert " pending" not in printed
