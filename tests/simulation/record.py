@@ -69,7 +69,6 @@ class Known:
     has_rival: bool = False
     answered: set[int | None] = field(default_factory=set)
     lacks_message: datetime | None = None
-    was_resolved: bool = False
 
     @property
     def group_id(self) -> str:

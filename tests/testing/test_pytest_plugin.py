@@ -143,6 +143,7 @@ def test_a_report_has_no_picture_where_none_can_be_written() -> None:
     assert _pictures(test, LegacyQueue(), 0) == ""
 
 
+@pytest.mark.processes
 def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
     program = "import pytest, sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
     program += "print(*sorted(set(sys.modules) - before))"

@@ -181,7 +181,6 @@ def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> 
 
 
 @pytest.mark.processes
-@pytest.mark.processes
 def test_the_ca_bundle_of_requests_is_trusted_and_nothing_sent_without_it(
     serving: ssl.SSLContext, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
