@@ -37,7 +37,6 @@ def blob_name(harness: Harness, task_id: str, name: str = NAME) -> str:
 
 
 def etag(content: bytes) -> str:
-    """The ETag of a blob or of a part."""
     return f"{sha256(content)}-{len(content)}"
 
 
@@ -58,7 +57,6 @@ def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, An
 
 
 def in_parts(*parts: bytes, **changes: Any) -> dict[str, Any]:
-    """The body for a blob of these parts."""
     whole = b"".join(parts)
     return body(
         "blob",

@@ -117,7 +117,6 @@ class Harness:
         return total
 
     def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
-        """Advance the clock, then do the periodic jobs that are due. Timers are not handled."""
         self.clock.advance(advance)
         periodic_jobs = (services or self.services).periodic_jobs
         assert periodic_jobs
@@ -172,7 +171,6 @@ class Harness:
         return message
 
     def delete(self, message: Message, queue: WorkQueue = QUEUE) -> None:
-        """Delete the message, as a worker does with its delete URL."""
         self.account.queue(queue.name(PREFIX)).delete(message.lease)
 
     def claim(
@@ -204,7 +202,6 @@ class Harness:
         return self.services.tasks.report(task_id, run_id, state, state)
 
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
-        """The worker reports worker-shutdown."""
         return (services or self.services).tasks.report(task_id, run_id, "exception", "worker-shutdown")
 
     def complete(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:

@@ -118,7 +118,6 @@ class _Port:
 
 
 def intercept_port(port: Port, intercept: Intercept, prefix: str = "") -> Port:
-    """The same port or store, with each call passed to ``intercept``."""
     return cast(Port, _Port(port, intercept, prefix))
 
 
@@ -148,14 +147,12 @@ def event_of(entry: FedEvent) -> Event:
 
 
 def with_stores(storage: Storage, **stores: object) -> Storage:
-    """A copy of the storage with these stores replaced."""
     changed = copy(storage)
     vars(changed).update(stores)
     return changed
 
 
 def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
-    """A copy of the storage with each call of its stores passed to ``intercept``."""
     prefixes = {"tasks": "", "groups": "", "work_queues": "", "dependencies": "dependency."}
     prefixes |= {name: f"{name[:-1]}." for name in ("timers", "leases", "artifacts", "blobs", "workers")}
     ports = {
@@ -169,8 +166,6 @@ def call_through(_name: str, call: Callable[[], Any]) -> Any:
 
 
 class CallRecorder:
-    """Records the names of the intercepted calls, in their order."""
-
     def __init__(self) -> None:
         self.names: list[str] = []
 

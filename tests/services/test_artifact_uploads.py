@@ -1,6 +1,5 @@
 """An upload is stored as a whole if it is as declared, and not at all otherwise."""
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +32,6 @@ from tests.services.harness import Harness
 
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
 MIB = 1024**2
-MD5 = hashlib.md5(CONTENT, usedforsecurity=False)
 
 
 def url_of(harness: Harness, task_id: str, storage_type: str = "s3", **changes: Any) -> str:
@@ -42,7 +40,6 @@ def url_of(harness: Harness, task_id: str, storage_type: str = "s3", **changes: 
 
 
 def content(harness: Harness, task_id: str) -> bytes | None:
-    """The stored content of the artifact, None if there is none."""
     try:
         return b"".join(harness.storage.blobs.read(blob_name(harness, task_id)))
     except KeyError:

@@ -32,7 +32,6 @@ PARTS = (b"1" * 5 * 1024**2, b"the last part")
 
 
 def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
-    """Create an artifact of that type with content. Returns the name of its blob."""
     create(harness, task_id, storage_type)
     name = blob_name(harness, task_id)
     harness.storage.blobs.write(name, [CONTENT], TEXT, None)
@@ -129,9 +128,6 @@ def test_an_expired_artifact_that_is_created_again_leaves_no_old_content(harness
     new = with_bytes(harness, task_id, "blob")
     assert harness.storage.blobs.properties(new)
     assert harness.storage.blobs.properties(old) is None
-
-
-# blobs
 
 
 def complete(harness: Harness, task_id: str, *etags: str, services: Services | None = None) -> None:

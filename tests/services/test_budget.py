@@ -28,14 +28,12 @@ CLAIMED = ["tasks.merge", "work.update"]
 class Metered:
     """An account that records each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
 
-    def __init__(
-        self, account: StorageAccount, intercept: Intercept = call_through, prefix: str = PREFIX
-    ) -> None:
-        self._account, self._intercept, self._prefix = account, intercept, prefix
+    def __init__(self, account: StorageAccount, intercept: Intercept) -> None:
+        self._account, self._intercept = account, intercept
         self.names: list[str] = []
 
     def table(self, name: str) -> Table:
-        return intercept_port(self._account.table(name), self._operate, f"{name.removeprefix(self._prefix)}.")
+        return intercept_port(self._account.table(name), self._operate, f"{name.removeprefix(PREFIX)}.")
 
     def queue(self, name: str) -> Queue:
         return intercept_port(self._account.queue(name), self._operate, "work.")

@@ -42,7 +42,6 @@ def claim_work(
     worker_type: str = WORKER_TYPE,
     max_wait: timedelta | None = None,
 ) -> list[str]:
-    """The taskIds of the claims."""
     claim = services.claim_work.claim
     answer = claim(PROVISIONER, worker_type, worker, count, is_disconnected, max_wait=max_wait)
     return [claim["status"]["taskId"] for claim in answer["tasks"]]
@@ -204,9 +203,7 @@ def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path
     there.pollers.watch()  # nobody waits
     here.background()  # has a thread for that
     task_id = slugid()
-    with ThreadPoolExecutor(1) as threads:
-        is_left = lambda: not accounts  # noqa: E731
-        waiting = threads.submit(here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, is_left)
+    with waiting(here, ALICE) as claimed:
         wait_until(here.pollers.waiting)
 
         def stays() -> bool:
@@ -224,8 +221,7 @@ def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path
         here.pollers.watch()  # too soon
         harness.clock.advance(timedelta(milliseconds=2))
         here.pollers.watch()
-        (claim,) = waiting.result()["tasks"]
-    assert claim["status"]["taskId"] == task_id
+    assert claimed == [task_id]
     for account in accounts:
         account.close()
 
@@ -233,13 +229,11 @@ def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path
 def test_a_poll_that_waits_gets_the_last_work_of_a_process_that_tells_and_ends(harness: Harness) -> None:
     here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers_as=slugid) for _ in range(2))
     task_id = slugid()
-    with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(here.claim_work.claim, PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
+    with waiting(here, ALICE) as claimed:
         wait_until(here.pollers.waiting)
         for server in (there, here):
             server.pollers.watch()
         there.tasks.create(task_id, task_body())
         there.background().stop()
         here.pollers.watch()
-        (claim,) = waiting.result()["tasks"]
-    assert claim["status"]["taskId"] == task_id
+    assert claimed == [task_id]

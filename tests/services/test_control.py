@@ -39,8 +39,6 @@ WEEK = timedelta(days=7)
 
 
 class CountingClock(MovableClock):
-    """Counts its moves."""
-
     moves = 0
 
     def move_to(self, time: datetime) -> None:
@@ -76,7 +74,6 @@ class Server:
         return [(run.reason_resolved, run.resolved - NOW if run.resolved else None) for run in runs]
 
     def ended_runs(self) -> list[tuple[str, int]]:
-        """The taskId and runId of each task-exception, in order."""
         events = [event for event in self.broker.published if event.exchange == "task-exception"]
         return [(event.payload["status"]["taskId"], event.payload["runId"]) for event in events]
 

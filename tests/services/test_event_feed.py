@@ -103,20 +103,6 @@ def test_an_invalid_id_is_refused(process: Place, after: str) -> None:
         process.feed.follow(None, "#", after)
 
 
-def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
-    place = Place(has_broker=True)
-    feed = place.feed
-    one, other = feed.follow(None, "#", ""), feed.follow(None, "#", "")
-    one.close()  # type: ignore[attr-defined]
-    place.publish_numbers(1)
-    assert take(other, 1) == [1]
-    other.close()  # type: ignore[attr-defined]
-    wait_until(lambda: not readers())
-    after = feed.follow(None, "#", "")
-    place.publish_numbers(3)
-    assert 3 in take(after, 1)
-
-
 def test_the_501st_stream_is_refused_until_another_is_closed(place: Place) -> None:
     feed = place.feed
     streams = [feed.follow(None, "#", "") for _ in range(500)]

@@ -24,9 +24,6 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
     return list(dict.fromkeys((name, run_id) for name, about, run_id in events if about == task_id))
 
 
-# Publishing
-
-
 def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
     broker = FakeBroker()
     publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW, SystemWaiter()))
@@ -42,9 +39,6 @@ def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
     publisher.publish([ONE])
     publisher.check()
     assert (publisher.is_away, broker.published) == (False, [ONE])
-
-
-# Guarantees for the events of a task
 
 
 def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missing(

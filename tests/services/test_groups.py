@@ -24,7 +24,6 @@ def resolutions(harness: Harness) -> int:
 
 
 def active(harness: Harness, group: str = GROUP) -> int:
-    """How many members are active."""
     rows = harness.storage.groups.all_active("", 999)[0]
     return sum(row.task_group_id == group for row in rows)
 
@@ -107,9 +106,6 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
     assert active(harness) == 1
 
 
-# The founder: the task whose taskId is the taskGroupId
-
-
 def test_a_group_is_not_resolved_before_its_founder(harness: Harness) -> None:
     member(harness, GROUP)
     harness.run(member(harness))
@@ -124,9 +120,6 @@ def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> Non
         member(harness, GROUP, schedulerId="another")
     assert harness.storage.tasks.load(GROUP) is None
     member(harness, GROUP, schedulerId="the member's")
-
-
-# a sealed group takes no new task; canceling and changing the priority of all tasks of a group
 
 
 def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:

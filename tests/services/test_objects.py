@@ -34,8 +34,6 @@ INLINE = {"dataInline": {"contentType": HTML, "objectData": base64.b64encode(CON
 
 
 class Run:
-    """A claimed task with an object artifact."""
-
     def __init__(self, **changes: Any) -> None:
         self.harness = Harness()
         self.task_id = self.harness.claimed(**changes)

@@ -228,9 +228,6 @@ def test_no_more_rows_than_the_limit_are_read() -> None:
     assert list(found) == numbers(150)
 
 
-# tasks that a person looks for: by state, pool and words of their names
-
-
 def named(harness: Harness, name: str, **changes: str) -> str:
     metadata = {**task_body(NOW)["metadata"], "name": name}
     return harness.create(metadata=metadata, **changes)
@@ -274,9 +271,6 @@ def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
     assert search(harness, "needle", limit=1)[0] == []
 
 
-# the messages of a pool, read without receiving them
-
-
 def test_messages_of_all_priorities_are_shown_with_when_they_are_visible(harness: Harness) -> None:
     task_id = harness.create()
     harness.storage.work_queues.put(HIGH, "no work message", HOUR, 5 * MINUTE)
@@ -304,14 +298,12 @@ QUEUES = work_queues(PROVISIONER, WORKER_TYPE, SHARDS)
 
 
 def with_shards(number: int) -> Harness:
-    """A server with so many shards."""
     harness = Harness()
     harness.services = harness.replica(shards=number)
     return harness
 
 
 def claimed(services: Services, count: int = 32) -> list[str]:
-    """The taskIds that claimWork answers at once."""
     claim = services.claim_work.claim
     answer = claim(PROVISIONER, WORKER_TYPE, ALICE, count, lambda: False, max_wait=0 * MINUTE)
     return [claim["status"]["taskId"] for claim in answer["tasks"]]

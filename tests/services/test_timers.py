@@ -41,8 +41,6 @@ GROUP = "Zb0_Wh1pTLahDBzFxUqIyw"
 
 
 class Kept:
-    """Storage, the timers of a process on it, and of ``another`` process."""
-
     def __init__(self, intercept: Intercept = call_through, **options: Any) -> None:
         self.clock = FakeClock(NOW)
         self.table = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", "q").table("qtimers")
@@ -69,14 +67,12 @@ class Kept:
             self.timers.complete(task_id, self.clock.now() + due)
 
     def leave(self, *timers: Timer) -> None:
-        """Insert the rows of a process that dies then."""
         TimerStore(self.table, self.clock).put(timers)
 
     def rows(self) -> list[Timer]:
         return [stored(row)[0].timer for row in self.table.page([], "", 1000).rows]
 
     def after(self, duration: timedelta, timers: Timers | None = None) -> list[FiredTimer]:
-        """Advance the clock. Returns the fired timers."""
         self.clock.advance(duration)
         (timers or self.timers).tick()
         return fired(timers or self.timers)
@@ -106,9 +102,6 @@ def look(task_id: str = A, **changes: Any) -> FiredTimer:
 
 def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> FiredTimer:
     return replace(look(task_id, since=since, is_published=False), **changes)
-
-
-# calls
 
 
 @pytest.mark.parametrize("pause", [0 * SECOND, 10 * SECOND, TIMER_LEASE])
@@ -141,9 +134,6 @@ def test_of_concurrent_calls_the_earliest_due_time_counts(kept: Kept) -> None:
     for due in (MINUTE, HOUR, None):
         kept.timers.complete(A, NOW + due if due else None)
     assert kept.after(MINUTE) == [look()]
-
-
-# rows
 
 
 def test_a_row_about_missing_effects_stays_while_its_process_lives() -> None:
@@ -203,25 +193,6 @@ def test_missing_effects_that_are_taken_during_a_renewal_stay_stored(kept: Kept)
     assert [(timer.since, timer.task_group_id) for timer in kept.rows()] == [(NOW - HOUR, GROUP)]
 
 
-# of other processes
-
-
-def test_another_process_takes_missing_effects_of_a_dead_process_after_its_lease(kept: Kept) -> None:
-    kept.schedule(task_group_id=GROUP)
-    other = kept.another()
-    kept.clock.advance(TIMER_LEASE - SECOND)
-    assert kept.received(other) == []
-    kept.clock.advance(SECOND)
-    due = behind(EVER, task_group_id=GROUP)
-    assert kept.received(other) == [due]
-    assert other.is_unpublished(A)
-    other.complete(A, kept.clock.now() + MINUTE)
-    assert kept.after(MINUTE, other) == [look()]
-    other.complete(A, None)
-    other.tick()
-    assert kept.rows() == []
-
-
 @pytest.mark.parametrize("fault", [{"before": Crash()}, {"after": Crash()}, {}])
 def test_the_row_of_a_process_that_dies_as_it_takes_it_is_found(kept: Kept, fault: dict[str, Any]) -> None:
     """Or after that."""
@@ -278,9 +249,6 @@ def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_t
     assert kept.received(other) == []
     other.complete(A, kept.clock.now() + HOUR)
     assert kept.after(0 * SECOND, other) == [look()]
-
-
-# without firing, and at the end
 
 
 def test_without_firing_waiting_timers_are_left_to_other_processes() -> None:
@@ -349,11 +317,9 @@ class Resolving:
         self.left.append(cast(tuple[str, str], task_and_group))
 
     def repeat_effects(self, fired: FiredTimer) -> Next:
-        """``Advance.repeat_effects``."""
         return self._answer(fired.since, is_published=fired.is_published)
 
     def end_if_due(self, _task_id: str, *, is_published: bool) -> Next:
-        """``Advance.end_if_due``."""
         assert not is_published
         return self._answer(None, is_published=True)
 
@@ -369,7 +335,6 @@ class Resolving:
         self.timers.retry_later(TASK_ID, is_published=is_published)
 
     def pass_by(self, duration: timedelta) -> None:
-        """Advance the clock second by second."""
         end = self.clock.now() + duration
         self.resolver.handle_all()
         while self.clock.now() < end:
@@ -423,7 +388,6 @@ def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(grou
 
 
 def work(server: Services) -> None:
-    """What the threads of the server do."""
     server.timers.tick()
     server.timers.receive()
     server.resolver.handle_all()

@@ -55,7 +55,6 @@ class Scene:
         return WorkPoller(tuple(QUEUES.values()), shared)
 
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """``WorkQueues.receive``."""
         self.polls.append(queue.priority)
         self.counts.append(count)
         received = self.storage.work_queues.receive(queue, count, hidden_for)
@@ -63,7 +62,6 @@ class Scene:
         return received
 
     def hide(self, _queue: WorkQueue, _lease: object, text: str, _delay: timedelta) -> None:
-        """``WorkQueues.hide``."""
         self.released.append(text)
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
@@ -71,7 +69,6 @@ class Scene:
             self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
 
     def wait(self, count: int = 1) -> WaitingRequest:
-        """A request waits that this poller polls for."""
         request = WaitingRequest(count, lambda: False, self.clock.monotonic())
         self.poller.add(request)
         self.clock.advance(MS)
@@ -171,9 +168,6 @@ def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene)
     assert scene.ask() == ["a task"]
 
 
-# --- several pools
-
-
 def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -> None:
     """A client that waits on 1,200 pools would slow all other calls."""
     polled: list[str] = []
@@ -238,8 +232,6 @@ BEGAN = FakeClock(NOW).monotonic()
 
 
 class Shared:
-    """The rows of some processes, on one clock."""
-
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
         self.store = OfferStore(MemoryTable())

@@ -40,9 +40,6 @@ def tasks(workers: Workers, path: RecordPath = ALICES) -> list[str]:
     return [task["taskId"] for task in workers.describe(path)["recentTasks"]]
 
 
-# --- what it costs, and what goes wrong
-
-
 def test_a_call_costs_a_write_and_more_only_once_in_half_an_hour(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
@@ -144,9 +141,6 @@ def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, worker
     assert workers.describe(POOL[:1])["provisionerId"] == PROVISIONER
 
 
-# --- quarantined
-
-
 def test_a_quarantine_is_kept_when_the_worker_claims_concurrently(harness: Harness) -> None:
     call(harness.services.workers)
     race = FaultAt(0, of="worker.replace", before=lambda: call(harness.services.workers, ALICE, "task"))
@@ -170,9 +164,6 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
         message = harness.receive_one()
     harness.claim(message, BOB)
     assert harness.states(task_id) == ["running by bob"]
-
-
-# --- how they call
 
 
 def reported(services: Services) -> dict[tuple[str, ...], int]:

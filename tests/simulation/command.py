@@ -45,10 +45,6 @@ def main() -> None:
     os._exit(0 if held else 1)  # the processes of the world still wait
 
 
-def _say(text: str) -> None:
-    click.echo(text)
-
-
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
     end = time.monotonic() + 60 * given.minutes
     first = datetime.now(UTC).timetuple().tm_yday * _OF_A_DAY
@@ -70,18 +66,18 @@ def _random(given: argparse.Namespace) -> bool:
             plan = Plan(seed, given.tasks, given.processes, faults_of(seed))
             outcome = run(plan, (lambda line: file.write(f"{line}\n")) if file else None)
             took = time.process_time() - began
-            _say(f"seed {seed}: {outcome.calls} calls, {outcome.kills} kills, {took:.1f} s of the processor")
+            click.echo(f"seed {seed}: {outcome.calls} calls, {outcome.kills} kills, {took:.1f} s of CPU")
             broken[seed] = outcome.broken is not None
             if outcome.broken:
-                _say(f"BROKEN {outcome.about} {outcome.broken}")
+                click.echo(f"BROKEN {outcome.about} {outcome.broken}")
                 if "MUTANT_UNDER_TEST" in os.environ:  # scripts/mutants needs to know no more
                     break
-                _say("looking for fewer tasks and faults, for some minutes ...")
+                click.echo("looking for fewer tasks and faults, for some minutes ...")
                 _tell(shrunk(outcome))
     again = "".join(f" --seed {seed}" for seed, is_broken in broken.items() if is_broken)
-    _say(f"{list(broken.values()).count(False)} of {len(broken)} seeds are clean")
+    click.echo(f"{list(broken.values()).count(False)} of {len(broken)} seeds are clean")
     if again:
-        _say(f"repeat the others: scripts/simulate{again}")
+        click.echo(f"repeat the others: scripts/simulate{again}")
     return not again
 
 
@@ -90,10 +86,10 @@ def _tell(outcome: Outcome) -> None:
     broken, plan = outcome.broken, outcome.plan
     told = rf"\b{outcome.about}\b| p\d+ (starts|stands still|is killed)|the broker is away"
     about = [line for line in outcome.story if re.search(told, line) and "workers.merge" not in line]
-    _say("\n".join(about[-_LINES:]))
-    _say(f"BROKEN {outcome.about} {broken}")
+    click.echo("\n".join(about[-_LINES:]))
+    click.echo(f"BROKEN {outcome.about} {broken}")
     faults = ", ".join(plan.faults.kinds) or "no faults"
-    _say(f"with {plan.tasks} tasks, {plan.processes} processes and {faults}")
+    click.echo(f"with {plan.tasks} tasks, {plan.processes} processes and {faults}")
 
 
 def _exhaust(given: argparse.Namespace, names: Iterable[str], trials: Callable[[str], Iterator[str]]) -> bool:
@@ -103,7 +99,7 @@ def _exhaust(given: argparse.Namespace, names: Iterable[str], trials: Callable[[
         try:
             done.extend(trials(name))
         except Broken as broken:
-            _say(f"{name}: BROKEN {broken}\nin trial {len(done)}, the next after {done[-1:]}")
+            click.echo(f"{name}: BROKEN {broken}\nin trial {len(done)}, the next after {done[-1:]}")
             return False
-        _say(f"{name}: {len(done)} {given.what}")
+        click.echo(f"{name}: {len(done)} {given.what}")
     return bool(chosen)

@@ -239,9 +239,6 @@ def _killed(life: Life, known: set[tuple[str, ...]]) -> str:
     return passed[-1] if first.is_dead else ""
 
 
-# Interleavings
-
-
 Act = Callable[[Trial, Process], object]
 
 

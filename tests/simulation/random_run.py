@@ -46,8 +46,6 @@ def faults_of(seed: int) -> Faults:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run consists of."""
-
     seed: int
     tasks: int = 200
     processes: int = 6
@@ -112,7 +110,6 @@ class _Run:
         ERRORS.clear()
 
     def run(self) -> None:
-        """Raises Broken."""
         world, plan = self.world, self.plan
         for _ in range(plan.processes):
             world.new_process()
@@ -192,7 +189,6 @@ class _Run:
 
 
 def shrunk(outcome: Outcome) -> Outcome:
-    """The same broken promise with fewer tasks, processes and faults."""
     best = outcome
 
     def breaks(plan: Plan) -> bool:

@@ -29,6 +29,7 @@ _PROMPT = timedelta(seconds=100)
 _SWEPT = timedelta(minutes=22)
 _NOT_HELD = timedelta(seconds=4)  # before the deadline, which ends a claim then
 
+RESOLVED = {"completed", "failed", "exception"}
 _Arrivals = Mapping[str, Sequence[tuple[datetime, Event]]]
 
 
@@ -93,10 +94,8 @@ class Record:
         self._stored: dict[str, Task | None] = {}
         self.known: dict[str, Known] = {}
         self._groups: dict[str, KnownGroup] = defaultdict(KnownGroup)
-        faults = world.faults
-        self._skew = timedelta(seconds=2 * faults.skew)  # of two clocks
+        self._skew = timedelta(seconds=2 * world.faults.skew)  # of two clocks
         self._gone: set[str] = set()
-        self.checks = 0
 
     # What is answered
 
@@ -106,7 +105,6 @@ class Record:
         known.has_rival |= body.get("retries") != known.body.get("retries")
 
     def created(self, task_id: str, body: Mapping[str, Any] | None = None) -> None:
-        """createTask was answered."""
         known = self.known[task_id]
         sealed = self._groups[known.group_id].sealed
         if not self.stored(task_id):
@@ -135,12 +133,8 @@ class Record:
                 or {"cancel", "rerun"} <= known.tried
             )
             if earlier < run_id and not is_over:
-                raise Broken(
-                    "one-holder",
-                    task_id,
-                    f"run {run_id} was claimed by {worker} while {held.worker} holds run {earlier} "
-                    f"until {held.until}",
-                )
+                why = f"{worker} claimed run {run_id}, {held.worker} holds run {earlier} until {held.until}"
+                raise Broken("one-holder", task_id, why)
         if since and holder is None:  # else the claim was repeated
             self._check_taken_until(task_id, run_id, until, since)
         known.holders[run_id] = Held(worker, until)
@@ -167,9 +161,7 @@ class Record:
         if until < held.until:
             raise Broken("claims-end-at-takenUntil", task_id, f"a reclaim shortens run {run_id} to {until}")
         if since and held.until < since - self._skew:
-            raise Broken(
-                "claims-end-at-takenUntil", task_id, f"run {run_id} was reclaimed after {held.until}"
-            )
+            raise Broken("claims-end-at-takenUntil", task_id, f"run {run_id} ended at {held.until}")
         if since:
             self._check_taken_until(task_id, run_id, until, since)
         held.until = until
@@ -206,12 +198,8 @@ class Record:
         for task_id, known in self._members(task_group_id).items():
             task = self.stored(task_id)
             known.tried.add("cancel")
-            if (
-                task
-                and not task.is_resolved
-                and task.definition.deadline > now
-                and "rerun" not in known.tried
-            ):
+            is_over = not task or task.is_resolved or task.definition.deadline <= now
+            if task and not is_over and "rerun" not in known.tried:
                 raise Broken("a-canceled-group-has-ended", task_id, f"it is {task.state}")
 
     def _members(self, task_group_id: str) -> Mapping[str, Known]:
@@ -243,15 +231,11 @@ class Record:
     def _check_refused(self, task_id: str, known: Known, refusal: QueueError) -> None:
         """createTask is refused for a reason that the caller knows."""
         is_another = refusal.status == 409 and known.has_rival
-        lacks = [
-            each for each in known.body["dependencies"] if each != task_id and not self._was_created(each)
-        ]
+        created = {each for each, other in self.known.items() if other.created}
+        lacks = set(known.body["dependencies"]) - created - {task_id}
         is_over = parse_time(known.body["deadline"]) <= self._world.clock.now() + self._skew
         if not (is_another or lacks or is_over or self._groups[known.group_id].sealing):
             self.failed("createTask", task_id, refusal)
-
-    def _was_created(self, task_id: str) -> bool:
-        return task_id in self.known and self.known[task_id].created is not None
 
     def failed(self, call: str, about: str, error: Exception) -> None:
         """A caller got an error that is no answer of the contract."""
@@ -281,12 +265,10 @@ class Record:
         return until - since > promised + self._skew and until - since > self._limit(since, until, promised)
 
     def tasks(self) -> dict[str, Task]:
-        """The stored tasks that were tried to be created."""
         return {task_id: task for task_id in self.known if (task := self.stored(task_id))}
 
     def check(self) -> None:
         """Check what must be true at each moment, within the promised times."""
-        self.checks += 1
         now = self._world.clock.now()
         tasks = self.tasks()
         visible, counts = self._messages(tasks)
@@ -389,14 +371,9 @@ class Record:
             worker = found.worker if found else None
             if found is None or worker is None or worker.worker_id != held.worker:
                 raise Broken("one-holder", task.task_id, f"run {run_id}: {held.worker}, and stored: {worker}")
-            if (
-                found.reason_resolved == "claim-expired"
-                and found.resolved
-                and found.resolved + self._skew < held.until
-            ):
-                raise Broken(
-                    "claims-end-at-takenUntil", task.task_id, f"run {run_id} ended before {held.until}"
-                )
+            ended = found.resolved if found.reason_resolved == "claim-expired" else None
+            if ended and ended + self._skew < held.until:
+                raise Broken("claims-end-at-takenUntil", task.task_id, f"run {run_id} ended at {ended}")
 
     def _check_events(self, task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
         """Each event of the task's life has come in time, first arrivals in the order of that life, and no
@@ -430,7 +407,6 @@ class Record:
                 raise Broken("each-event-arrives", task.task_id, f"{name} of {happened} came at {came[name]}")
 
     def _check_artifacts(self, task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
-        """Each artifact that was answered, or is stored, is published."""
         came = [_name(event) for _, event in delivered]
         artifacts = set(self.known[task.task_id].artifacts)
         for run in task.runs:
@@ -454,9 +430,7 @@ class Record:
         is_forgotten = not self._world.forgotten.isdisjoint([task.task_id, *required_ids])
         if not required or is_rerun or is_forgotten or known.tried & {"schedule", "rerun"}:
             return
-        states = (
-            ("completed",) if wire["requires"] == "all-completed" else ("completed", "failed", "exception")
-        )
+        states = {"completed"} if wire["requires"] == "all-completed" else RESOLVED
         satisfied = [each for each in required if each and each.state in states]
         is_satisfied = len(satisfied) == len(required)
         last = max((each.runs[-1].resolved for each in satisfied), default=None)  # type: ignore[type-var]
@@ -470,9 +444,7 @@ class Record:
         if not is_satisfied or (last and pending + self._skew < last):
             raise Broken("dependents-are-released", task.task_id, f"at {pending}, before {last}")
         if last and known.created and self._is_late(max(last, known.created), first.scheduled):
-            raise Broken(
-                "dependents-are-released", task.task_id, f"at {first.scheduled}, {last} was the last"
-            )
+            raise Broken("dependents-are-released", task.task_id, f"at {first.scheduled}, after {last}")
 
     def _check_groups(self, tasks: Mapping[str, Task], events: _Arrivals) -> None:
         groups: dict[str, list[Task]] = defaultdict(list)
@@ -517,7 +489,6 @@ class Record:
         return found
 
     def check_nothing_left(self) -> None:
-        """Check that what has expired left no row, message or timer."""
         for name in ("tasks", "groups", "dependencies", "artifacts", "timers"):
             rows = self._world.account.table(PREFIX + name).page([], "", 1000).rows
             if rows:
@@ -528,7 +499,6 @@ class Record:
         self.check_timers()
 
     def check_timers(self) -> None:
-        """Check that no process has a timer in memory."""
         for process in self._world.alive:
             if count := process.services.timers.in_memory():
                 raise Broken("nothing-left-over", f"p{process.number}", f"{count} timers in memory")

@@ -30,8 +30,6 @@ class Alarm:
 
 
 class VirtualTime:
-    """Seconds since the begin of the world."""
-
     def __init__(self) -> None:
         self.now = 0.0
         self._alarms: list[tuple[float, int, Alarm]] = []
@@ -67,7 +65,6 @@ class VirtualTime:
             flag.unlink(go_on)
 
     def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass until then, or until something has ended."""
         self._run_greenlets()
         while not ended():
             if not self._alarms or self._alarms[0][0] > until:
@@ -121,7 +118,6 @@ class VirtualClock(Clock):
         return self.at(self._time.now)
 
     def at(self, seconds: float) -> datetime:
-        """What it shows at that time of the world."""
         return to_milliseconds(BEGIN + timedelta(seconds=seconds) + self.skew)
 
     def wall_time(self) -> datetime:

@@ -133,7 +133,6 @@ class Scheduler(Client):
             self.record.created(task_id, body)
 
     def tasks(self, count: int, every: float) -> None:
-        """Create that many tasks."""
         made = 0
         while made < count:
             self.pause(every)
@@ -167,24 +166,16 @@ class Scheduler(Client):
                 self.later(self._change, kind, task_id)
 
     def _change(self, kind: str, task_id: str) -> None:
-        """A call that changes the task, whatever is answered."""
         self.record.changing(task_id, kind)
         self.ask(f"{kind}Task", task_id, lambda services: getattr(services.tasks, kind)(task_id), 1)
 
     def _change_priority(self, task_id: str, old: str, new: str) -> None:
-        self.ask(
-            "changeTaskPriority",
-            task_id,
-            lambda services: services.tasks.change_priority(task_id, old, new),
-        )
+        self.ask("changeTaskPriority", task_id, lambda at: at.tasks.change_priority(task_id, old, new))
 
     def _change_group_priority(self, task_group_id: str) -> None:
-        new = self.random.choice(("lowest", "high"))
-        self.ask(
-            "changeTaskGroupPriority",
-            task_group_id,
-            lambda services: services.group_changes.change_priority(task_group_id, new, ("raise", "lower")),
-        )
+        about, new = task_group_id, self.random.choice(("lowest", "high"))
+        change = lambda at: at.group_changes.change_priority(about, new, ("raise", "lower"))  # noqa: E731
+        self.ask("changeTaskGroupPriority", about, change)
 
     def _group(self, size: int) -> int:
         """A chain or a fan of tasks that depend on each other; returns its size."""
@@ -230,11 +221,7 @@ class Scheduler(Client):
             body = self.body(taskGroupId=task_group_id)
             self.later(self.create, late_id, body)
             self.record.canceling(task_group_id)
-            self.ask(
-                "cancelTaskGroup",
-                task_group_id,
-                lambda services: services.group_changes.cancel(task_group_id),
-            )
+            self.ask("cancelTaskGroup", task_group_id, lambda at: at.group_changes.cancel(task_group_id))
             self.record.canceled(task_group_id)
 
 
@@ -253,7 +240,6 @@ class SimulatedWorker(Client):
         self.scheduler: Scheduler | None = None
 
     def deed(self) -> str:
-        """What it does with the run that it has claimed."""
         return self.random.choices([*_DEEDS], [*_DEEDS.values()])[0]
 
     def run(self) -> None:
@@ -315,11 +301,10 @@ class SimulatedWorker(Client):
         return None
 
     def _claim_task(self, task_id: str, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
-        return self.ask(
-            "claimTask",
-            f"{task_id}/{run_id}",
-            lambda services: services.claims.claim(services.tasks.recall(task_id), run_id, worker, proof),
-        )
+        def claim(services: Services) -> Mapping[str, Any]:
+            return services.claims.claim(services.tasks.recall(task_id), run_id, worker, proof)
+
+        return self.ask("claimTask", f"{task_id}/{run_id}", claim)
 
     def _steal(self, task_id: str, run_id: int) -> None:
         """Claim, without a message, what another worker may hold."""
@@ -365,18 +350,14 @@ class SimulatedWorker(Client):
             self.later(self._report, task_id, run_id, self.random.choice((deed, "completed", "failed")))
 
     def _wait_for_end(self, claim: Mapping[str, Any], share: float) -> None:
-        """Wait for that share of what is left of the claim."""
         left = parse_time(claim["takenUntil"]) - self.now
         self.world.time.sleep(max(0.1, left.total_seconds() * share))
 
     def _reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any] | None:
         since = self.now
         with suppress(QueueError):
-            answer = self.ask(
-                "reclaimTask",
-                f"{task_id}/{run_id}",
-                lambda services: services.claims.reclaim(task_id, run_id),
-            )
+            run = f"{task_id}/{run_id}"
+            answer = self.ask("reclaimTask", run, lambda at: at.claims.reclaim(task_id, run_id))
             self.record.reclaimed(self.name, answer, since)
             return answer
         return None
@@ -390,21 +371,15 @@ class SimulatedWorker(Client):
             "url": "https://elsewhere.example.com/live.log",
         }
         with suppress(QueueError, Unanswered):
-            self.ask(
-                "createArtifact",
-                f"{task_id}/{run_id}",
-                lambda services: services.artifacts.create(task_id, run_id, name, body),
-                tries,
-            )
+            run = f"{task_id}/{run_id}"
+            act = lambda at: at.artifacts.create(task_id, run_id, name, body)  # noqa: E731
+            self.ask("createArtifact", run, act, tries)
             self.record.artifact_created(task_id, run_id, name)
 
     def _report(self, task_id: str, run_id: int, deed: str) -> None:
         state = deed if deed in ("completed", "failed") else "exception"
         self.record.reporting(task_id, run_id, deed)
         with suppress(QueueError):
-            self.ask(
-                f"report {deed}",
-                f"{task_id}/{run_id}",
-                lambda services: services.tasks.report(task_id, run_id, state, deed),
-            )
+            run = f"{task_id}/{run_id}"
+            self.ask(f"report {deed}", run, lambda at: at.tasks.report(task_id, run_id, state, deed))
             self.record.accepted(task_id, run_id, deed)

@@ -94,7 +94,6 @@ class Faults:
 
     @property
     def kinds(self) -> list[str]:
-        """The names of those that happen."""
         return [name for name, value in vars(self).items() if value]
 
     def without(self, kind: str) -> "Faults":
@@ -115,7 +114,6 @@ class Call:
     named: Mapping[str, Any]
 
     def apply(self) -> Any:
-        """What the port answers, without a fault."""
         return getattr(self.port, self.method)(*self.words, **self.named)
 
 
@@ -170,7 +168,6 @@ class World:
         self.account.check()
 
     def random(self, kind: str) -> random.Random:
-        """The random numbers for one kind of decisions."""
         if kind not in self._randoms:
             self._randoms[kind] = random.Random(f"{self.seed} {kind}")
         return self._randoms[kind]
@@ -197,11 +194,9 @@ class World:
             self._note(f"{self.time.now:10.3f} {self.named(text)}")
 
     def named(self, text: str) -> str:
-        """The text with the names of the tasks in place of their taskIds."""
         return _ID.sub(lambda found: self._names.get(found[0], "?"), text)
 
     def new_process(self, *, starts: bool = True) -> "Process":
-        """A process, whose threads run if it ``starts``."""
         process = Process(self, len(self.processes))
         self.processes.append(process)
         if starts:
@@ -351,7 +346,6 @@ class Process:
         self.background = self.services.background(world.pace)
 
     def start(self) -> None:
-        """Start its threads."""
         self.world.note(f"p{self.number} starts")
         gevent.spawn(self.background.start)
 
@@ -364,7 +358,6 @@ class Process:
                 gevent.get_hub().switch()
 
     def freeze(self, seconds: float) -> None:
-        """Let it stand still, as a machine that swaps."""
         self.world.note(f"p{self.number} stands still for {seconds:.1f} s")
         self.frozen_until = self.world.time.now + seconds
         self.world.stalls.append((self.world.time.now, self.frozen_until))
