@@ -10,7 +10,9 @@ from legacy_queue.domain.definition import MAX_DEFINITION, MAX_SCOPES, TaskDefin
 from legacy_queue.domain.errors import InputError, InputTooLarge
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, definition, task_body
+from tests.domain.tasks import DAY, MINUTE, MS, NOW, TASK_ID, definition, task_body
+
+MOST = 5 * DAY + 15 * MINUTE
 
 
 def at(difference: timedelta) -> str:
@@ -72,21 +74,9 @@ def test_the_same_values_in_another_form_are_the_same_definition() -> None:
     [
         ({"created": 15 * MINUTE}, {"created": 15 * MINUTE + MS}, "created .* within 15 minutes of now"),
         ({"created": -15 * MINUTE}, {"created": -15 * MINUTE - MS}, "created .* within 15 minutes of now"),
-        (
-            {"created": MINUTE, "deadline": MINUTE},
-            {"created": MINUTE, "deadline": MINUTE - MS},
-            "deadline .* must not be before created",
-        ),
-        (
-            {"created": -HOUR / 4, "deadline": MS},
-            {"created": -MINUTE, "deadline": timedelta(0)},
-            "deadline .* must be in the future",
-        ),
-        (
-            {"deadline": 5 * DAY + 15 * MINUTE},
-            {"deadline": 5 * DAY + 15 * MINUTE + MS},
-            "deadline .* at most 5 days away",
-        ),
+        ({"created": MS, "deadline": MS}, {"created": MINUTE, "deadline": MS}, "deadline .* before created"),
+        ({"created": -MS, "deadline": MS}, {"created": -MS, "deadline": 0 * MS}, "deadline .* in the future"),
+        ({"deadline": MOST}, {"deadline": MOST + MS}, "deadline .* at most 5 days away"),
         ({"expires": DAY}, {"expires": DAY - MS}, "expires .* not be before deadline"),
     ],
 )
@@ -96,10 +86,7 @@ def test_a_time_out_of_its_range_is_refused(
     definition(**{name: at(difference) for name, difference in accepted.items()})
     error = refusal(**{name: at(difference) for name, difference in refused.items()})
     assert re.match(rule, str(error))
-    assert error.details["now"] == at(timedelta(0))
-
-
-def test_a_deadline_in_the_year_9999_is_refused() -> None:
+    assert error.details["now"] == at(0 * MS)
     assert "out of range" in str(refusal(deadline="9999-06-01T00:00:00Z"))
 
 

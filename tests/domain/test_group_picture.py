@@ -15,20 +15,18 @@ def task(task_id: str, *dependencies: str, name: str = "", state: str = "pending
 def drawn(*tasks: dict[str, Any]) -> tuple[dict[str, tuple[float, float]], int]:
     """The place of each task's node, by its taskId, and the number of lines."""
     picture = etree.fromstring(group_svg(tasks))
-    nodes = {
-        link.get("href", "").removeprefix("/ui/tasks/"): (
-            float(node.get("cx", "")),
-            float(node.get("cy", "")),
-        )
-        for link in picture.iterfind("a")
-        for node in link.iterfind("circle")
-    }
+    nodes = {}
+    for link in picture.iterfind("a"):
+        [node] = link.iterfind("circle")
+        place = float(node.get("cx", "")), float(node.get("cy", ""))
+        nodes[link.get("href", "").removeprefix("/ui/tasks/")] = place
     return nodes, len(picture.findall("g/path"))
 
 
 def test_a_task_is_right_of_and_below_each_of_its_dependencies() -> None:
     nodes, lines = drawn(task("c", "a", "b"), task("b", "a", "b", "elsewhere"), task("a"), task("d"))
     assert (len(nodes), lines) == (4, 3)
+    assert drawn() == ({}, 0)
     for required, dependent in (("a", "b"), ("a", "c"), ("b", "c")):
         assert nodes[required] < nodes[dependent]
         assert nodes[required][1] < nodes[dependent][1]
@@ -54,7 +52,3 @@ def test_a_name_is_text_and_is_cut_where_it_has_no_room() -> None:
     assert other.text == "pending b"
     titles = [title.text for title in picture.findall("a/title")]
     assert titles == [f"{name}: completed", f"b: pending, requires {name}"]
-
-
-def test_a_group_without_tasks_has_an_empty_picture() -> None:
-    assert drawn() == ({}, 0)

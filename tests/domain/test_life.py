@@ -36,9 +36,10 @@ WIDEST = 7.25  # of an ASCII character
 ENDS = NOW + CLAIM_TIMEOUT
 
 
-def answer(task: Task, *requests: Any, now: datetime = ENDS + HOUR, **more: Any) -> dict[str, Any]:
-    """As inspectTask answers. ``more``: ``waits``, ``events`` and ``clock_moves``."""
-    waits = more.pop("waits", [])
+def answer(
+    task: Task, *requests: Any, now: datetime = ENDS + HOUR, waits: Any = (), **more: Any
+) -> dict[str, Any]:
+    """As inspectTask answers. ``more`` is for the story."""
     moments = [moment.to_wire() for moment in story(task, requests, **more)]
     return {"status": task.status(), "now": format_time(now), "waitsFor": waits, "story": moments}
 
@@ -61,8 +62,8 @@ def claim(endpoint: str, time: datetime, until: datetime) -> dict[str, Any]:
     return request(endpoint, time, claims=claims)
 
 
-def poll(time: datetime, run_id: int = 0, **fields: Any) -> dict[str, Any]:
-    return request("azure.receive", time, messages=[{"taskId": TASK_ID, "runId": run_id}], **fields)
+def poll(time: datetime) -> dict[str, Any]:
+    return request("azure.receive", time, messages=[{"taskId": TASK_ID, "runId": 0}])
 
 
 class Picture:
@@ -170,9 +171,9 @@ def many_runs(count: int) -> Task:
 
 def assert_readable(picture: Picture) -> None:
     """No label is cut off, or on a lane, or on another label."""
-    texts = [*picture.root.iter(f"{SVG}text")]
-    places = sorted((float(text.get("y", "")), text) for text in texts if text.get("font-size") == "12")
-    lanes = max((float(x) for x in re.findall(r"translate\(([\d.]+) ", part_paths(picture))), default=0)
+    places = sorted((float(text.get("y", "")), text) for text in picture.labels)
+    paths = [path.get("transform", "") for path in picture.root.iter(f"{SVG}path")]
+    lanes = max((float(x) for x in re.findall(r"translate\(([\d.]+) ", " ".join(paths))), default=0)
     for (y, text), (next_y, _) in zip(places, [*places[1:], (picture.height, None)], strict=True):
         x = float(text.get("x", ""))
         words = text.text or ""
@@ -180,12 +181,6 @@ def assert_readable(picture: Picture) -> None:
         assert lanes + 2 < x
         assert x + width <= 401, words
         assert next_y - y >= 14
-
-
-def part_paths(picture: Picture) -> str:
-    return " ".join(
-        path.get("transform", "") for link in picture.parts.values() for path in link.iter(f"{SVG}path")
-    )
 
 
 def test_50_runs_and_long_pauses_leave_every_label_readable() -> None:
@@ -215,10 +210,8 @@ def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn_and_the
 
 def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
     hidden = poll(NOW + MINUTE)
-    for situation, begin in (
-        ("received", "message hidden"),
-        ("visible", "what its message has become was not seen"),
-    ):
+    unseen = "what its message has become was not seen"
+    for situation, begin in (("received", "message hidden"), ("visible", unseen)):
         waits = [{"situation": situation, "sentence": "a sentence", "until": format_time(NOW + DAY)}]
         picture = Picture(answer(pending(), hidden, now=NOW + 2 * MINUTE, waits=waits))
         assert picture.part(begin)
