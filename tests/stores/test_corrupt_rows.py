@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Corrupt
 from legacy_queue.ports.table import Row, Table
 from legacy_queue.stores import Dependent, JobLease, Storage
+from tests.domain.tasks import DAY, NOW
 from tests.memory_server import FakeClock, memory_storage
 
 from .paging import remove_all_expired
 from .test_task_store import new_task
 
-EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-DAY = timedelta(days=1)
 RUN_1 = b'[{"runId": 1, "state": "failed", "reasonCreated": "x", "scheduled": "2030-01-02T03:04:05.678Z"}]'
 TIMES = dict.fromkeys(("created", "deadline", "expires"), "2030-01-02T03:04:05.678Z")
 WITHOUT_POOL = json.dumps({**TIMES, "dependencies": []}).encode()
@@ -41,7 +39,7 @@ def logs() -> Iterator[list[MutableMapping[str, Any]]]:
 @pytest.fixture
 def storage() -> Storage:
     """What a table answers is the same for every adapter: see tests/contracts/ports."""
-    return memory_storage(FakeClock(EXPIRES))
+    return memory_storage(FakeClock(NOW))
 
 
 def table_of(storage: Storage, name: str) -> Table:
@@ -88,11 +86,11 @@ def test_a_task_with_a_corrupt_or_missing_property_is_an_error_and_left_out(
 def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     group, tasks = slugid(), sorted(slugid() for _ in range(3))
     for task_id in tasks:
-        storage.groups.join(task_id, group, "scheduler", EXPIRES)
+        storage.groups.join(task_id, group, "scheduler", NOW)
     table = table_of(storage, "groups")
     for key in ("member-", "member-a'b", "active-x-y", "active-a'b-0000"):
-        table.insert(group, key, {"since": EXPIRES, "expires": EXPIRES})
-    table.put(group, f"active-{tasks[0]}-0000", {"since": "x", "expires": EXPIRES})
+        table.insert(group, key, {"since": NOW, "expires": NOW})
+    table.put(group, f"active-{tasks[0]}-0000", {"since": "x", "expires": NOW})
     for _ in range(2):
         assert list(storage.groups.members(group, "", 10)) == tasks
         assert list(storage.groups.members(group, "", 3)) == tasks
@@ -103,27 +101,27 @@ def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[Mutab
         with pytest.raises(Corrupt):
             fresh(storage).groups.load(group)
     logs.clear()
-    remove_all_expired(storage.groups, EXPIRES + DAY)
+    remove_all_expired(storage.groups, NOW + DAY)
     assert [row.key for row in rows(table)] == ["group"]
 
 
 def test_a_corrupt_dependent_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     required, waiting = slugid(), sorted(slugid() for _ in range(3))
     for task_id in waiting:
-        storage.dependencies.add(required, Dependent(task_id, "all-completed"), EXPIRES)
+        storage.dependencies.add(required, Dependent(task_id, "all-completed"), NOW)
     for key, requires in (("a'b", "all-completed"), (slugid(), 7)):
-        table_of(storage, "dependencies").insert(required, key, {"requires": requires, "expires": EXPIRES})
+        table_of(storage, "dependencies").insert(required, key, {"requires": requires, "expires": NOW})
     assert [one.task_id for one in storage.dependencies.dependents(required, "", 9)] == waiting
     assert logged(logs) == 2
 
 
 def test_a_corrupt_lease_begins_anew(storage: Storage) -> None:
-    lease = storage.leases.acquire("sweep", EXPIRES)
+    lease = storage.leases.acquire("sweep", NOW)
     assert isinstance(lease, JobLease)
-    storage.leases.renew(lease, EXPIRES, "cursor", EXPIRES)
+    storage.leases.renew(lease, NOW, "cursor", NOW)
     for name in ("until", "cursor", "since"):
         table_of(storage, "leases").merge("sweep", "lease", {name: True})
-        taken = storage.leases.acquire("sweep", EXPIRES + DAY)
+        taken = storage.leases.acquire("sweep", NOW + DAY)
         assert isinstance(taken, JobLease)
         assert (taken.cursor, taken.since) == ("", None)
-        assert storage.leases.acquire("sweep", EXPIRES + DAY) == EXPIRES + DAY
+        assert storage.leases.acquire("sweep", NOW + DAY) == NOW + DAY

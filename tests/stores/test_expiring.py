@@ -1,19 +1,17 @@
 """What expires is removed, and nothing else."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import Change
 from legacy_queue.stores import Dependent, GroupStore, Storage
+from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend
 from .paging import remove_all_expired
 
-EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 GROUP = slugid()
 
 
@@ -26,13 +24,13 @@ class MovingTable(MemoryTable):
 
     def delete(self, partition: str, key: str, etag: str | None = None) -> None:
         if self.moves:
-            self.merge(partition, key, {"expires": EXPIRES + DAY})
+            self.merge(partition, key, {"expires": NOW + DAY})
         super().delete(partition, key, etag)
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         self.batches += 1
         for key in [change.key for change in changes] if self.moves else self.moved:
-            self.merge(partition, key, {"expires": EXPIRES + DAY})
+            self.merge(partition, key, {"expires": NOW + DAY})
         return super().batch(partition, changes)
 
 
@@ -41,13 +39,13 @@ def test_the_rows_of_a_partition_are_removed_together() -> None:
     groups = GroupStore(table, FakeClock())
     members = [slugid() for _ in range(40)]
     for member in members:
-        groups.join(member, GROUP, "scheduler", EXPIRES)
+        groups.join(member, GROUP, "scheduler", NOW)
     table.batches = 0
     table.moved = ("group", f"member-{members[7]}")
-    remove_all_expired(groups, EXPIRES + HOUR)
+    remove_all_expired(groups, NOW + HOUR)
     assert len(groups.members(GROUP, "", 100)) == 40
     table.moved = ()
-    remove_all_expired(groups, EXPIRES + HOUR)
+    remove_all_expired(groups, NOW + HOUR)
     assert groups.members(GROUP, "", 100) == [members[7]]
     assert groups.load(GROUP)
     assert table.batches == 2
@@ -56,15 +54,15 @@ def test_the_rows_of_a_partition_are_removed_together() -> None:
 def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
     table = MovingTable()
     groups = GroupStore(table, FakeClock())
-    groups.join(slugid(), GROUP, "scheduler", EXPIRES)
+    groups.join(slugid(), GROUP, "scheduler", NOW)
     table.moves = True
-    remove_all_expired(groups, EXPIRES + HOUR)
+    remove_all_expired(groups, NOW + HOUR)
     group = groups.load(GROUP)
     assert group
-    assert group.expires == EXPIRES + DAY
+    assert group.expires == NOW + DAY
     assert len(groups.members(GROUP, "", 10)) == 1
     table.moves = False
-    remove_all_expired(groups, EXPIRES + 2 * DAY)
+    remove_all_expired(groups, NOW + 2 * DAY)
     assert groups.load(GROUP) is None
 
 

@@ -1,60 +1,41 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
+from tests.domain.tasks import DAY, HOUR, NOW
 
 from .conftest import Backend
 from .paging import pages, remove_all_expired
 
-EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-
 
 def test_a_new_group_has_the_scheduler_of_its_founder(storage: Storage) -> None:
     group_id = slugid()
-    theirs = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES, lambda: "founder's")
+    theirs = storage.groups.join(slugid(), group_id, "scheduler", NOW, lambda: "founder's")
     assert theirs.scheduler_id == "founder's"
     assert storage.groups.load(group_id) is None
     assert not storage.groups.members(group_id, "", 10)
     assert not all_active(storage)
-    ours = storage.groups.join(slugid(), group_id, "founder's", EXPIRES, lambda: "founder's")
-    assert ours == Group(group_id, "founder's", EXPIRES)
+    ours = storage.groups.join(slugid(), group_id, "founder's", NOW, lambda: "founder's")
+    assert ours == Group(group_id, "founder's", NOW)
 
 
 def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) -> None:
     group_id, first = slugid(), slugid()
     for store in (storage, other):  # both have seen it
-        store.groups.join(first, group_id, "scheduler", EXPIRES)
+        store.groups.join(first, group_id, "scheduler", NOW)
     known = storage.groups.load(group_id)
     assert known
-    sealed = storage.groups.seal(replace(known, expires=EXPIRES + DAY), EXPIRES - DAY)
-    assert (sealed.sealed, sealed.expires) == (EXPIRES - DAY, EXPIRES + DAY)
+    sealed = storage.groups.seal(replace(known, expires=NOW + DAY), NOW - DAY)
+    assert (sealed.sealed, sealed.expires) == (NOW - DAY, NOW + DAY)
     for store in (storage, other):
         with pytest.raises(Sealed):
-            store.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-        assert store.groups.join(first, group_id, "scheduler", EXPIRES).sealed == EXPIRES - DAY
-    assert other.groups.seal(known, EXPIRES) == other.groups.load(group_id) == sealed
+            store.groups.join(slugid(), group_id, "scheduler", NOW)
+        assert store.groups.join(first, group_id, "scheduler", NOW).sealed == NOW - DAY
+    assert other.groups.seal(known, NOW) == other.groups.load(group_id) == sealed
     assert storage.groups.members(group_id, "", 9) == [first]
-
-
-def test_a_group_that_has_lost_its_row_open_can_be_sealed(storage: Storage, backend: Backend) -> None:
-    group = storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)
-    storage.account.table(f"{backend.prefix}groups").delete(group.task_group_id, "open")
-    assert storage.groups.seal(group, EXPIRES - DAY).sealed == EXPIRES - DAY
-
-
-def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -> None:
-    group = Group(slugid(), "scheduler", EXPIRES)
-    sealed = storage.groups.seal(group, EXPIRES - DAY)
-    assert sealed == replace(group, sealed=EXPIRES - DAY)
-    assert other.groups.load(group.task_group_id) == sealed
-    storage.groups.activate(slugid(), group, 1)  # a rerun is no new member
-    with pytest.raises(Sealed):
-        other.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
 
 
 class LateStore(GroupStore):
@@ -67,12 +48,22 @@ class LateStore(GroupStore):
         return super().load(task_group_id) if self.looks > 1 else None
 
 
-def test_of_two_that_seal_a_missing_group_at_once_one_does(storage: Storage, backend: Backend) -> None:
-    group = Group(slugid(), "scheduler", EXPIRES)
-    sealed = storage.groups.seal(group, EXPIRES - DAY)
-    late = LateStore(storage.account.table(f"{backend.prefix}groups"), backend.clock)
-    assert late.seal(group, EXPIRES) == sealed
+def test_a_group_whose_rows_are_missing_can_be_sealed_once(
+    storage: Storage, other: Storage, backend: Backend
+) -> None:
+    table = storage.account.table(f"{backend.prefix}groups")
+    known = storage.groups.join(slugid(), slugid(), "scheduler", NOW)
+    table.delete(known.task_group_id, "open")
+    assert storage.groups.seal(known, NOW - DAY).sealed == NOW - DAY
+    group = Group(slugid(), "scheduler", NOW)
+    sealed = storage.groups.seal(group, NOW - DAY)
+    late = LateStore(table, backend.clock)
+    assert late.seal(group, NOW) == sealed == replace(group, sealed=NOW - DAY)
     assert late.looks == 2
+    assert other.groups.load(group.task_group_id) == sealed
+    storage.groups.activate(slugid(), group, 1)  # a rerun is no new member
+    with pytest.raises(Sealed):
+        other.groups.join(slugid(), group.task_group_id, "scheduler", NOW)
 
 
 def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(
@@ -80,20 +71,20 @@ def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_l
 ) -> None:
     group_id = slugid()
     for store, days in ((storage, 0), (other, 9), (storage, 5)):
-        store.groups.join(slugid(), group_id, "scheduler", EXPIRES + days * DAY)
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 9 * DAY)
+        store.groups.join(slugid(), group_id, "scheduler", NOW + days * DAY)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", NOW + 9 * DAY)
 
 
 def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
     storage: Storage, other: Storage
 ) -> None:
-    group, task_id, later = Group(slugid(), "scheduler", EXPIRES), slugid(), EXPIRES + 9 * DAY
+    group, task_id, later = Group(slugid(), "scheduler", NOW), slugid(), NOW + 9 * DAY
     for enter in (
         lambda: storage.groups.join(task_id, group.task_group_id, "scheduler", later),
         lambda: storage.groups.activate(task_id, replace(group, expires=later), 0),
     ):
-        storage.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
-        remove_all_expired(other.groups, EXPIRES + DAY)
+        storage.groups.join(slugid(), group.task_group_id, "scheduler", NOW)
+        remove_all_expired(other.groups, NOW + DAY)
         enter()
         assert other.groups.load(group.task_group_id) == replace(group, expires=later)
         remove_all_expired(other.groups, later + DAY)
@@ -106,13 +97,13 @@ def all_active(storage: Storage) -> list[ActiveTask]:
 def test_active_tasks_are_found_by_their_state_but_those_of_old_rows_among_all(
     storage: Storage, backend: Backend
 ) -> None:
-    group = Group(slugid(), "scheduler", EXPIRES)
+    group = Group(slugid(), "scheduler", NOW)
     joined, activated, old = (slugid() for _ in range(3))
     for task_id in (joined, old):
-        storage.groups.join(task_id, group.task_group_id, "scheduler", EXPIRES)
+        storage.groups.join(task_id, group.task_group_id, "scheduler", NOW)
     storage.groups.activate(activated, group, 2)
     table = storage.account.table(f"{backend.prefix}groups")
-    table.put(group.task_group_id, f"active-{old}-0000", {"since": EXPIRES, "expires": EXPIRES})
+    table.put(group.task_group_id, f"active-{old}-0000", {"since": NOW, "expires": NOW})
     for also_old, wanted in ((False, {joined, activated}), (True, {joined, activated, old})):
         found = pages(partial(storage.groups.all_active, limit=2, also_old=also_old))
         assert {active.task_id for page in found for active in page} == wanted
@@ -121,12 +112,12 @@ def test_active_tasks_are_found_by_their_state_but_those_of_old_rows_among_all(
 def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, other: Storage) -> None:
     group_id, kept_id = slugid(), slugid()
     for _ in range(3):
-        storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
-        other.groups.join(slugid(), kept_id, "scheduler", EXPIRES + DAY)
-    remove_all_expired(storage.groups, EXPIRES, 2)
+        storage.groups.join(slugid(), group_id, "scheduler", NOW)
+        other.groups.join(slugid(), kept_id, "scheduler", NOW + DAY)
+    remove_all_expired(storage.groups, NOW, 2)
     assert storage.groups.load(group_id)
-    remove_all_expired(storage.groups, EXPIRES + HOUR, 2)
+    remove_all_expired(storage.groups, NOW + HOUR, 2)
     assert other.groups.load(group_id) is None
     assert other.groups.members(group_id, "", 10) == []
-    assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", EXPIRES + DAY)
+    assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", NOW + DAY)
     assert len(storage.groups.members(kept_id, "", 10)) == len(all_active(storage)) == 3

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.stores import OpenTasks, Storage, StoredTask, TaskStore
+from legacy_queue.stores import OpenTasks, Storage, TaskStore
 from legacy_queue.stores.open_tasks import MAX_WRITES
-from tests.domain.tasks import with_last_run
+from tests.domain.tasks import SECOND, with_last_run
 from tests.memory_server import MemoryTable
 
 from .test_task_store import new_task
 
 QUEUE = "provisioner/worker-Type_1"
-SECOND = timedelta(seconds=1)
 
 
 def read(tasks: TaskStore, open_tasks: OpenTasks | None = None) -> OpenTasks:
@@ -22,12 +20,6 @@ def read(tasks: TaskStore, open_tasks: OpenTasks | None = None) -> OpenTasks:
     while (following := tasks.read_into(open_tasks, after)) is not None:
         after = following
     return open_tasks
-
-
-def loaded(tasks: TaskStore, task: Task) -> StoredTask:
-    stored = tasks.load(task.task_id)
-    assert stored
-    return stored
 
 
 def claimed(task: Task) -> Task:
@@ -44,7 +36,8 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
     for task in (pending, running, done, replace(waiting, runs=())):
         storage.tasks.insert(task)
     for task, changed in ((running, claimed(running)), (done, with_last_run(done, state="completed"))):
-        stored = loaded(storage.tasks, task)
+        stored = storage.tasks.load(task.task_id)
+        assert stored
         storage.tasks.replace(stored, changed)
     open_tasks = read(storage.tasks)
     assert open_tasks.counts(QUEUE) == (1, 1)

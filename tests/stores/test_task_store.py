@@ -1,6 +1,6 @@
 import random
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,17 +12,15 @@ from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, TaskStore
-from tests.domain.tasks import task_body, with_last_run, with_new_run
+from tests.domain.tasks import DAY, MS, NOW, TASK_ID, task_body, with_last_run, with_new_run
 
 from .paging import pages, remove_all_expired
-
-CREATED = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 
 def new_task(payload: Any = None) -> Task:
     task_id = slugid()
-    definition = TaskDefinition.from_wire(task_id, task_body(CREATED, payload=payload or {}), CREATED)
-    return with_new_run(Task(task_id, definition, definition.retries), "scheduled", CREATED)
+    definition = TaskDefinition.from_wire(task_id, task_body(payload=payload or {}), NOW)
+    return with_new_run(Task(task_id, definition, definition.retries), "scheduled", NOW)
 
 
 def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
@@ -38,12 +36,12 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
         0,
         "exception",
         "scheduled",
-        CREATED,
+        NOW,
         reason_resolved="intermittent-task",
         worker=Worker("g" * 22, "w" * 22),
-        taken_until=CREATED + timedelta(milliseconds=1),
-        started=CREATED + timedelta(milliseconds=2),
-        resolved=CREATED + timedelta(milliseconds=999),
+        taken_until=NOW + MS,
+        started=NOW + 2 * MS,
+        resolved=NOW + 999 * MS,
     )
     task = replace(
         new_task(payload),
@@ -51,7 +49,7 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
         runs=tuple(replace(run, run_id=run_id) for run_id in range(MAX_RUNS)),
         held=MessageLease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         newest_blob='"a%/b\\' * 204,
-    ).with_priority("high", CREATED)
+    ).with_priority("high", NOW)
     storage.tasks.replace(storage.tasks.insert(replace(task, retries_left=4)), task)
     loaded = other.tasks.load(task.task_id)
     assert loaded
@@ -60,17 +58,17 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
 
 def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other: Storage) -> None:
     task = new_task()
-    assert storage.tasks.bar(task.task_id, CREATED + timedelta(days=30))
-    assert other.tasks.bar(task.task_id, CREATED + timedelta(days=30))
+    assert storage.tasks.bar(task.task_id, NOW + 30 * DAY)
+    assert other.tasks.bar(task.task_id, NOW + 30 * DAY)
     with pytest.raises(AlreadyExists):
         other.tasks.insert(task)
     assert other.tasks.load(task.task_id) is None
     assert unresolved(storage.tasks, 1000) == []
-    remove_all_expired(storage.tasks, CREATED + timedelta(days=30))
-    assert storage.tasks.bar(task.task_id, CREATED)
-    remove_all_expired(storage.tasks, CREATED + timedelta(days=31))
+    remove_all_expired(storage.tasks, NOW + 30 * DAY)
+    assert storage.tasks.bar(task.task_id, NOW)
+    remove_all_expired(storage.tasks, NOW + 31 * DAY)
     assert storage.tasks.insert(task).task == task
-    assert not other.tasks.bar(task.task_id, CREATED)
+    assert not other.tasks.bar(task.task_id, NOW)
 
 
 def test_a_task_that_another_process_wrote_is_not_marked_as_own(storage: Storage, other: Storage) -> None:
@@ -83,7 +81,7 @@ def test_a_task_that_another_process_wrote_is_not_marked_as_own(storage: Storage
     assert [stored.is_own, seen.is_own, changed.is_own, back.is_own] == [True, False, True, False]
 
 
-def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Task:
+def task_in(state: str, expires: datetime = NOW + 30 * DAY) -> Task:
     task = new_task()
     task = replace(task, definition=TaskDefinition({**task.definition.wire, "expires": format_time(expires)}))
     return replace(task, runs=()) if state == "unscheduled" else with_last_run(task, state=state)
@@ -96,25 +94,24 @@ def unresolved(tasks: TaskStore, limit: int) -> list[str]:
 
 
 def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Storage) -> None:
-    tick = timedelta(milliseconds=1)
     states = ("completed", "failed", "exception", "unscheduled", "pending", "running")
-    tasks = [task_in(state, CREATED + tick * n) for n in range(3) for state in states]
+    tasks = [task_in(state, NOW + MS * n) for n in range(3) for state in states]
     for task in tasks:
         storage.tasks.insert(task)
-    remove_all_expired(storage.tasks, CREATED + tick)
+    remove_all_expired(storage.tasks, NOW + MS)
     kept = [task.task_id for task in tasks if storage.tasks.load(task.task_id)]
     assert kept == [task.task_id for task in tasks[3:]]
     late = storage.tasks.load(tasks[4].task_id)
     assert late
     storage.tasks.replace(late, with_last_run(late.task, state="exception"))
-    remove_all_expired(storage.tasks, CREATED + tick)
+    remove_all_expired(storage.tasks, NOW + MS)
     assert storage.tasks.load(tasks[4].task_id) is None
 
 
 def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(storage: Storage) -> None:
     states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
     stored = {storage.tasks.insert(task_in(state)).task.task_id: state for state in states}
-    storage.tasks.bar("dSlITZ4yQgmvxxAi4A8fHQ", CREATED + timedelta(days=1))
+    storage.tasks.bar(TASK_ID, NOW + DAY)
 
     def found(state: str) -> list[str]:
         listed = pages(lambda after: storage.tasks.search(state, "", after, 2))
@@ -129,8 +126,8 @@ def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(stora
 
 
 def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:
-    stored = storage.tasks.insert(task_in("completed", CREATED))
-    storage.tasks.remove_expired(CREATED + timedelta(days=1), "", 10)
+    stored = storage.tasks.insert(task_in("completed", NOW))
+    storage.tasks.remove_expired(NOW + DAY, "", 10)
     assert storage.tasks.recall(stored.task.task_id) is None
     with pytest.raises(Changed):
         storage.tasks.replace(stored, stored.task)

@@ -14,12 +14,10 @@ from legacy_queue.domain.timer import Timer
 from legacy_queue.ports.table import PARTITION, Condition, Table, Value
 from legacy_queue.stores import Storage
 from legacy_queue.stores.timer_store import TimerRow, TimerStore
+from tests.domain.tasks import HOUR, SECOND, TASK_ID
 from tests.services.ports import CallRecorder, intercept_port
 
 from .conftest import Backend
-
-SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
-TASK_ID = "Zb0_Wh1pTLahDBzFxUqIyw"
 
 
 @pytest.fixture
@@ -47,11 +45,8 @@ def due(storage: Storage) -> set[Timer]:
 def test_any_process_finds_a_timer_as_it_was_inserted_when_it_is_due(
     storage: Storage, other: Storage, backend: Backend
 ) -> None:
-    stored = [
-        *timers(backend),
-        *timers(backend, task_group_id=slugid()),
-        *timers(backend, HOUR, since=None),
-    ]
+    of_group = timers(backend, task_group_id=slugid())
+    stored = [*timers(backend), *of_group, *timers(backend, HOUR, since=None)]
     assert [row.timer for row in storage.timers.put(stored)] == stored
     for passed, found in ((14, 0), (15, 2), (3600, 2), (3601, 3)):  # who inserted the last has a second
         backend.clock.advance(stored[0].due + (passed - 15) * SECOND - backend.clock.now())

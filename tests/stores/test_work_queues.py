@@ -7,13 +7,12 @@ import pytest
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports.queue import LeaseLost
 from legacy_queue.stores import Storage
+from tests.domain.tasks import DAY, HOUR, SECOND
 
 from .conftest import Backend
 from .paging import remove_all_expired
 
 NO_TIME = timedelta(0)
-SECOND = timedelta(seconds=1)
-HOUR = timedelta(hours=1)
 TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
 
 
@@ -29,39 +28,32 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, qu
         queues.remove(queue, lease)
 
 
-def exists(backend: Backend, queue: WorkQueue) -> bool:
-    return queue.name(backend.prefix) in dict(backend.storage.account.queues(backend.prefix))
-
-
 @pytest.mark.parametrize("use", ["put", "signed"])
 def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
     backend: Backend, queue: WorkQueue, use: str
 ) -> None:
     queues, now = backend.storage.work_queues, backend.clock.now()
     full = replace(queue, priority="low")
-    queues.put(full, TEXT, timedelta(days=100), timedelta(days=6))
+    queues.put(full, TEXT, 100 * DAY, 6 * DAY)
     for _ in range(2):
         if use == "put":
             queues.remove(queue, queues.put(queue, TEXT, HOUR, NO_TIME))
         else:
             queues.signed_urls([queue], now, now + HOUR, SECOND)
-        backend.clock.advance(timedelta(days=5))
+        backend.clock.advance(5 * DAY)
     answers = []
     for days in (4, 3):
-        backend.clock.advance(timedelta(days=days))
+        backend.clock.advance(days * DAY)
         remove_all_expired(queues, backend.clock.now())
-        answers.append(exists(backend, queue))
+        answers.append(queue.name(backend.prefix) in dict(backend.storage.account.queues(backend.prefix)))
     assert answers == [True, False]
     assert queues.count(full) == 1, "it holds a message"
 
 
 def test_only_unused_work_queues_are_removed(backend: Backend, queue: WorkQueue) -> None:
     account, prefix = backend.storage.account, backend.prefix
-    used = {
-        "provisioner_id": queue.provisioner_id,
-        "worker_type": queue.worker_type,
-        "last_used": "2020-01-01",
-    }
+    pool = {"provisioner_id": queue.provisioner_id, "worker_type": queue.worker_type}
+    used = pool | {"last_used": "2020-01-01"}
     for name, metadata in {
         f"{prefix}-plain": {},
         f"{prefix}-foreign": used,  # of a server with a longer prefix
@@ -83,7 +75,7 @@ def test_a_removed_queue_is_created_again_by_the_next_put(
 ) -> None:
     for store in (storage, other):
         store.work_queues.remove(queue, store.work_queues.put(queue, TEXT, HOUR, NO_TIME))
-    remove_all_expired(storage.work_queues, backend.clock.now() + timedelta(days=12))
+    remove_all_expired(storage.work_queues, backend.clock.now() + 12 * DAY)
     assert storage.work_queues.count(queue) == 0
     other.work_queues.put(queue, TEXT, HOUR, NO_TIME)  # though it remembers that it used the queue today
     assert storage.work_queues.count(queue) == 1

@@ -1,22 +1,18 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from legacy_queue.domain.worker_record import Calls, RecordPath, WorkerRecord
 from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore
+from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import MemoryTable
 
 from .paging import remove_all_expired
 
-NOW = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 PROVISIONER: RecordPath = ("provisioner",)
 WORKER_TYPE: RecordPath = ("provisioner", "worker-Type_1")
 WORKER: RecordPath = (*WORKER_TYPE, "group", "worker")
-ACTION = dict.fromkeys(("name", "title", "url", "method", "description"), "ä'\"\u0000") | {
-    "context": "worker"
-}
+ACTION = {"name": "ä'\"\u0000", "context": "worker"}
 KNOWN = [
     replace(
         WorkerRecord.new(PROVISIONER, NOW),

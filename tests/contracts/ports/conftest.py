@@ -49,10 +49,7 @@ def azure_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 BACKENDS = {"memory": memory_backend, "embedded": embedded_backend, "azurite": azure_backend}
-
-
-# which need a service
-_MARKS = {"azurite": pytest.mark.processes}
+_MARKS = {"azurite": pytest.mark.processes}  # which need a service
 
 
 @pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS])

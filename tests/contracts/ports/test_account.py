@@ -6,6 +6,7 @@ from datetime import timedelta
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
+from tests.stores.paging import pages
 
 
 def test_queues_are_listed_by_prefix_in_the_order_of_their_names(
@@ -47,13 +48,9 @@ def test_all_messages_are_shown_visible_or_not_but_by_azure(
     texts = [str(number) for number in range(5)]
     first, *_ = [queue.put(text, timedelta(hours=int(text) % 2)) for text in texts]
     queue.receive(1, timedelta(hours=1))
-    found: list[tuple[str, str]] = []
-    after: str | None = ""
-    while after is not None:
-        page, after = shown.page(after, 2)
-        assert len(page) <= 2
-        found += page
-    assert sorted(text for name, text in found if name == queue.name) == texts
+    listed = [*pages(lambda after: shown.page(after, 2))]
+    assert all(len(page) <= 2 for page in listed)
+    assert sorted(text for page in listed for name, text in page if name == queue.name) == texts
     assert shown.text(queue.name, first.message_id) == "0"
     for name, message_id in ((f"{queue.name}x", first.message_id), (queue.name, "\ud800")):
         assert shown.text(name, message_id) is None

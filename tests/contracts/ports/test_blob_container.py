@@ -163,12 +163,8 @@ def test_a_list_chooses_committed_or_uncommitted_blocks(container: BlobContainer
     container.put_block_list("name", latest(*IDS), "text/plain", None)
     for version in (" newer", " new"):  # a block replaces an uncommitted block of its id
         put_blocks(container, "block-a", "block-b", version=version)
-    container.put_block_list(
-        "name",
-        [("Latest", "block-c"), ("Committed", "block-b"), ("Latest", "block-a"), ("Uncommitted", "block-b")],
-        "text/plain",
-        None,
-    )
+    chosen: list[Block] = [("Latest", "block-c"), ("Committed", "block-b"), ("Latest", "block-a")]
+    container.put_block_list("name", [*chosen, ("Uncommitted", "block-b")], "text/plain", None)
     assert content(container) == b"<block-c old><block-b old><block-a new><block-b new>"
 
 
@@ -205,11 +201,10 @@ def test_a_blob_that_changes_while_it_is_read_is_never_mixed(container: BlobCont
     found = container.read("name")
     assert found
     got = [next(found[1])]
-    acts: dict[str, Callable[[], object]] = {
-        "put": lambda: container.put("name", new, "text/plain", None),
-        "delete": lambda: container.delete("name"),
-    }
-    acts[change]()
+    if change == "put":
+        container.put("name", new, "text/plain", None)
+    else:
+        container.delete("name")
     try:
         got += found[1]
         assert b"".join(got) == old
